@@ -1,0 +1,57 @@
+# The one door: people, hooks and CI call these targets.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements/dev.lock
+SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
+
+.PHONY: help setup lint format types contract check test demo bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+setup: $(VENV)/.installed ## .venv with exactum (the built wheel) and the tools
+
+$(VENV)/.locked: $(LOCK)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "exactum needs Python 3.10 or later; say which with: make PYTHON=python3.12 ..."; exit 1; }
+	@command -v java >/dev/null || \
+	  { echo "exactum needs Java 17 or later on the PATH (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q --require-hashes -r $(LOCK)
+	@touch $@
+
+# The wheel is what people install, so the wheel is what the tests test.
+$(VENV)/.installed: $(VENV)/.locked $(SOURCES)
+	rm -rf dist
+	$(BIN)/python -m pip wheel --disable-pip-version-check -q --no-deps --no-build-isolation -w dist .
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --force-reinstall dist/*.whl
+	@touch $@
+
+lint: setup
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+
+format: setup ## rewrite the sources in the project's format
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+types: setup
+	$(BIN)/mypy
+
+contract: setup
+	PYTHONPATH=src $(BIN)/lint-imports
+
+check: lint types contract ## lint, formatting, strict types, import contract
+
+test: check ## everything that CI runs: check, then the tests on real servers
+	$(BIN)/python -m pytest
+
+demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink
+	$(BIN)/exactum demo
+
+bench: setup ## exactum against Spark's own Kafka sink, in one alternating run
+	$(BIN)/python -m bench
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache

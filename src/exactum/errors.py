@@ -1,0 +1,93 @@
+"""Every error exactum raises. An error is an instruction: its class says what may be done next.
+
+    ExactumError
+    ├── Refused                 HALT    found at start, before anything was written; change a setting
+    │   ├── SettingRefused              a sink, a producer setting or a trigger that cannot hold the guarantee
+    │   ├── CheckpointRefused           a checkpoint or decision log that does not fit this query
+    │   └── FrameRefused                columns missing or of the wrong type
+    ├── Unavailable             RETRY   a server did not answer; nothing is known to have changed
+    ├── OutcomeUnknown          RETRY   a request may or may not have taken effect; never read as success
+    ├── EpochAborted            ABORT   the attempt is void and aborted; run the batch again
+    ├── Fenced                  FENCED  a newer incarnation has taken over; this one must stop
+    ├── HeuristicOutcome        HALT    a decided epoch was undone outside; an operator must look
+    ├── InvariantBroken         HALT    the protocol met a state it excludes; a defect, please report it
+    └── LocalServerError        HALT    a server of ``exactum.local`` could not be set up or started
+
+The disposition is on the class, so that a supervisor need not read messages. Every error pickles
+(Spark carries errors between processes): its only argument is its message.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Disposition(Enum):
+    """What the one who catches the error may do."""
+
+    RETRY = "retry"  # the same call may be made again
+    ABORT = "abort"  # start the query again: the batch is run anew
+    FENCED = "fenced"  # do not start again: somebody newer runs the query
+    HALT = "halt"  # do not start again before a person has changed something
+
+
+class ExactumError(Exception):
+    """Base of all errors of exactum. The message says what is wrong, where, and what to do."""
+
+    disposition: ClassVar[Disposition] = Disposition.HALT
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+class Refused(ExactumError):
+    """The query may not run like this. Nothing was written."""
+
+
+class SettingRefused(Refused):
+    """A sink, a producer setting or a trigger with which the guarantee cannot hold."""
+
+
+class CheckpointRefused(Refused):
+    """A checkpoint or a decision log that does not fit this query or this version."""
+
+
+class FrameRefused(Refused):
+    """The frame lacks a column that the sink needs, or has it with a type that it cannot write."""
+
+
+class Unavailable(ExactumError):
+    """A server could not be reached or did not answer in time; nothing is known to have changed."""
+
+    disposition = Disposition.RETRY
+
+
+class OutcomeUnknown(ExactumError):
+    """A request may or may not have taken effect. It is settled by asking, never by guessing."""
+
+    disposition = Disposition.RETRY
+
+
+class EpochAborted(ExactumError):
+    """The attempt is void: it was not decided and nothing of it is or becomes visible."""
+
+    disposition = Disposition.ABORT
+
+
+class Fenced(ExactumError):
+    """A newer incarnation runs this query. This one has aborted what it prepared and must stop."""
+
+    disposition = Disposition.FENCED
+
+
+class HeuristicOutcome(ExactumError):
+    """A decided epoch was undone by a timeout or by an operator, and cannot be made whole alone."""
+
+
+class InvariantBroken(ExactumError):
+    """The protocol met a state that it excludes: a defect in exactum or a damaged decision log."""
+
+
+class LocalServerError(ExactumError):
+    """A server of ``exactum.local`` could not be fetched, set up or started."""

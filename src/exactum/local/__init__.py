@@ -1,0 +1,5 @@
+"""Real servers for a laptop and for tests: Kafka brokers, and the jars that they and Spark need."""
+
+from exactum.local.jars import broker_jars, spark_kafka_jars
+
+__all__ = ["broker_jars", "spark_kafka_jars"]

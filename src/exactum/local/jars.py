@@ -1,0 +1,291 @@
+"""The jars of Spark's Kafka connector and of a Kafka broker, retrieved once into a cache.
+
+PySpark carries Apache Ivy, and Ivy knows the central repository by itself: with PySpark and Java
+nothing else is needed, and no repository is named here. The cache is `$EXACTUM_CACHE`,
+`$XDG_CACHE_HOME/exactum` or `~/.cache/exactum`. A finished set is a folder that appeared by one
+rename, so a half-finished one is never seen; a lock makes a second process wait for the first.
+
+Behind a proxy, set `JAVA_TOOL_OPTIONS`; for a mirror, let `$EXACTUM_IVY_SETTINGS` name an Ivy
+settings file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactum.errors import LocalServerError
+from exactum.local.java import java_program
+
+KAFKA_VERSION = "4.3.1"
+SCALA_VERSION = "2.13"
+SLF4J_VERSION = "1.7.36"  # the line that Kafka's own slf4j-api belongs to
+
+# Some mirrors lack the token provider of newer Sparks; 4.0.0 serves all of 4.0 to 4.2.
+TOKEN_PROVIDER_VERSION = "4.0.0"
+
+# A second attempt goes on from what the first one fetched: a hiccup of the network heals.
+ATTEMPTS_MAX = 2
+ATTEMPT_TIMEOUT_S = 900
+OUTPUT_LINES_KEPT = 15
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """One retrieval: what it is called, for which version, why it is needed, and Ivy's recipe."""
+
+    name: str
+    version: str
+    purpose: str
+    recipe: str
+
+    @property
+    def folder_name(self) -> str:
+        """Name and version, and a digest of the recipe: a changed recipe never meets old jars."""
+        digest = hashlib.sha256(self.recipe.encode()).hexdigest()[:8]
+        return f"{self.name}-{self.version}-{digest}"
+
+
+def spark_kafka_jars() -> list[Path]:
+    """Return the jars that `spark.jars` must name for the installed PySpark to read Kafka.
+
+    They are retrieved at the first call (some 10 s) and taken from the cache later. What PySpark
+    carries itself is not among them. Raises LocalServerError.
+    """
+    return _cached(_spark_set())
+
+
+def broker_jars() -> list[Path]:
+    """Return the class path of a Kafka broker, retrieved at the first call (some 20 s).
+
+    Raises LocalServerError.
+    """
+    return _cached(_broker_set())
+
+
+def cache_folder() -> Path:
+    """Return the folder of exactum's own that holds all it retrieves (it may not exist yet)."""
+    own = os.environ.get("EXACTUM_CACHE")
+    if own:
+        return Path(own).expanduser().absolute()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache").absolute() / "exactum"
+
+
+def _spark_set() -> JarSet:
+    version = _pyspark_version()
+    scala = SCALA_VERSION
+    # Ivy is told what PySpark has, so that it neither fetches it (70 MB) nor doubles a class path.
+    shipped = sorted({artifact_name(jar.name) for jar in _pyspark_jars().glob("*.jar")})
+    return JarSet(
+        "spark",
+        version,
+        f"Spark's Kafka connector {version}",
+        _recipe(
+            _dependency("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", version),
+            *(f'<exclude module="{name}"/>' for name in shipped),
+            f'<override org="org.apache.spark" module="spark-token-provider-kafka-0-10_{scala}" '
+            f'rev="{TOKEN_PROVIDER_VERSION}"/>',
+        ),
+    )
+
+
+def _broker_set() -> JarSet:
+    return JarSet(
+        "broker",
+        KAFKA_VERSION,
+        f"a local Kafka {KAFKA_VERSION} broker",
+        _recipe(
+            _dependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
+            _dependency("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+        ),
+    )
+
+
+def _recipe(*lines: str) -> str:
+    body = "\n    ".join(lines)
+    return (
+        '<ivy-module version="2.0">\n'
+        '  <info organisation="exactum" module="jars"/>\n'
+        '  <configurations><conf name="default"/></configurations>\n'
+        f"  <dependencies>\n    {body}\n  </dependencies>\n"
+        "</ivy-module>\n"
+    )
+
+
+def _dependency(org: str, name: str, version: str) -> str:
+    return f'<dependency org="{org}" name="{name}" rev="{version}" conf="default->default"/>'
+
+
+def artifact_name(file_name: str) -> str:
+    """Return a jar's name without its version: ``log4j-1.2-api-2.25.4.jar`` -> ``log4j-1.2-api``."""
+    stem = file_name.removesuffix(".jar")
+    match = re.fullmatch(r"(.+)-\d[^-]*(?:-[A-Za-z][^-]*)*", stem)
+    return match.group(1) if match else stem
+
+
+def _pyspark_version() -> str:
+    try:
+        installed = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise LocalServerError(
+            "PySpark is not installed here, and its Ivy is what retrieves jars. "
+            "Install exactum with its dependencies: pip install exactum"
+        ) from error
+    release = re.match(r"\d+\.\d+\.\d+", installed)  # 4.2.0.dev1 uses the jars of 4.2.0
+    if release is None:
+        raise LocalServerError(f"PySpark's version {installed!r} is not of the form 4.2.0.")
+    return release.group()
+
+
+def _pyspark_jars() -> Path:
+    """Return PySpark's folder of jars, found without importing PySpark: the import takes long."""
+    spec = importlib.util.find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
+    if folder is None or not folder.is_dir():
+        raise LocalServerError(
+            f"the installed PySpark has no folder of jars (looked for {folder}). "
+            "The full package is needed, not pyspark-client: pip install pyspark"
+        )
+    return folder
+
+
+def _cached(jars: JarSet) -> list[Path]:
+    """Return the jars of the set, and retrieve them first if no finished folder is there.
+
+    Idempotent. Any number of processes may call it at once: one retrieves, the others wait.
+    """
+    folder = cache_folder() / "jars" / jars.folder_name
+    if not folder.is_dir():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            lock = folder.with_suffix(".lock").open("w")
+        except OSError as error:
+            raise LocalServerError(
+                f"the cache {folder.parent} cannot be written ({error}). "
+                "Set EXACTUM_CACHE to a folder that can be."
+            ) from error
+        with lock, _locked(lock.fileno(), jars):
+            if not folder.is_dir():  # somebody may have finished while this process waited
+                _retrieve(jars, folder)
+    return sorted(folder.glob("*.jar"))
+
+
+@contextmanager
+def _locked(descriptor: int, jars: JarSet) -> Iterator[None]:
+    """Hold the lock; the system frees it when this process dies, however it dies."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with _progress(f"another process is retrieving the jars for {jars.purpose}: waiting for it"):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield
+
+
+def _retrieve(jars: JarSet, folder: Path) -> None:
+    """Retrieve into a temporary folder beside `folder`, and rename it when it is complete."""
+    started = time.monotonic()
+    java = java_program("java")
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{jars.name}-", dir=folder.parent) as work,
+        _progress(f"retrieving the jars for {jars.purpose} into {folder}, once") as say,
+    ):
+        complete = Path(work) / "complete"
+        output: deque[str] = deque(maxlen=OUTPUT_LINES_KEPT)
+        for _ in range(ATTEMPTS_MAX):
+            status = _run_ivy(java, Path(work), jars.recipe, say, output)
+            if status == 0 and any(complete.glob("*.jar")):
+                break
+        else:
+            raise LocalServerError(_ivy_failure(jars, status, output))
+        count = len(list(complete.glob("*.jar")))
+        complete.rename(folder)
+        say(f"{count} jars in {time.monotonic() - started:.0f} s", True)
+
+
+def _run_ivy(
+    java: str, work: Path, recipe: str, say: Callable[[str, bool], None], output: deque[str]
+) -> int:
+    """Run Ivy once, in `work` alone, and return its exit status. `output` keeps its last lines."""
+    ivy = next(_pyspark_jars().glob("ivy-*.jar"), None)
+    if ivy is None:
+        raise LocalServerError(f"the installed PySpark has no Ivy in {_pyspark_jars()}.")
+    recipe_file = work / "ivy.xml"
+    recipe_file.write_text(recipe)
+    own = os.environ.get("EXACTUM_IVY_SETTINGS")
+    command = [
+        java,
+        # Nobody needs sources and docs; asking for them at each module doubles the time.
+        "-Divy.maven.lookup.sources=false",
+        "-Divy.maven.lookup.javadoc=false",
+        # A half-filled ~/.ivy2 or ~/.m2 makes Ivy fail: it must see neither.
+        f"-Divy.default.ivy.user.dir={work / 'user'}",
+        *("-jar", str(ivy)),
+        *(("-settings", own) if own else ()),
+        *("-cache", str(work / "ivy")),
+        *("-ivy", str(recipe_file)),
+        *("-confs", "default", "-types", "jar", "bundle"),
+        *("-retrieve", str(work / "complete" / "[artifact]-[revision].[ext]")),
+    ]
+    found = fetched = 0
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None  # noqa: S101
+        for line in process.stdout:
+            text = line.strip().lstrip(".").strip()
+            if text:
+                output.append(text[:300])
+            found += text.startswith("found ")
+            fetched += text.startswith("[SUCCESSFUL")
+            say(f"{found} modules found, {fetched} fetched", False)
+    return process.returncode
+
+
+def _ivy_failure(jars: JarSet, status: int, output: deque[str]) -> str:
+    last = "\n".join(f"    {line}" for line in output)
+    return (
+        f"Ivy could not retrieve the jars for {jars.purpose} (exit status {status}, "
+        f"{ATTEMPTS_MAX} attempts). Its last lines:\n{last}\n"
+        "Try again if the network was away; behind a proxy set "
+        'JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT"; '
+        "for a mirror set EXACTUM_IVY_SETTINGS to an Ivy settings file. "
+        f"Nothing was kept in {cache_folder()}."
+    )
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[str, bool], None]]:
+    """Show `title` on stderr, and what the yielded function says: (text, whether it is final).
+
+    A terminal sees one line that changes; a pipe sees the title and the final texts only.
+    """
+    from rich.console import Console  # rich is needed only where something is to be waited for
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    console.print(f"exactum: {title}")
+    if not console.is_terminal:
+        yield lambda text, final: console.print(f"exactum: {text}") if final else None
+        return
+    with console.status("starting") as status:
+        yield lambda text, final: (
+            console.print(f"exactum: {text}") if final else status.update(f"exactum: {text}")
+        )

@@ -1,0 +1,361 @@
+"""The coordinator: the one object that decides. One for each run of a query, on the driver.
+
+     open --every task prepares--> prepared --COMMIT recorded--> decided --all acknowledge--> completed
+       |                              |                             |
+       +--a task fails--> aborted     crash: presumed abort         crash: the next incarnation redelivers
+
+Two rules carry the safety; ``testing.simulation`` walks every crash and interleaving of this code.
+
+1. *Closing the door.* A starting incarnation creates ABORT in the next free slot of the batch it begins
+   with, redelivering every COMMIT it finds on the way. Whoever was running must pass that slot, finds a
+   record that is not its own, and is fenced. The newest wins; no lease, no clock.
+2. *List before the record, abort after it.* A transaction is swept only if it was seen open before a
+   record of our own was created and no COMMIT names it.
+
+``except Exception`` clauses here never hide anything: they clean up and raise. A crash is not an
+``Exception``: nothing that must happen after a crash is left to this process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from exactum import events
+from exactum.errors import EpochAborted, Fenced, InvariantBroken, OutcomeUnknown
+from exactum.protocol import resolve
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Decision,
+    DecisionRecord,
+    Epoch,
+    PreparedTransaction,
+    Sighting,
+    SourceOffsets,
+    rows_of,
+)
+from exactum.protocol.participant import Participant
+from exactum.protocol.sink import QueryRun, Write, WriteOrder
+
+T = TypeVar("T")
+R = TypeVar("R")
+Parallel = Callable[[Callable[[T], R], Sequence[T]], list[R]]
+
+STARTS_CONTESTED_MAX = 1_000
+"""How often a start may lose a slot to others before it gives up."""
+SALVAGES_MAX = 8
+"""How often one epoch may be salvaged in a row before it is called hopeless."""
+
+
+def one_after_another(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    return [function(item) for item in items]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The epoch stands in every sink. ``written`` is False where an earlier run had decided it."""
+
+    written: bool
+    rows: int
+
+
+class Coordinator:
+    """Runs the epochs of one incarnation, in order, one at a time."""
+
+    def __init__(
+        self,
+        run: QueryRun,
+        participants: Sequence[Participant],
+        log: DecisionLog,
+        *,
+        on_event: events.Listener = lambda event: None,
+        parallel: Parallel[Participant, object] = one_after_another,
+    ) -> None:
+        self._run = run
+        self._participants = tuple(participants)
+        self._log = log
+        self._emit = on_event
+        self._parallel = parallel
+        self._door: resolve.Door | None = None
+        self._sequence = 0
+        self._phase_ms: dict[str, float] = {}
+
+    def run(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
+        """Bring one batch into every sink exactly once. Idempotent over crashes and incarnations.
+
+        Raises:
+            Fenced: another incarnation has taken over; what this one prepared is aborted.
+            EpochAborted: the attempt was void; start the query again.
+            CheckpointRefused: the batch is on record with other source offsets.
+            HeuristicOutcome: a decided epoch was undone outside and cannot be made whole.
+            Unavailable, OutcomeUnknown: a server did not answer; a restart settles it.
+        """
+        self._phase_ms = {}
+        if self._door is None:
+            self._door = self._start(batch_id)
+        step = resolve.when_asked(batch_id, self._door, self._log.read(batch_id))
+        if isinstance(step, resolve.FencedBy):
+            raise self._fenced(step.record)
+        if isinstance(step, resolve.Redeliver):
+            resolve.refuse_other_offsets(step.record, offsets)
+            return Completed(written=False, rows=rows_of(step.record.prepared))
+        return self._attempt(batch_id, step.attempt, offsets, write)
+
+    def prune(self, below_batch_id: int) -> None:
+        """Forget the records of batches that Spark can no longer ask for."""
+        self._log.prune(below_batch_id)
+
+    def close(self) -> None:
+        for participant in self._participants:
+            participant.close()
+        self._log.close()
+
+    # ---- start -------------------------------------------------------------------------------
+
+    def _start(self, batch_id: int) -> resolve.Door:
+        """Redeliver what is decided, close the door, sweep what was open before. Idempotent."""
+        sightings = self._list_open()
+        seen: list[DecisionRecord] = []
+        for _ in range(STARTS_CONTESTED_MAX):
+            records = self._log.read(batch_id)
+            seen.extend(records)
+            step = resolve.at_start(records)
+            if isinstance(step, resolve.Redeliver):
+                self._redeliver(step.record)
+                batch_id += 1
+                continue
+            mine = DecisionRecord(
+                Epoch(self._run.query_id, batch_id),
+                step.attempt,
+                Decision.ABORT,
+                self._run.incarnation,
+            )
+            if self._log.decide(mine) != mine:
+                continue
+            swept = resolve.leftovers(sightings, seen)
+            self._abort(batch_id, swept)
+            self._emit(events.DoorClosed(*self._name(batch_id), step.attempt, len(swept)))
+            return resolve.Door(batch_id, step.attempt)
+        raise Fenced(
+            f"Query {self._run.query_id} could not be taken over: other incarnations took the slot of "
+            f"batch {batch_id} {STARTS_CONTESTED_MAX} times. Run it in one place only."
+        )
+
+    def _redeliver(self, record: DecisionRecord) -> None:
+        final = self._commit(record)
+        self._emit(
+            events.EpochRedelivered(
+                *self._name(record.epoch.batch_id),
+                final.attempt,
+                len(final.prepared),
+                rows_of(final.prepared),
+            )
+        )
+
+    # ---- one attempt -------------------------------------------------------------------------
+
+    def _attempt(self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write) -> Completed:
+        epoch = Epoch(self._run.query_id, batch_id)
+        prepared = self._prepare(epoch, attempt, write)
+        sightings, record = self._decide(epoch, attempt, offsets, prepared)
+        self._emit(
+            events.EpochDecided(*self._name(batch_id), attempt, len(record.prepared), rows_of(prepared))
+        )
+        with _Timed(self._phase_ms, "commit"):
+            final = self._commit(record)
+        with _Timed(self._phase_ms, "sweep"):
+            self._abort(batch_id, resolve.leftovers(sightings, (record, final)))
+        self._emit(
+            events.EpochCompleted(
+                *self._name(batch_id),
+                final.attempt,
+                len(final.prepared),
+                rows_of(final.prepared),
+                dict(self._phase_ms),
+            )
+        )
+        return Completed(written=True, rows=rows_of(final.prepared))
+
+    def _prepare(self, epoch: Epoch, attempt: int, write: Write) -> tuple[PreparedTransaction, ...]:
+        self._sequence += 1
+        order = WriteOrder(self._run, epoch.batch_id, attempt, self._sequence)
+        try:
+            with _Timed(self._phase_ms, "write"):
+                return tuple(write(order))
+        except Exception as error:
+            self._abandon(epoch, attempt, error)
+            raise
+
+    def _decide(
+        self,
+        epoch: Epoch,
+        attempt: int,
+        offsets: SourceOffsets,
+        prepared: tuple[PreparedTransaction, ...],
+    ) -> tuple[tuple[Sighting, ...], DecisionRecord]:
+        """Verify, list what is open, create the record. Past a failed ``decide`` nothing may be undone."""
+        try:
+            with _Timed(self._phase_ms, "verify"):
+                verified = self._verify(prepared)
+                sightings = self._list_open()
+        except Exception as error:
+            self._abandon(epoch, attempt, error)
+            raise
+        mine = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets)
+        with _Timed(self._phase_ms, "decide"):
+            try:
+                stands = self._log.decide(mine)
+            except Fenced as error:
+                self._abandon(epoch, attempt, error)
+                raise
+        if stands != mine:
+            self._abandon(epoch, attempt, Fenced("a newer incarnation has taken over"))
+            raise self._fenced(stands)
+        return sightings, mine
+
+    def _verify(self, prepared: Sequence[PreparedTransaction]) -> tuple[PreparedTransaction, ...]:
+        known = {p.name for p in self._participants}
+        for transaction in prepared:
+            if transaction.participant not in known:
+                raise InvariantBroken(f"A task prepared for an unknown sink: {transaction}.")
+
+        def of(participant: Participant) -> Sequence[PreparedTransaction]:
+            its = [p for p in prepared if p.participant == participant.name]
+            return participant.verify(its) if its else ()
+
+        return tuple(v for verified in self._each(of) for v in verified)
+
+    def _abandon(self, epoch: Epoch, attempt: int, reason: Exception) -> None:
+        """Abort all that this incarnation has open, after an attempt that was never decided. Idempotent.
+
+        What cannot be reached now is swept by the next start, so a failure here must not hide the reason.
+        """
+        text = str(reason)
+        try:
+            mine = [s for s in self._list_open() if s.incarnation == self._run.incarnation]
+            self._abort(epoch.batch_id, mine)
+        except Exception as error:  # noqa: BLE001  (it is reported, and the reason is raised)
+            text += f" (and its open transactions are left to the next start: {error})"
+        self._emit(events.EpochAbandoned(*self._name(epoch.batch_id), attempt, text))
+
+    # ---- commit ------------------------------------------------------------------------------
+
+    def _commit(self, record: DecisionRecord) -> DecisionRecord:
+        """Carry a recorded COMMIT out; salvage what was undone meanwhile. Idempotent.
+
+        Returns the record that is in force at the end: ``record``, or one that supersedes it.
+        """
+        self._refuse_missing_participants(record)
+        for _ in range(SALVAGES_MAX):
+            permit = CommitPermit(record)
+
+            def of(
+                participant: Participant, permit: CommitPermit = permit
+            ) -> tuple[Participant, CommitReport]:
+                its = permit.record.of(participant.name)
+                return participant, participant.commit(permit, its) if its else CommitReport()
+
+            expired = [(p, report.expired) for p, report in self._each(of) if report.expired]
+            if not expired:
+                return record
+            record = self._salvage(permit, expired)
+        raise OutcomeUnknown(
+            f"{record.epoch}: its transactions expired {SALVAGES_MAX} times in a row before they could "
+            "be committed. Raise transaction_timeout_ms, look at the load of the target, and start "
+            "again: the records are still there."
+        )
+
+    def _salvage(
+        self,
+        permit: CommitPermit,
+        expired: Iterable[tuple[Participant, tuple[PreparedTransaction, ...]]],
+    ) -> DecisionRecord:
+        """Prepare expired rows anew, record that, and return the record in force. Idempotent.
+
+        Two incarnations may both get here: only one creates the superseding record, and the other one
+        takes it over and aborts its own copy.
+        """
+        record = permit.record
+        gone: list[PreparedTransaction] = []
+        fresh: list[PreparedTransaction] = []
+        for participant, transactions in expired:
+            name = self._name(record.epoch.batch_id)
+            rows = rows_of(transactions)
+            self._emit(events.TransactionsExpired(*name, participant.name, len(transactions), rows))
+            fresh.extend(participant.salvage(permit, transactions))
+            gone.extend(transactions)
+        mine = resolve.superseding(record, record.attempt + 1, self._run.incarnation, gone, fresh)
+        stands = self._log.decide(mine)
+        if stands != mine:
+            if stands.supersedes != record.attempt:
+                raise self._fenced(stands)
+            self._abort_copies(record.epoch.batch_id, fresh)
+            return stands
+        for participant, _ in expired:
+            its = [p for p in fresh if p.participant == participant.name]
+            self._emit(events.TransactionsSalvaged(*name, participant.name, len(its), rows_of(its)))
+        return mine
+
+    def _abort_copies(self, batch_id: int, copies: Sequence[PreparedTransaction]) -> None:
+        mine = {p.identity for p in copies}
+        self._abort(batch_id, [s for s in self._list_open() if s.identity in mine])
+
+    def _refuse_missing_participants(self, record: DecisionRecord) -> None:
+        known = {p.name for p in self._participants}
+        missing = sorted({p.participant for p in record.prepared} - known)
+        if missing:
+            raise EpochAborted(
+                f"{record.epoch} is decided but not finished, and belongs to sinks that this query no "
+                f"longer has: {', '.join(missing)}. Start it once more with the sinks it had, then "
+                "change them."
+            )
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    def _each(self, function: Callable[[Participant], R]) -> list[R]:
+        return self._parallel(function, self._participants)  # type: ignore[return-value]
+
+    def _list_open(self) -> tuple[Sighting, ...]:
+        return tuple(s for seen in self._each(lambda p: p.list_open()) for s in seen)
+
+    def _abort(self, batch_id: int, transactions: Sequence[Sighting]) -> None:
+        def of(participant: Participant) -> None:
+            its = [t for t in transactions if t.participant == participant.name]
+            if its:
+                participant.abort(its)
+                self._emit(events.LeftoversSwept(*self._name(batch_id), participant.name, len(its)))
+
+        self._each(of)
+
+    def _fenced(self, record: DecisionRecord) -> Fenced:
+        self._emit(
+            events.IncarnationFenced(*self._name(record.epoch.batch_id), record.attempt, record.incarnation)
+        )
+        return Fenced(
+            f"{record.epoch}: another run of this query has taken over (incarnation "
+            f"{record.incarnation}; this one is {self._run.incarnation}). This run stops; everything it "
+            "had not decided is aborted, and nothing is lost or doubled. Two drivers ran on one "
+            "checkpoint, or an older one woke up: run the query in one place only."
+        )
+
+    def _name(self, batch_id: int) -> tuple[str, int, str]:
+        return self._run.query_id, batch_id, self._run.incarnation
+
+
+class _Timed:
+    """Adds the wall time of a block to ``phase_ms[phase]``."""
+
+    def __init__(self, phase_ms: dict[str, float], phase: str) -> None:
+        self._phase_ms = phase_ms
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        self._began_s = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        took_ms = (time.perf_counter() - self._began_s) * 1000
+        self._phase_ms[self._phase] = self._phase_ms.get(self._phase, 0.0) + took_ms

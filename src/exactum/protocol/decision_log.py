@@ -1,0 +1,46 @@
+"""The decision log port: a durable, append-once record of decisions. Its one write is the commit point.
+
+Storage must offer one thing: *create if absent*, atomically and durably. A slot is (batch, attempt);
+the first record in it stands for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from exactum.protocol.model import DecisionRecord
+
+
+class DecisionLog(Protocol):
+    """The decisions of one query."""
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """The records of a batch, by attempt from 0 without a gap; empty when there are none.
+
+        Raises:
+            CheckpointRefused: a record is of a newer version or of another query.
+            InvariantBroken: a record is damaged or missing between two others.
+            Unavailable: storage did not answer.
+        """
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        """Create the record unless its slot is taken, and return the record that stands in the slot.
+
+        Idempotent: the same record again returns itself. When this returns, the record that stands
+        is durable.
+
+        Raises:
+            Fenced: the batch is below what was pruned, so a newer incarnation is far ahead.
+            OutcomeUnknown: the record may or may not stand.
+        """
+
+    def prune(self, below_batch_id: int) -> int:
+        """Forget the records of batches below ``below_batch_id``; return how many were removed.
+
+        Idempotent. A later ``decide`` for such a batch is refused, by whomever: an old slot never
+        becomes free again.
+        """
+
+    def close(self) -> None:
+        """Let go of connections."""

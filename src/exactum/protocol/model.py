@@ -1,0 +1,182 @@
+"""The values of the protocol: what an epoch is, what was prepared, what was decided.
+
+All of them are frozen, compare by value and have no behaviour beyond checking themselves. The state of
+an epoch is derived from the decision records (see ``resolve``), never stored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NewType
+
+from exactum.errors import CheckpointRefused, InvariantBroken
+
+Incarnation = NewType("Incarnation", str)
+"""One run of the coordinator: a random id, not ordered."""
+
+RECORD_VERSION = 1
+"""Version of the decision record's fields; a higher one on storage is refused, not guessed at."""
+
+
+def new_incarnation() -> Incarnation:
+    """A fresh random id of 16 hexadecimal digits."""
+    return Incarnation(secrets.token_hex(8))
+
+
+@dataclass(frozen=True, order=True)
+class Epoch:
+    """The unit of atomic commit: one micro-batch of one query."""
+
+    query_id: str
+    batch_id: int
+
+    def __str__(self) -> str:
+        return f"epoch {self.batch_id} of query {self.query_id}"
+
+
+@dataclass(frozen=True)
+class SourceOffsets:
+    """What the micro-batch read, as Spark recorded it: one JSON text for each source, or None.
+
+    ``start`` is empty where the previous batch's offsets are no longer on record.
+    """
+
+    start: tuple[str | None, ...] = ()
+    end: tuple[str | None, ...] = ()
+
+    def contradicts(self, other: SourceOffsets) -> bool:
+        """True when the two cannot be the same batch. Unknown (empty) parts contradict nothing."""
+        ends = bool(self.end and other.end) and self.end != other.end
+        return ends or (bool(self.start and other.start) and self.start != other.start)
+
+
+@dataclass(frozen=True)
+class PreparedTransaction:
+    """All that any process needs to finish one transaction of one participant.
+
+    ``identity`` names this transaction and no other, ever; ``payload`` is JSON text that only the
+    participant reads; ``rows`` is how many rows it carries.
+    """
+
+    participant: str
+    identity: str
+    rows: int
+    payload: str = "{}"
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A transaction seen open under this query's name, by whomever it was opened."""
+
+    participant: str
+    identity: str
+    incarnation: Incarnation
+    payload: str = "{}"
+
+
+class Decision(Enum):
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True)
+class DecisionRecord:
+    """What was decided in slot (epoch, attempt). Created once, never changed.
+
+    ``supersedes`` is set by salvage only: the attempt of the COMMIT whose transactions were undone
+    by a timeout and whose rows stand again in this record's ``prepared``.
+    """
+
+    epoch: Epoch
+    attempt: int
+    decision: Decision
+    incarnation: Incarnation
+    prepared: tuple[PreparedTransaction, ...] = ()
+    offsets: SourceOffsets = field(default_factory=SourceOffsets)
+    supersedes: int | None = None
+
+    def of(self, participant: str) -> tuple[PreparedTransaction, ...]:
+        return tuple(p for p in self.prepared if p.participant == participant)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain JSON values, readable by a person with a pager."""
+        return {
+            "version": RECORD_VERSION,
+            "query_id": self.epoch.query_id,
+            "batch_id": self.epoch.batch_id,
+            "attempt": self.attempt,
+            "decision": self.decision.value,
+            "incarnation": self.incarnation,
+            "supersedes": self.supersedes,
+            "offsets": {"start": list(self.offsets.start), "end": list(self.offsets.end)},
+            "prepared": [
+                {
+                    "participant": p.participant,
+                    "identity": p.identity,
+                    "rows": p.rows,
+                    "payload": p.payload,
+                }
+                for p in self.prepared
+            ],
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any], where: str) -> DecisionRecord:
+        """The record in ``value``; ``where`` names its place in errors.
+
+        Raises:
+            CheckpointRefused: it was written by a newer version of exactum.
+            InvariantBroken: it is damaged.
+        """
+        version = value.get("version")
+        if isinstance(version, int) and version > RECORD_VERSION:
+            raise CheckpointRefused(
+                f"The decision record {where} has version {version}; this exactum reads up to version "
+                f"{RECORD_VERSION}. The query was last run by a newer exactum: install that one again. "
+                "Nothing was written."
+            )
+        try:
+            return DecisionRecord(
+                epoch=Epoch(str(value["query_id"]), int(value["batch_id"])),
+                attempt=int(value["attempt"]),
+                decision=Decision(value["decision"]),
+                incarnation=Incarnation(str(value["incarnation"])),
+                prepared=tuple(
+                    PreparedTransaction(p["participant"], p["identity"], p["rows"], p["payload"])
+                    for p in value["prepared"]
+                ),
+                offsets=SourceOffsets(tuple(value["offsets"]["start"]), tuple(value["offsets"]["end"])),
+                supersedes=value["supersedes"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvariantBroken(
+                f"The decision record {where} is damaged ({type(error).__name__}: {error}). "
+                "Restore it from a backup of the checkpoint folder; without it nobody can tell whether "
+                "its epoch was committed."
+            ) from error
+
+
+@dataclass(frozen=True)
+class CommitPermit:
+    """Proof that a COMMIT is durably recorded. Only the coordinator makes one, from a standing record."""
+
+    record: DecisionRecord
+
+    def __post_init__(self) -> None:
+        if self.record.decision is not Decision.COMMIT:
+            raise InvariantBroken(f"A permit was asked for {self.record.epoch}, which is aborted.")
+
+
+@dataclass(frozen=True)
+class CommitReport:
+    """What a participant's ``commit`` found: every transaction is in exactly one of the two."""
+
+    committed: tuple[PreparedTransaction, ...] = ()
+    expired: tuple[PreparedTransaction, ...] = ()
+
+
+def rows_of(prepared: Sequence[PreparedTransaction]) -> int:
+    return sum(p.rows for p in prepared)

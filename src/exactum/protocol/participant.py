@@ -1,0 +1,72 @@
+"""The participant port: what the coordinator asks of anything that can prepare and later commit.
+
+The executor half that writes and prepares is a ``Writer`` (see ``sink``). This is the driver half: it
+holds no state of an epoch, so that any process can finish what another one prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
+
+
+class Participant(Protocol):
+    """Driver side of one sink. Every method may be called again after any crash: all are idempotent."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the sinks of the query and the same after every restart."""
+
+    def list_open(self) -> Sequence[Sighting]:
+        """Every transaction now open under this query's and this participant's name, matched exactly.
+
+        Includes those of other incarnations; leaves out what belongs to anybody else.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """Check that each is still there, is the one expected, is complete and has time left.
+
+        Returns the same transactions in the same order, each with whatever a later ``salvage`` may
+        need added to its payload.
+
+        Raises:
+            EpochAborted: one is gone, is not the expected one, or has too little time left.
+            Unavailable: the target did not answer.
+        """
+
+    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        """Make them visible. Idempotent: a transaction that is committed already is a success.
+
+        Returns which are committed for certain, and which are for certain undone although decided.
+
+        Raises:
+            OutcomeUnknown: neither could be established.
+            Unavailable: the target did not answer.
+        """
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        """Undo them if they are still open. Idempotent; one that is settled already is left alone.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
+        """Prepare anew the rows of decided transactions that were undone, and return the new ones.
+
+        Nothing of it becomes visible before the new ones are recorded and committed.
+
+        Raises:
+            HeuristicOutcome: rows are gone; the message says which and how many.
+            Unavailable: the target did not answer.
+        """
+
+    def close(self) -> None:
+        """Let go of connections. Leaves every open transaction as it is."""

@@ -1,0 +1,139 @@
+"""From facts to what must be done: pure functions, no I/O, no state.
+
+The facts of a batch are its decision records, slot by slot, and the slot whose ABORT this incarnation
+put there when it started (its *door*). Everything the coordinator does follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from exactum.errors import CheckpointRefused, InvariantBroken
+from exactum.protocol.model import (
+    Decision,
+    DecisionRecord,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+    SourceOffsets,
+)
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where this incarnation began: its own ABORT stands in slot (batch_id, attempt)."""
+
+    batch_id: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Redeliver:
+    """The batch is decided: make sure that ``record`` is carried out, write nothing."""
+
+    record: DecisionRecord
+
+
+@dataclass(frozen=True)
+class Run:
+    """The batch is undecided and ours: write it under this attempt."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class FencedBy:
+    """A record that is not ours stands where ours would have to: stop."""
+
+    record: DecisionRecord
+
+
+def standing_commit(records: Sequence[DecisionRecord]) -> DecisionRecord | None:
+    """The COMMIT in force: the last one, which may supersede an earlier one (salvage), or None.
+
+    Raises:
+        InvariantBroken: two COMMITs of which the later does not supersede the earlier.
+    """
+    standing: DecisionRecord | None = None
+    for record in records:
+        if record.decision is not Decision.COMMIT:
+            continue
+        if standing is not None and record.supersedes != standing.attempt:
+            raise InvariantBroken(
+                f"{record.epoch} is decided twice, in attempts {standing.attempt} and "
+                f"{record.attempt}. Keep the decision log as it is and report this."
+            )
+        standing = record
+    return standing
+
+
+def at_start(records: Sequence[DecisionRecord]) -> Redeliver | Run:
+    """What a starting incarnation finds: a COMMIT to redeliver, or the free slot to close."""
+    standing = standing_commit(records)
+    return Redeliver(standing) if standing else Run(attempt=len(records))
+
+
+def when_asked(batch_id: int, door: Door, records: Sequence[DecisionRecord]) -> Redeliver | Run | FencedBy:
+    """What a running incarnation does with a batch that Spark asks it to write.
+
+    Below its door lie only batches that it redelivered itself. At the door the next slot is its own, and
+    beyond it the first one. A record in that slot is somebody else's.
+    """
+    if batch_id < door.batch_id:
+        standing = standing_commit(records)
+        if standing is None:
+            raise InvariantBroken(
+                f"Batch {batch_id} lies before batch {door.batch_id}, where this incarnation began, "
+                "yet no COMMIT of it is on record."
+            )
+        return Redeliver(standing)
+    attempt = door.attempt + 1 if batch_id == door.batch_id else 0
+    return FencedBy(records[attempt]) if len(records) > attempt else Run(attempt)
+
+
+def leftovers(sightings: Iterable[Sighting], records: Iterable[DecisionRecord]) -> tuple[Sighting, ...]:
+    """Those that no COMMIT names. Safe to abort if they were seen before a record of our own was made."""
+    named = {p.identity for r in records if r.decision is Decision.COMMIT for p in r.prepared}
+    return tuple(s for s in sightings if s.identity not in named)
+
+
+def superseding(
+    record: DecisionRecord,
+    attempt: int,
+    incarnation: Incarnation,
+    replaced: Sequence[PreparedTransaction],
+    replacements: Sequence[PreparedTransaction],
+) -> DecisionRecord:
+    """The record that takes ``record``'s place once ``replacements`` stand for ``replaced``."""
+    gone = {p.identity for p in replaced}
+    kept = tuple(p for p in record.prepared if p.identity not in gone)
+    return replace(
+        record,
+        attempt=attempt,
+        incarnation=incarnation,
+        prepared=kept + tuple(replacements),
+        supersedes=record.attempt,
+    )
+
+
+def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None:
+    """A batch that is on record must be the batch that Spark is asking for.
+
+    Raises:
+        CheckpointRefused: the two read different offsets, so rows would be lost or doubled.
+    """
+    if record.offsets.contradicts(offsets):
+        raise CheckpointRefused(
+            f"{record.epoch} is on record as committed with source offsets {_text(record.offsets)}, but "
+            f"the checkpoint now says {_text(offsets)} for the same batch. The checkpoint and its "
+            "decision log do not belong together (a checkpoint restored from a backup, or offsets "
+            "edited by hand). Restore both from the same moment, or start with a new checkpoint "
+            "location. Nothing was written."
+        )
+
+
+def _text(offsets: SourceOffsets) -> str:
+    ends = ", ".join(str(e) for e in offsets.end)
+    starts = ", ".join(str(s) for s in offsets.start)
+    return f"[{starts}] to [{ends}]" if offsets.start else f"up to [{ends}]"

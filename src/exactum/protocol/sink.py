@@ -1,0 +1,107 @@
+"""The sink port: a sink as the user configures it, and the writer that its tasks run on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from exactum.protocol.model import Incarnation, PreparedTransaction
+from exactum.protocol.participant import Participant
+
+
+class Guarantee(Enum):
+    EXACTLY_ONCE = "exactly once"
+    AT_LEAST_ONCE = "at least once"
+    AT_MOST_ONCE = "at most once"
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """One run of one query: what names everything that is opened on its behalf."""
+
+    query_id: str
+    incarnation: Incarnation
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True)
+class WriteOrder:
+    """What the driver tells the tasks of one attempt.
+
+    ``sequence`` counts the write jobs of this incarnation from 1. When a task of sequence n starts,
+    every transaction prepared under a smaller sequence is settled; writers reuse their ids by it.
+    """
+
+    run: QueryRun
+    batch_id: int
+    attempt: int
+    sequence: int
+
+
+@dataclass(frozen=True)
+class TaskName:
+    """Which task this is, as Spark counts: for error messages and for at-most-once."""
+
+    partition_id: int
+    attempt_number: int
+    stage_attempt_number: int
+
+    @property
+    def first_try(self) -> bool:
+        return self.attempt_number == 0 and self.stage_attempt_number == 0
+
+
+class Writer(Protocol):
+    """Executor half of a sink: one for each task. Used by one thread."""
+
+    def write(self, batch: Any) -> None:
+        """Write one Arrow record batch. Nothing of it is visible to readers yet."""
+
+    def prepare(self) -> PreparedTransaction | None:
+        """Make all rows durable and revocable, and return what finishes them; None when there were none."""
+
+    def abort(self) -> None:
+        """Undo, as far as this process can. Called when the task fails; must not raise for the target."""
+
+
+class WriterFactory(Protocol):
+    """Picklable; goes to the executors and opens a writer there."""
+
+    def open(self, order: WriteOrder, task: TaskName) -> Writer: ...
+
+
+class Sink(Protocol):
+    """A target as the user configures it. Picklable settings only; connects to nothing by itself."""
+
+    @property
+    def name(self) -> str:
+        """Default name of its participant; the adapter makes it unique within the query."""
+
+    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
+        """Check the frame's columns, given as (name, Spark's simple type string).
+
+        Raises:
+            FrameRefused: a column is missing or its type cannot be written.
+        """
+
+    def open(self, run: QueryRun, participant: str) -> OpenSink:
+        """Connect, check everything that can be checked before the first row, and return both halves.
+
+        Raises:
+            SettingRefused: the settings cannot hold the guarantee.
+            Unavailable: the target did not answer.
+        """
+
+
+@dataclass(frozen=True)
+class OpenSink:
+    """Both halves of a sink for one run: the driver's participant and the tasks' writer factory."""
+
+    participant: Participant
+    writers: WriterFactory
+
+
+Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]
+"""Runs the write job of an attempt and returns what its winning tasks prepared."""
