@@ -1,0 +1,79 @@
+"""What became of a transaction (transactional id, producer id, producer epoch): a pure reading of facts.
+
+Each transaction has a (producer id, producer epoch) of its own, and is ended by requests of EndTxn
+version 4 and below, which leave the epoch as it is. So an answer that names exactly this pair speaks of
+exactly this transaction. Anything else (a moved epoch, a forgotten id) says nothing for certain, and the
+control marker in the log decides (facts: kafka TransactionCoordinator.scala, endTransaction).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Outcome(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Marker(Enum):
+    """What ended a producer's transaction in one partition's log."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+    NONE = "none"  # the log was read to its end and holds no marker
+    GONE = "gone"  # the records of the transaction are no longer in the log
+
+
+@dataclass(frozen=True)
+class TransactionDescription:
+    """One row of a DescribeTransactions answer. Times in ms of the broker's clock; -1: not started."""
+
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int
+    partitions: tuple[tuple[str, int], ...]
+
+
+_EXACT = {
+    "Ongoing": Outcome.OPEN,
+    "PrepareCommit": Outcome.COMMITTED,
+    "CompleteCommit": Outcome.COMMITTED,
+    "PrepareAbort": Outcome.ABORTED,
+    "CompleteAbort": Outcome.ABORTED,
+}
+
+
+def from_description(description: TransactionDescription | None, producer_id: int, producer_epoch: int) -> Outcome:
+    """The outcome as far as the transaction coordinator's memory settles it; else UNKNOWN."""
+    if description is None:
+        return Outcome.UNKNOWN
+    if (description.producer_id, description.producer_epoch) != (producer_id, producer_epoch):
+        return Outcome.UNKNOWN
+    return _EXACT.get(description.state, Outcome.UNKNOWN)
+
+
+def from_markers(
+    markers: list[Marker], description: TransactionDescription | None, producer_id: int, epoch: int
+) -> Outcome:
+    """The outcome where only the log can tell. One marker is enough: the coordinator decides once.
+
+    Without any marker, a coordinator that ended the very next epoch by an abort has timed this
+    transaction out (it fences to epoch + 1, then aborts) and the markers are on their way or gone.
+    """
+    if Marker.COMMIT in markers:
+        return Outcome.COMMITTED
+    if Marker.ABORT in markers:
+        return Outcome.ABORTED
+    timed_out = (
+        description is not None
+        and description.producer_id == producer_id
+        and description.producer_epoch == epoch + 1
+        and description.state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
+    )
+    return Outcome.ABORTED if timed_out else Outcome.UNKNOWN

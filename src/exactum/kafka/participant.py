@@ -1,0 +1,327 @@
+"""The driver half of the Kafka sink: verifies, commits, aborts, settles and salvages transactions.
+
+All requests go out in batches and to all coordinators at once. It holds no state of an epoch, except the
+producers' names it has just verified, which spare a request when it lists what is open.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
+from exactum.kafka.librdkafka import DeliveryError, Producer
+from exactum.kafka.outcome import (
+    Marker,
+    Outcome,
+    TransactionDescription,
+    from_description,
+    from_markers,
+)
+from exactum.kafka.producers import ProducerPlan, initialised
+from exactum.kafka.readback import LoggedRecord, read_back
+from exactum.kafka.requests import BrokerRequests, Partition, ProducerState
+from exactum.kafka.writer import (
+    ABORT_TIMEOUT_MS,
+    DELIVERY_TIMEOUT_MS,
+    IDENTITY_TIMEOUT_MS,
+    prepared_transaction,
+)
+from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
+
+NEVER_TIMES_OUT_MS = 2_147_483_647
+"""Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java, KIP-939)."""
+SETTLE_ROUNDS_MAX = 20
+
+
+@dataclass(frozen=True)
+class KafkaTransaction:
+    """A prepared transaction's payload. ``partitions`` (from verify): (first offset, records) by partition."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    cluster_id: str = ""
+    partitions: tuple[tuple[Partition, tuple[int, int]], ...] = ()
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        return self.producer_id, self.producer_epoch
+
+    @staticmethod
+    def of(value: PreparedTransaction | Sighting) -> KafkaTransaction:
+        fields: Mapping[str, Any] = json.loads(value.payload)
+        return KafkaTransaction(
+            fields["transactional_id"],
+            fields["producer_id"],
+            fields["producer_epoch"],
+            fields.get("cluster_id", ""),
+            tuple(
+                ((topic, int(index)), (first, count))
+                for topic, cells in fields.get("partitions", {}).items()
+                for index, (first, count) in cells.items()
+            ),
+        )
+
+
+class KafkaParticipant:
+    """Participant of one Kafka sink in one run of a query."""
+
+    def __init__(self, plan: ProducerPlan, requests: BrokerRequests, cluster_id: str) -> None:
+        self._plan = plan
+        self._requests = requests
+        self._cluster_id = cluster_id
+        self._verified: dict[str, Sighting] = {}
+
+    @property
+    def name(self) -> str:
+        return self._plan.scope.participant
+
+    def close(self) -> None:
+        self._requests.close()
+
+    # ---- what is open ------------------------------------------------------------------------
+
+    def list_open(self) -> Sequence[Sighting]:
+        scope = self._plan.scope
+        mine = {
+            name: incarnation
+            for name in self._requests.list_ongoing(scope.broker_pattern())
+            if (incarnation := scope.incarnation_of(name)) is not None
+        }
+        verified, self._verified = self._verified, {}
+        seen = [verified[name] for name in mine if name in verified]
+        unknown = sorted(mine.keys() - verified.keys())
+        for name, found in self._requests.describe_transactions(unknown).items():
+            if found is not None and found.state == "Ongoing":
+                seen.append(self._sighting(name, (found.producer_id, found.producer_epoch)))
+        return seen
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        """EndTxn(abort) with the very (producer id, epoch) that was seen: it cannot hit a later transaction.
+
+        Any refusal means that it is settled or has moved on already.
+        """
+        ends = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, transactions)}
+        answers = self._requests.end_transactions(ends, commit=False)
+        denied = [name for name, error in answers.items() if "Authorization" in error]
+        if denied:
+            raise SettingRefused(
+                f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE on the "
+                "transactional id (docs/kafka.md lists the ACLs)."
+            )
+
+    # ---- verify ------------------------------------------------------------------------------
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """Ask the coordinators for each transaction and the partition leaders for what they hold of it.
+
+        A new producer epoch numbers its records from 0 in each partition, so a leader's last sequence
+        says how many records it holds: their sum must be the rows that the task sent.
+        """
+        transactions = [KafkaTransaction.of(p) for p in prepared]
+        found = self._requests.describe_transactions(t.transactional_id for t in transactions)
+        for transaction in transactions:
+            self._check_open(transaction, found[transaction.transactional_id])
+        leaders = self._requests.describe_producers({p for d in found.values() if d is not None for p in d.partitions})
+        checked = [
+            self._with_partitions(p, t, found[t.transactional_id], leaders)
+            for p, t in zip(prepared, transactions, strict=True)
+        ]
+        self._verified = {t.transactional_id: self._sighting(t.transactional_id, t.producer) for t in transactions}
+        return checked
+
+    def _check_open(self, transaction: KafkaTransaction, found: TransactionDescription | None) -> None:
+        name = transaction.transactional_id
+        if found is None or (found.producer_id, found.producer_epoch) != transaction.producer:
+            now = "is unknown to the broker" if found is None else f"now belongs to {_who(found)}"
+            raise EpochAborted(
+                f"The transactional id {name!r} of sink {self.name!r} {now}, instead of producer "
+                f"{transaction.producer_id} epoch {transaction.producer_epoch}. Something else initialised it: "
+                "give this query a transactional_id_prefix of its own. Nothing was committed."
+            )
+        if found.state != "Ongoing":
+            raise EpochAborted(
+                f"The transaction {name!r} of sink {self.name!r} is in state {found.state} before it was decided "
+                f"(timeout {found.timeout_ms} ms). If it timed out, raise transaction_timeout_ms or make the "
+                "batches smaller (maxOffsetsPerTrigger). Nothing was committed."
+            )
+        left_ms = found.start_time_ms + found.timeout_ms - time.time() * 1000
+        margin_ms = min(30_000, found.timeout_ms // 10)
+        if found.timeout_ms != NEVER_TIMES_OUT_MS and left_ms < margin_ms:
+            raise EpochAborted(
+                f"The transaction {name!r} of sink {self.name!r} has {max(0, left_ms):.0f} of {found.timeout_ms} ms "
+                "left, too little to be decided safely. Raise transaction_timeout_ms (and the broker's "
+                "transaction.max.timeout.ms) or make the batches smaller (maxOffsetsPerTrigger)."
+            )
+
+    def _with_partitions(
+        self,
+        prepared: PreparedTransaction,
+        transaction: KafkaTransaction,
+        found: TransactionDescription | None,
+        leaders: Mapping[Partition, Mapping[int, ProducerState]],
+    ) -> PreparedTransaction:
+        held: dict[str, dict[str, list[int]]] = {}
+        rows = 0
+        for topic, index in sorted(found.partitions if found else ()):
+            state = leaders[topic, index].get(transaction.producer_id)
+            if state is None or state.producer_epoch != transaction.producer_epoch or state.last_sequence < 0:
+                continue  # added to the transaction, but no record went there
+            held.setdefault(topic, {})[str(index)] = [state.transaction_start_offset, state.last_sequence + 1]
+            rows += state.last_sequence + 1
+        if rows != prepared.rows:
+            raise EpochAborted(
+                f"The brokers hold {rows} records of the transaction {transaction.transactional_id!r}, and the "
+                f"task sent {prepared.rows}. Nothing was committed; start the query again."
+            )
+        payload = json.loads(prepared.payload)
+        payload |= {"cluster_id": self._cluster_id, "partitions": held}
+        return replace(prepared, payload=json.dumps(payload))
+
+    # ---- commit ------------------------------------------------------------------------------
+
+    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        pending = {p.identity: p for p in prepared}
+        transactions = {p.identity: KafkaTransaction.of(p) for p in prepared}
+        self._refuse_other_cluster(permit, transactions.values())
+        committed: list[PreparedTransaction] = []
+        expired: list[PreparedTransaction] = []
+        for _ in range(SETTLE_ROUNDS_MAX):
+            ends = {transactions[i].transactional_id: transactions[i].producer for i in pending}
+            answers = self._requests.end_transactions(ends, commit=True)
+            for identity in [i for i in pending if not answers[transactions[i].transactional_id]]:
+                committed.append(pending.pop(identity))
+            if not pending:
+                return CommitReport(tuple(committed), tuple(expired))
+            for identity, outcome in self._settle({i: transactions[i] for i in pending}).items():
+                if outcome is Outcome.COMMITTED:
+                    committed.append(pending.pop(identity))
+                elif outcome is Outcome.ABORTED:
+                    expired.append(pending.pop(identity))
+                elif outcome is Outcome.UNKNOWN:
+                    raise self._unknown(permit, transactions[identity], answers)
+            if not pending:
+                return CommitReport(tuple(committed), tuple(expired))
+        raise OutcomeUnknown(
+            f"{permit.record.epoch}: {len(pending)} transactions of sink {self.name!r} are open and the broker "
+            f"does not commit them (last answers: {sorted(set(answers.values()))}). Start the query again."
+        )
+
+    def _settle(self, transactions: Mapping[str, KafkaTransaction]) -> dict[str, Outcome]:
+        """What became of each: by the coordinator where it speaks of exactly it, else by the log."""
+        found = self._requests.describe_transactions(t.transactional_id for t in transactions.values())
+        outcomes: dict[str, Outcome] = {}
+        for identity, t in transactions.items():
+            description = found[t.transactional_id]
+            outcome = from_description(description, *t.producer)
+            if outcome is Outcome.UNKNOWN:
+                markers: list[Marker] = []
+                for partition, (first_offset, _) in t.partitions:
+                    marker, _ = read_back(self._requests, partition, first_offset, t.producer)
+                    markers.append(marker)
+                    if marker in (Marker.COMMIT, Marker.ABORT):
+                        break
+                outcome = from_markers(markers, description, *t.producer)
+            outcomes[identity] = outcome
+        return outcomes
+
+    def _unknown(
+        self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, str]
+    ) -> OutcomeUnknown | HeuristicOutcome:
+        where = ", ".join(f"{t}-{i}: {n} records from offset {o}" for (t, i), (o, n) in transaction.partitions)
+        return HeuristicOutcome(
+            f"{permit.record.epoch} is decided, and nobody can tell whether the transaction "
+            f"{transaction.transactional_id!r} (producer {transaction.producer_id}, epoch "
+            f"{transaction.producer_epoch}) of sink {self.name!r} was committed: the broker answered "
+            f"{answers.get(transaction.transactional_id)!r}, its coordinator has forgotten it and the log holds no "
+            f"marker ({where}). Look whether these records are visible to a read_committed reader; docs/guarantees.md "
+            "says how to go on."
+        )
+
+    def _refuse_other_cluster(self, permit: CommitPermit, transactions: Any) -> None:
+        for t in transactions:
+            if t.cluster_id and t.cluster_id != self._cluster_id:
+                raise SettingRefused(
+                    f"{permit.record.epoch} is decided but not finished on the Kafka cluster {t.cluster_id}; sink "
+                    f"{self.name!r} now points to cluster {self._cluster_id}. Point it back and start once, then "
+                    "change it."
+                )
+
+    # ---- salvage -----------------------------------------------------------------------------
+
+    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """Read the aborted records back and send them again, to the same partitions and in the same order.
+
+        One new transaction carries them all. Count and place are checked before anything is returned.
+        """
+        transactional_id = self._plan.scope.transactional_id(self._plan.incarnation, secrets.token_hex(8), 0)
+        producer = initialised(self._plan, transactional_id)
+        try:
+            rows = self._send_again(permit, expired, producer)
+            identity = producer.identity(IDENTITY_TIMEOUT_MS)
+        except DeliveryError as error:
+            producer.abort_transaction(ABORT_TIMEOUT_MS)
+            raise Unavailable(f"{permit.record.epoch}: salvage could not write: {error}. Start again.") from error
+        finally:
+            producer.destroy()
+        again = prepared_transaction(self._plan, transactional_id, identity, rows, [])
+        return self.verify([again])
+
+    def _send_again(self, permit: CommitPermit, expired: Sequence[PreparedTransaction], producer: Producer) -> int:
+        producer.begin_transaction()
+        missing: list[str] = []
+        rows = 0
+        for transaction in map(KafkaTransaction.of, expired):
+            for partition, (first_offset, expected) in transaction.partitions:
+
+                def send(record: LoggedRecord, partition: Partition = partition) -> None:
+                    producer.produce_record(
+                        partition[0],
+                        record.key,
+                        record.value,
+                        record.headers,
+                        partition=partition[1],
+                        timestamp_ms=record.timestamp_ms,
+                        timeout_ms=DELIVERY_TIMEOUT_MS,
+                    )
+
+                _, found = read_back(self._requests, partition, first_offset, transaction.producer, send)
+                rows += found
+                if found != expected:
+                    missing.append(
+                        f"{partition[0]}-{partition[1]}: {expected - found} of {expected} records from offset "
+                        f"{first_offset}"
+                    )
+        if missing:
+            producer.abort_transaction(ABORT_TIMEOUT_MS)
+            raise HeuristicOutcome(
+                f"{permit.record.epoch} is decided, but the broker aborted its transactions (timeout) and the log no "
+                f"longer holds all of their records. Missing from sink {self.name!r}: {'; '.join(missing)}. Nothing "
+                "else of this epoch was made visible by this. docs/guarantees.md says how to go on."
+            )
+        producer.flush(DELIVERY_TIMEOUT_MS)
+        return rows
+
+    def _sighting(self, transactional_id: str, producer: tuple[int, int]) -> Sighting:
+        incarnation = self._plan.scope.incarnation_of(transactional_id)
+        return Sighting(
+            participant=self.name,
+            identity=f"{transactional_id}@{producer[0]}:{producer[1]}",
+            incarnation=incarnation if incarnation is not None else self._plan.incarnation,
+            payload=json.dumps(
+                {
+                    "transactional_id": transactional_id,
+                    "producer_id": producer[0],
+                    "producer_epoch": producer[1],
+                }
+            ),
+        )
+
+
+def _who(found: TransactionDescription) -> str:
+    return f"producer {found.producer_id} epoch {found.producer_epoch} (state {found.state})"

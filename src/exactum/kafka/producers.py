@@ -1,0 +1,251 @@
+"""The transactional producers of one process: who owns which transactional id, and when it may be reused.
+
+Rules (docs/adr/0003):
+
+- an id belongs to this process and one of its *slots*; nobody else initialises it;
+- every transaction has a new producer epoch, so a producer serves one transaction and is then let go;
+- an id is initialised again only when its last transaction is settled. Epochs run one after another, so
+  when a task of write job n runs, all transactions of earlier write jobs are settled.
+
+Initialising takes 15 to 60 ms of waiting for the broker, so producers for the next transactions are
+initialised ahead of need, in the background: as many as the last write job took.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.librdkafka import DeliveryError, Producer
+from exactum.kafka.settings import DEFAULTS, Settings
+from exactum.kafka.transactional_id import TransactionScope
+from exactum.protocol.model import Incarnation
+
+log = logging.getLogger("exactum.kafka")
+
+AHEAD_MAX = 16
+"""Most producers kept initialised ahead of need, by each process and sink."""
+POOLS_MAX = 8
+"""Most runs of queries whose producers one process remembers; older ones are let go."""
+INIT_TIMEOUT_MS = 60_000
+CONNECTION_SETTLE_S = 0.02
+"""Asked before its connections have settled, librdkafka repeats the coordinator query only after 500 ms
+(rdkafka_txnmgr.c, rd_kafka_txn_coord_query); 20 ms are enough (0 of 40 slow, against 4 of 30)."""
+
+
+@dataclass(frozen=True)
+class ProducerPlan:
+    """What a process needs to make the producers of one sink in one run of a query. Picklable."""
+
+    bootstrap_servers: str
+    settings: Settings
+    scope: TransactionScope
+    incarnation: Incarnation
+    transaction_timeout_ms: int
+    topic: str | None = None
+
+    def producer_settings(self, transactional_id: str | None) -> dict[str, str]:
+        """librdkafka settings; ``transactional_id`` None: idempotent only."""
+        own = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "enable.idempotence": "true",
+            "acks": "all",
+            "allow.auto.create.topics": "false",
+        }
+        if transactional_id is not None:
+            own["transactional.id"] = transactional_id
+            own["transaction.timeout.ms"] = str(self.transaction_timeout_ms)
+        return {**DEFAULTS, **dict(self.settings), **own}
+
+
+@dataclass
+class _Slot:
+    transactional_id: str
+    settled_after: int = 0  # the write job that used it last; settled once a later one runs
+
+
+@dataclass
+class OwnedProducer:
+    """An initialised producer and the slot it came from."""
+
+    producer: Producer
+    slot: _Slot
+
+    @property
+    def transactional_id(self) -> str:
+        return self.slot.transactional_id
+
+
+@dataclass
+class _Usage:
+    sequence: int = 0
+    taken: int = 0
+    taken_before: int = 1
+    slots: list[_Slot] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+
+
+class ProducerPool:
+    """The producers of this process for one plan. Safe to use from threads."""
+
+    def __init__(self, plan: ProducerPlan) -> None:
+        self._plan = plan
+        self._worker = secrets.token_hex(8)
+        self._lock = threading.Lock()
+        self._usage = _Usage()
+        self._ahead: deque[Future[OwnedProducer]] = deque()
+        self._background = ThreadPoolExecutor(max_workers=4, thread_name_prefix="exactum-producers")
+        self._plain: Producer | None = None
+
+    def take(self, sequence: int) -> OwnedProducer:
+        """An initialised producer with no transaction begun, for a task of write job ``sequence``.
+
+        Raises:
+            Unavailable: the broker did not initialise one in time.
+            SettingRefused: the broker refused for good (rights, timeout).
+        """
+        with self._lock:
+            usage = self._usage
+            if sequence > usage.sequence:
+                usage.taken_before = max(1, usage.taken)
+                usage.taken, usage.sequence = 0, sequence
+            usage.taken += 1
+            future = self._ahead.popleft() if self._ahead else self._submit()
+        try:
+            owned = future.result()
+        except Exception:
+            with self._lock:
+                self._usage.taken -= 1
+            raise
+        owned.slot.settled_after = sequence
+        return owned
+
+    def prepare_ahead(self) -> None:
+        """Begin to initialise what the next transactions will need; returns at once."""
+        with self._lock:
+            wanted = min(AHEAD_MAX, max(1, self._usage.taken_before - self._usage.taken, self._usage.taken))
+            while len(self._ahead) < wanted:
+                self._ahead.append(self._submit())
+
+    def let_go(self, owned: OwnedProducer) -> None:
+        """The task is done with it; an open transaction stays open. Returns at once."""
+        self._background.submit(owned.producer.destroy)
+        with self._lock:
+            self._usage.busy.discard(owned.slot.transactional_id)
+
+    def plain(self) -> Producer:
+        """The one idempotent, not transactional producer of this process (at least once)."""
+        if self._plain is None:
+            self._plain = Producer(self._plan.producer_settings(None))
+        return self._plain
+
+    def forget_plain(self) -> None:
+        """Drop it after an error; the next task makes a new one."""
+        if self._plain is not None:
+            self._background.submit(self._plain.destroy)
+            self._plain = None
+
+    def close(self) -> None:
+        """Let all go, in the background."""
+        with self._lock:
+            waiting, self._ahead = list(self._ahead), deque()
+        for future in waiting:
+            future.add_done_callback(_destroy_result)
+        self.forget_plain()
+        self._background.shutdown(wait=False)
+
+    def _submit(self) -> Future[OwnedProducer]:
+        slot = self._free_slot()
+        self._usage.busy.add(slot.transactional_id)
+        return self._background.submit(self._initialised, slot)
+
+    def _free_slot(self) -> _Slot:
+        usage = self._usage
+        for slot in usage.slots:
+            if slot.settled_after < usage.sequence and slot.transactional_id not in usage.busy:
+                return slot
+        name = self._plan.scope.transactional_id(self._plan.incarnation, self._worker, len(usage.slots))
+        usage.slots.append(_Slot(name))
+        return usage.slots[-1]
+
+    def _initialised(self, slot: _Slot) -> OwnedProducer:
+        try:
+            return OwnedProducer(initialised(self._plan, slot.transactional_id), slot)
+        except Exception:
+            with self._lock:
+                self._usage.busy.discard(slot.transactional_id)
+            raise
+
+
+def initialised(plan: ProducerPlan, transactional_id: str, timeout_ms: int = INIT_TIMEOUT_MS) -> Producer:
+    """A new producer with a new epoch of ``transactional_id``.
+
+    Raises:
+        Unavailable: the broker did not answer in time, or refused for now.
+        SettingRefused: it refused for good.
+    """
+    producer = Producer(plan.producer_settings(transactional_id))
+    end_s = time.monotonic() + timeout_ms / 1000
+    while True:
+        left_ms = max(1, int((end_s - time.monotonic()) * 1000))
+        try:
+            producer.learn(plan.topic, left_ms)
+            time.sleep(CONNECTION_SETTLE_S)
+            producer.init_transactions(left_ms)
+            return producer
+        except DeliveryError as error:
+            if error.retriable and time.monotonic() < end_s:
+                continue
+            detail = producer.last_error()
+            producer.destroy()
+            raise _init_failure(plan, transactional_id, error, detail) from error
+
+
+def _init_failure(
+    plan: ProducerPlan, transactional_id: str, error: DeliveryError, detail: str
+) -> SettingRefused | Unavailable:
+    where = f"transactional id {transactional_id!r} at {plan.bootstrap_servers}"
+    if error.name == "INVALID_TRANSACTION_TIMEOUT":
+        return SettingRefused(
+            f"The broker refused the transaction timeout of {plan.transaction_timeout_ms} ms for {where}: it is "
+            "above its transaction.max.timeout.ms. Lower transaction_timeout_ms or raise that setting."
+        )
+    if "AUTHORIZATION" in error.name or "AUTHENTICATION" in error.name:
+        return SettingRefused(
+            f"The broker refused {where}: {error}. The user needs WRITE and DESCRIBE on the transactional id "
+            "(docs/kafka.md lists the ACLs)."
+        )
+    extra = f" ({detail})" if detail else ""
+    return Unavailable(f"The producer for {where} could not be initialised: {error}{extra}.")
+
+
+def _destroy_result(future: Future[OwnedProducer]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        future.result().producer.destroy()
+
+
+_pools: dict[ProducerPlan, ProducerPool] = {}
+_pools_lock = threading.Lock()
+_pools_process = os.getpid()
+
+
+def pool_of(plan: ProducerPlan, make: Callable[[ProducerPlan], ProducerPool] = ProducerPool) -> ProducerPool:
+    """This process's pool for ``plan``. Spark keeps worker processes, so it outlives a task and an epoch."""
+    global _pools_process
+    with _pools_lock:
+        if _pools_process != os.getpid():  # forked: the parent's threads and sockets are not ours
+            _pools.clear()
+            _pools_process = os.getpid()
+        if plan not in _pools:
+            while len(_pools) >= POOLS_MAX:
+                _pools.pop(next(iter(_pools))).close()
+            _pools[plan] = make(plan)
+        return _pools[plan]

@@ -1,0 +1,120 @@
+"""The user's client settings, in librdkafka's names, and what they mean to both Kafka clients.
+
+Data goes through librdkafka; the driver's protocol requests go through kafka-python. The user gives one
+set of settings; both clients get the same meaning, or the settings are refused.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from exactum.errors import SettingRefused
+
+Settings = tuple[tuple[str, str], ...]
+"""librdkafka settings as sorted pairs: hashable and picklable."""
+
+OWNED = {
+    "transactional.id": "exactum names every transaction itself; use transactional_id_prefix",
+    "transaction.timeout.ms": "use the sink's argument transaction_timeout_ms",
+    "bootstrap.servers": "use the sink's argument bootstrap_servers",
+    "metadata.broker.list": "use the sink's argument bootstrap_servers",
+    "enable.idempotence": "without it a retry inside the producer doubles records",
+    "acks": "anything but all can lose acknowledged records when a broker dies",
+    "request.required.acks": "anything but all can lose acknowledged records when a broker dies",
+    "enable.gapless.guarantee": "it makes failures fatal that a new attempt repairs",
+    "delivery.report.only.error": "exactum reads delivery errors from it",
+    "statistics.interval.ms": "exactum reads the producer epoch from the statistics",
+    "log.queue": "exactum forwards the client's log",
+    "allow.auto.create.topics": "a missing topic is an error, not a new topic",
+}
+"""Settings that the guarantee rests on, each with the reason why it cannot be given."""
+
+DEFAULTS = {
+    # Java's default: null keys are spread, others are hashed by murmur2 (kafka-clients, BuiltInPartitioner).
+    "partitioner": "murmur2_random",
+    "linger.ms": "5",
+    "batch.num.messages": "100000",
+    "queue.buffering.max.messages": "1000000",
+    "queue.buffering.max.kbytes": "131072",
+    # The coordinator query of a new producer is repeated only when the broker connection comes up.
+    "reconnect.backoff.ms": "10",
+    "sticky.partitioning.linger.ms": "10",
+}
+"""Where exactum's defaults differ from librdkafka's; the user's settings win."""
+
+_ADMIN_NAMES = {
+    "client.id": "client_id",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+}
+_ADMIN_HANDLED = {"ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"}
+
+
+def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
+    """The user's ``producer`` settings as text pairs.
+
+    Raises:
+        SettingRefused: one of them is owned by exactum, is not text, number or bool, or concerns
+            security in a way that the driver's client cannot follow.
+    """
+    settings: dict[str, str] = {}
+    for name, value in (producer or {}).items():
+        if name in OWNED:
+            raise SettingRefused(f"{where}: the producer setting {name!r} cannot be given: {OWNED[name]}.")
+        if not isinstance(value, (str, int, float, bool)):
+            raise SettingRefused(
+                f"{where}: the producer setting {name!r} is a {type(value).__name__}; settings travel to "
+                "the executors, so give text, a number or a bool."
+            )
+        settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    pairs = tuple(sorted(settings.items()))
+    admin_settings(pairs, where)
+    return pairs
+
+
+def admin_settings(settings: Settings, where: str) -> dict[str, Any]:
+    """The same settings as keyword arguments of kafka-python's clients. Only what concerns connections.
+
+    Raises:
+        SettingRefused: a security setting that kafka-python has no word for.
+    """
+    result: dict[str, Any] = {}
+    given = dict(settings)
+    for name, value in settings:
+        if name in _ADMIN_NAMES:
+            result[_ADMIN_NAMES[name]] = value
+        elif name.startswith(("ssl.", "sasl.", "security.")) and name not in _ADMIN_HANDLED:
+            raise SettingRefused(
+                f"{where}: the setting {name!r} is known to librdkafka only, and the driver needs it for "
+                "its own connection too. Supported: "
+                f"{', '.join(sorted((*_ADMIN_NAMES, *_ADMIN_HANDLED)))}."
+            )
+    if "security_protocol" in result:
+        result["security_protocol"] = result["security_protocol"].upper()
+    if "sasl_mechanism" in result:
+        result["sasl_mechanism"] = result["sasl_mechanism"].upper()
+    if given.get("ssl.endpoint.identification.algorithm", "https") == "none":
+        result["ssl_check_hostname"] = False
+    if given.get("enable.ssl.certificate.verification") == "false":
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        result["ssl_context"] = context
+    return result
+
+
+def redacted(settings: Settings) -> dict[str, str]:
+    """For messages and logs: no passwords, no keys."""
+    secret = ("password", "secret", ".pem", "jaas")
+    return {n: "***" if any(s in n for s in secret) else v for n, v in settings}

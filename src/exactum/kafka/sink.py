@@ -1,0 +1,136 @@
+"""``KafkaSink``: a Kafka topic as the target of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from exactum.errors import SettingRefused
+from exactum.kafka import messages, settings
+from exactum.kafka.participant import KafkaParticipant
+from exactum.kafka.producers import ProducerPlan
+from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.transactional_id import TransactionScope, checked_prefix
+from exactum.kafka.writer import KafkaWriterFactory
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun
+
+BROKER_TIMEOUT_MAX_MS = 900_000
+"""Kafka's default of transaction.max.timeout.ms: used where the user may not read the broker's setting."""
+TIMEOUT_MIN_MS = 1_000
+
+
+class KafkaSink:
+    """Writes a frame's rows to Kafka.
+
+    Columns, as in Spark's own Kafka sink: ``value`` (string or binary; null is a tombstone), optional ``key``
+    (string or binary), ``headers`` (array of struct of key: string, value: binary), ``partition`` (int; null: by
+    key) and ``topic`` (string), which is read only when the sink has no topic of its own.
+
+    Args:
+        topic: where all rows go; None: each row names its topic in the column ``topic``.
+        bootstrap_servers: ``host:port`` or several, separated by commas.
+        transactional_id_prefix: first part of all transactional ids, for ACLs; default ``exactum``. The
+            query's id and the sink's name always follow, so queries never touch each other's transactions.
+        transaction_timeout_ms: how long a prepared transaction may wait for its commit before the broker
+            aborts it; default: the most that the broker allows (its transaction.max.timeout.ms).
+        producer: further librdkafka settings (compression, batching, security). The ones that the guarantee
+            rests on cannot be given.
+
+    Raises:
+        SettingRefused: a setting that cannot hold the guarantee.
+    """
+
+    def __init__(
+        self,
+        topic: str | None = None,
+        *,
+        bootstrap_servers: str,
+        transactional_id_prefix: str | None = None,
+        transaction_timeout_ms: int | None = None,
+        producer: Mapping[str, object] | None = None,
+    ) -> None:
+        where = f"KafkaSink({topic!r})" if topic else "KafkaSink()"
+        if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
+            raise SettingRefused(f"{where}: bootstrap_servers must be text like 'localhost:9092'.")
+        if topic is not None and (not isinstance(topic, str) or not topic):
+            raise SettingRefused(f"{where}: topic must be the name of a topic, or None.")
+        if transaction_timeout_ms is not None and transaction_timeout_ms < TIMEOUT_MIN_MS:
+            raise SettingRefused(
+                f"{where}: transaction_timeout_ms={transaction_timeout_ms} is shorter than any epoch can be; give "
+                f"at least {TIMEOUT_MIN_MS}, better minutes: it is how long a crashed query may stay down."
+            )
+        self._where = where
+        self._topic = topic
+        self._bootstrap_servers = bootstrap_servers
+        self._prefix = checked_prefix(transactional_id_prefix, where)
+        self._timeout_ms = transaction_timeout_ms
+        self._settings = settings.checked(producer, where)
+
+    def __repr__(self) -> str:
+        return f"{self._where[:-1]}, bootstrap_servers={self._bootstrap_servers!r})"
+
+    @property
+    def name(self) -> str:
+        return f"kafka:{self._topic or '*'}"
+
+    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
+        messages.check_columns(columns, self._topic, self._where)
+
+    def open(self, run: QueryRun, participant: str) -> OpenSink:
+        requests = BrokerRequests(self._bootstrap_servers, self._settings, self._where)
+        try:
+            return self._open(run, participant, requests)
+        except BaseException:
+            requests.close()
+            raise
+
+    def _open(self, run: QueryRun, participant: str, requests: BrokerRequests) -> OpenSink:
+        if self._topic is not None and self._topic not in requests.partition_counts([self._topic]):
+            raise SettingRefused(
+                f"{self._where}: the topic {self._topic!r} does not exist at {self._bootstrap_servers}, or the user "
+                "lacks DESCRIBE on it. Create it first, with the number of partitions that you want: exactum never "
+                "creates topics."
+            )
+        plan = ProducerPlan(
+            bootstrap_servers=self._bootstrap_servers,
+            settings=self._with_message_size(requests),
+            scope=TransactionScope(self._prefix, run.query_id, participant),
+            incarnation=run.incarnation,
+            transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
+            topic=self._topic,
+        )
+        if run.guarantee is Guarantee.EXACTLY_ONCE:
+            self._check_transactions(plan, requests)
+            plan = self._with_timeout(plan, requests)
+        kafka = KafkaParticipant(plan, requests, requests.cluster_id())
+        return OpenSink(kafka, KafkaWriterFactory(plan, self._topic))
+
+    def _with_message_size(self, requests: BrokerRequests) -> settings.Settings:
+        """librdkafka refuses records above its own 1,000,000 bytes: let the topic's limit decide instead."""
+        if self._topic is None or "message.max.bytes" in dict(self._settings):
+            return self._settings
+        limit = requests.config("topic", self._topic, "max.message.bytes")
+        return self._settings if limit is None else (*self._settings, ("message.max.bytes", limit))
+
+    def _with_timeout(self, plan: ProducerPlan, requests: BrokerRequests) -> ProducerPlan:
+        shown = requests.config("broker", "", "transaction.max.timeout.ms")
+        allowed_ms = int(shown) if shown is not None else None
+        if self._timeout_ms is not None and allowed_ms is not None and self._timeout_ms > allowed_ms:
+            raise SettingRefused(
+                f"{self._where}: transaction_timeout_ms={self._timeout_ms} is above the {allowed_ms} ms that the "
+                "broker allows (transaction.max.timeout.ms). Lower the one or raise the other."
+            )
+        timeout_ms = self._timeout_ms or allowed_ms or BROKER_TIMEOUT_MAX_MS
+        return ProducerPlan(plan.bootstrap_servers, plan.settings, plan.scope, plan.incarnation, timeout_ms, plan.topic)
+
+    def _check_transactions(self, plan: ProducerPlan, requests: BrokerRequests) -> None:
+        """The broker has the requests that settle transactions, and lets this user send them."""
+        if not requests.has_transaction_tools():
+            raise SettingRefused(
+                f"{self._where}: the broker at {self._bootstrap_servers} lacks DescribeTransactions, "
+                "ListTransactions or DescribeProducers. exactly_once needs Kafka 3.0 or later."
+            )
+        probe = plan.scope.transactional_id(plan.incarnation, "0" * 16, 0)
+        requests.describe_transactions([probe])
+        if self._topic is not None:
+            count = requests.partition_counts([self._topic])[self._topic]
+            requests.describe_producers((self._topic, i) for i in range(count))

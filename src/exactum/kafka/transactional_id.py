@@ -1,0 +1,65 @@
+"""Names of transactions: ``prefix/query/participant/incarnation/worker/slot``.
+
+An id belongs to one worker process: nobody else initialises it. Ids are matched exactly, part by part,
+so that a query whose prefix is ``app`` never touches what belongs to ``app-eu`` or to another query.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from exactum.errors import InvariantBroken, SettingRefused
+from exactum.protocol.model import Incarnation
+
+DEFAULT_PREFIX = "exactum"
+_HEX = r"[0-9a-f]{16}"
+
+
+@dataclass(frozen=True)
+class TransactionScope:
+    """Everything that one participant of one query may open, over all incarnations."""
+
+    prefix: str
+    query_id: str
+    participant: str
+
+    def __post_init__(self) -> None:
+        if "/" in self.participant or "/" in self.query_id:
+            raise InvariantBroken(f"A transaction scope has a slash in a part: {self}.")
+
+    def transactional_id(self, incarnation: Incarnation, worker: str, slot: int) -> str:
+        return f"{self.prefix}/{self.query_id}/{self.participant}/{incarnation}/{worker}/{slot}"
+
+    def incarnation_of(self, transactional_id: str) -> Incarnation | None:
+        """Which incarnation opened it; None when it does not belong to this scope."""
+        match = self._pattern().fullmatch(transactional_id)
+        return Incarnation(match["incarnation"]) if match else None
+
+    def broker_pattern(self) -> str:
+        """The same as a regular expression (RE2J) for ListTransactions (KIP-1152)."""
+        return self._head() + f"{_HEX}/{_HEX}/[0-9]+"
+
+    def _head(self) -> str:
+        # \Q..\E is understood by RE2J; Python's re.escape writes escapes that RE2J refuses.
+        return f"\\Q{self.prefix}/{self.query_id}/{self.participant}/\\E"
+
+    def _pattern(self) -> re.Pattern[str]:
+        head = re.escape(f"{self.prefix}/{self.query_id}/{self.participant}/")
+        return re.compile(f"{head}(?P<incarnation>{_HEX})/{_HEX}/[0-9]+")
+
+
+def checked_prefix(prefix: str | None, where: str) -> str:
+    """The prefix to use.
+
+    Raises:
+        SettingRefused: it is empty, or has characters that cannot stand in an ACL or a log line.
+    """
+    if prefix is None:
+        return DEFAULT_PREFIX
+    if not re.fullmatch(r"[A-Za-z0-9._:/-]{1,200}", prefix) or prefix.endswith("/"):
+        raise SettingRefused(
+            f"{where}: transactional_id_prefix={prefix!r} must be 1 to 200 letters, digits or . _ : - / "
+            "and must not end with a slash."
+        )
+    return prefix

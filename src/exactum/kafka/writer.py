@@ -1,0 +1,180 @@
+"""The executor half of the Kafka sink: one task writes its rows into one transaction of its own.
+
+At ``prepare`` every row is acknowledged by all in-sync replicas and the transaction is open: any process
+that knows (transactional id, producer id, producer epoch) can now end it. A partition without rows opens
+nothing: an empty transaction cannot be committed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from exactum.errors import EpochAborted, SettingRefused
+from exactum.kafka.librdkafka import DeliveryError, Producer
+from exactum.kafka.messages import produce, topics_of
+from exactum.kafka.producers import OwnedProducer, ProducerPlan, ProducerPool, pool_of
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import Guarantee, TaskName, WriteOrder, Writer
+
+log = logging.getLogger("exactum.kafka")
+
+ABORT_TIMEOUT_MS = 10_000
+IDENTITY_TIMEOUT_MS = 10_000
+DELIVERY_TIMEOUT_MS = 300_000
+"""Longest wait for room in the queue and for the last acknowledgements; librdkafka's own default."""
+
+
+@dataclass(frozen=True)
+class KafkaWriterFactory:
+    """Goes to the executors; opens a writer there."""
+
+    plan: ProducerPlan
+    topic: str | None
+
+    def open(self, order: WriteOrder, task: TaskName) -> Writer:
+        pool = pool_of(self.plan)
+        if order.run.guarantee is Guarantee.EXACTLY_ONCE:
+            return TransactionalWriter(self, pool, order, task)
+        return PlainWriter(self, pool, task)
+
+
+class TransactionalWriter:
+    """Exactly once: rows go into an open transaction that only the driver's decision ends."""
+
+    def __init__(self, factory: KafkaWriterFactory, pool: ProducerPool, order: WriteOrder, task: TaskName) -> None:
+        self._factory = factory
+        self._pool = pool
+        self._order = order
+        self._task = task
+        self._owned: OwnedProducer | None = None
+        self._rows = 0
+        self._topics: set[str] = set()
+        self._began_s = 0.0
+
+    def write(self, batch: Any) -> None:
+        if batch.num_rows == 0:
+            return
+        try:
+            producer = self._begun()
+            produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
+        except DeliveryError as error:
+            raise write_failure(error, self._task, self._factory) from error
+        self._rows += batch.num_rows
+        self._topics |= topics_of(batch, self._factory.topic)
+
+    def prepare(self) -> PreparedTransaction | None:
+        if self._owned is None:
+            self._pool.prepare_ahead()
+            return None
+        owned, producer = self._owned, self._owned.producer
+        try:
+            producer.flush(DELIVERY_TIMEOUT_MS)
+        except DeliveryError as error:
+            raise write_failure(error, self._task, self._factory) from error
+        producer_id, producer_epoch = producer.identity(IDENTITY_TIMEOUT_MS)
+        self._owned = None
+        self._pool.let_go(owned)
+        self._pool.prepare_ahead()
+        return prepared_transaction(
+            self._factory.plan,
+            owned.transactional_id,
+            (producer_id, producer_epoch),
+            self._rows,
+            sorted(self._topics),
+        )
+
+    def abort(self) -> None:
+        if self._owned is None:
+            return
+        owned, self._owned = self._owned, None
+        try:
+            owned.producer.abort_transaction(ABORT_TIMEOUT_MS)
+        except DeliveryError as error:
+            # The driver sweeps what is still open under this query's name.
+            log.warning("task %s could not abort its own transaction: %s", self._task, error)
+        self._pool.let_go(owned)
+
+    def _begun(self) -> Producer:
+        if self._owned is None:
+            owned = self._pool.take(self._order.sequence)
+            owned.producer.begin_transaction()
+            self._owned = owned
+            self._pool.prepare_ahead()
+        return self._owned.producer
+
+
+class PlainWriter:
+    """At least once and at most once: an idempotent producer, kept by the process."""
+
+    def __init__(self, factory: KafkaWriterFactory, pool: ProducerPool, task: TaskName) -> None:
+        self._factory = factory
+        self._pool = pool
+        self._task = task
+
+    def write(self, batch: Any) -> None:
+        try:
+            produce(self._pool.plain(), batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
+        except DeliveryError as error:
+            self._pool.forget_plain()
+            raise write_failure(error, self._task, self._factory) from error
+
+    def prepare(self) -> PreparedTransaction | None:
+        try:
+            self._pool.plain().flush(DELIVERY_TIMEOUT_MS)
+        except DeliveryError as error:
+            self._pool.forget_plain()
+            raise write_failure(error, self._task, self._factory) from error
+        return None
+
+    def abort(self) -> None:
+        self._pool.forget_plain()
+
+
+def prepared_transaction(
+    plan: ProducerPlan,
+    transactional_id: str,
+    producer: tuple[int, int],
+    rows: int,
+    topics: list[str],
+) -> PreparedTransaction:
+    """What any process needs to end it. ``producer`` is (producer id, producer epoch)."""
+    producer_id, producer_epoch = producer
+    return PreparedTransaction(
+        participant=plan.scope.participant,
+        identity=f"{transactional_id}@{producer_id}:{producer_epoch}",
+        rows=rows,
+        payload=json.dumps(
+            {
+                "transactional_id": transactional_id,
+                "producer_id": producer_id,
+                "producer_epoch": producer_epoch,
+                "topics": topics,
+                "prepared_time_ms": int(time.time() * 1000),
+            }
+        ),
+    )
+
+
+def write_failure(error: DeliveryError, task: TaskName, factory: KafkaWriterFactory) -> EpochAborted | SettingRefused:
+    """What a failed record means: nothing of the task becomes visible."""
+    where = f"task {task.partition_id} (attempt {task.attempt_number}) of sink {factory.plan.scope.participant!r}"
+    if error.name == "MSG_SIZE_TOO_LARGE":
+        return SettingRefused(
+            f"{where}: a record is larger than the broker takes: {error}. Raise max.message.bytes of the topic "
+            "(and message.max.bytes in the sink's producer settings, if it is set), or make the record smaller."
+        )
+    if "AUTHORIZATION" in error.name:
+        return SettingRefused(
+            f"{where}: the broker refused the records: {error}. The user needs WRITE on the topic "
+            "(docs/kafka.md lists the ACLs)."
+        )
+    if error.name in ("_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"):
+        return SettingRefused(
+            f"{where}: {error}. The topic or the partition does not exist; create it, or correct the "
+            "columns 'topic' and 'partition'."
+        )
+    return EpochAborted(f"{where}: {error}. The attempt is void; start the query again.")
