@@ -231,7 +231,19 @@ class Producer:
         self._raise(self._c.rd_kafka_begin_transaction(self._handle))
 
     def abort_transaction(self, timeout_ms: int) -> None:
-        self._raise(self._c.rd_kafka_abort_transaction(self._handle, timeout_ms))
+        """Drop what is not sent yet and abort.
+
+        In short steps: it waits for the reports of dropped records, which only ``poll`` takes off the queue.
+        """
+        end_s = time.monotonic() + timeout_ms / 1000
+        while True:
+            try:
+                self._raise(self._c.rd_kafka_abort_transaction(self._handle, 100))
+                return
+            except DeliveryError as error:
+                if not error.retriable or time.monotonic() > end_s:
+                    raise
+            self.poll(0)
 
     def identity(self, timeout_ms: int) -> tuple[int, int]:
         """The (producer id, producer epoch), from the statistics.

@@ -43,11 +43,12 @@ def read_back(
     Raises:
         OutcomeUnknown: the partition could not be read.
     """
-    offset, count = start_offset, 0
+    offset, count, truncated = start_offset, 0, False
     while True:
         answer = requests.fetch(partition, offset)
-        if answer.error == "OffsetOutOfRangeError":
-            return Marker.GONE, count
+        if answer.error == "OffsetOutOfRangeError" and not truncated:
+            offset, truncated = max(offset, requests.log_start_offset(partition)), True
+            continue
         if answer.error:
             raise OutcomeUnknown(
                 f"{partition[0]}-{partition[1]} could not be read from offset {offset}: {answer.error}. "
@@ -68,7 +69,7 @@ def read_back(
                         if on_record is not None:
                             on_record(_logged(record))
         if next_offset == offset:
-            return (Marker.NONE if offset >= answer.high_watermark else Marker.GONE), count
+            return (Marker.GONE if truncated else Marker.NONE), count
         offset = next_offset
 
 

@@ -11,6 +11,8 @@ this holds on brokers of transaction.version 2 as well (docs/adr/0004).
 
 from __future__ import annotations
 
+import logging
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -39,6 +41,7 @@ K = TypeVar("K")
 Partition = tuple[str, int]
 
 END_TXN_VERSION_MAX = 4
+LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
 FETCH_VERSION_MAX = 12  # version 13 names topics by id
 RETRIABLE = {
     "NotLeaderForPartitionError",
@@ -77,6 +80,16 @@ class FetchedRecords:
     error: str
 
 
+def quieten_client_log() -> None:
+    """kafka-python logs every lost connection as an error; here they are retried, or raised with a reason.
+
+    A level that the user has set stays.
+    """
+    client = logging.getLogger("kafka")
+    if client.level == logging.NOTSET:
+        client.setLevel(logging.CRITICAL)
+
+
 class BrokerRequests:
     """One connection to each node, for as long as a run of a query lasts. Safe to use from threads."""
 
@@ -101,6 +114,8 @@ class BrokerRequests:
         self._deadline_ms = deadline_ms
         self._leaders: dict[Partition, int] = {}
         self._coordinators: dict[str, int] = {}
+        quieten_client_log()
+        _check_reachable(bootstrap_servers, where, connect_timeout_ms)
         try:
             self._client = KafkaAdminClient(
                 bootstrap_servers=[s.strip() for s in bootstrap_servers.split(",") if s.strip()],
@@ -280,15 +295,24 @@ class BrokerRequests:
 
     def end_offsets(self, partitions: Iterable[Partition], *, read_committed: bool) -> dict[Partition, int]:
         """The last stable offset (``read_committed``) or the high watermark of each partition."""
+        return self._list_offsets(partitions, LATEST, 1 if read_committed else 0)
+
+    def log_start_offset(self, partition: Partition) -> int:
+        """The first offset that retention and deletion have left."""
+        return self._list_offsets([partition], EARLIEST, 0)[partition]
+
+    def _list_offsets(
+        self, partitions: Iterable[Partition], timestamp: int, isolation_level: int
+    ) -> dict[Partition, int]:
 
         def request(asked: Sequence[Partition]) -> Any:
             topic = ListOffsetsRequest.ListOffsetsTopic
             cell = topic.ListOffsetsPartition
             return ListOffsetsRequest(
                 replica_id=-1,
-                isolation_level=1 if read_committed else 0,
+                isolation_level=isolation_level,
                 topics=[
-                    topic(name=t, partitions=[cell(partition_index=i, timestamp=-1) for i in indexes])
+                    topic(name=t, partitions=[cell(partition_index=i, timestamp=timestamp) for i in indexes])
                     for t, indexes in _by_topic(asked).items()
                 ],
                 min_version=2,
@@ -512,6 +536,29 @@ class BrokerRequests:
             f"{self._where}: the broker answered {error} for {name!r}. The user needs {right} "
             "(docs/kafka.md lists the ACLs)."
         )
+
+
+def _check_reachable(bootstrap_servers: str, where: str, timeout_ms: int) -> None:
+    """Connect a plain socket to one of the servers: a clear answer at once, where kafka-python would go on trying.
+
+    Raises:
+        SettingRefused: an address has no port.
+        Unavailable: none of them accepts a connection.
+    """
+    reasons: list[str] = []
+    for address in (a.strip() for a in bootstrap_servers.split(",") if a.strip()):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise SettingRefused(f"{where}: bootstrap_servers has {address!r}, which is not host:port.")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout_ms / 1000).close()
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error}")
+    raise Unavailable(
+        f"{where}: no broker could be reached at {bootstrap_servers} ({'; '.join(reasons)}). Is it running, and is "
+        "the address right?"
+    )
 
 
 class _Again(Exception):

@@ -17,9 +17,9 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -131,7 +131,7 @@ def _dependency(org: str, name: str, version: str) -> str:
 
 
 def artifact_name(file_name: str) -> str:
-    """Return a jar's name without its version: ``log4j-1.2-api-2.25.4.jar`` -> ``log4j-1.2-api``."""
+    """Return a jar's name without version: ``log4j-1.2-api-2.25.4.jar`` -> ``log4j-1.2-api``."""
     stem = file_name.removesuffix(".jar")
     match = re.fullmatch(r"(.+)-\d[^-]*(?:-[A-Za-z][^-]*)*", stem)
     return match.group(1) if match else stem
@@ -172,11 +172,10 @@ def _cached(jars: JarSet) -> list[Path]:
     if not folder.is_dir():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            lock = folder.with_suffix(".lock").open("w")
+            lock = folder.with_name(f"{folder.name}.lock").open("w")
         except OSError as error:
             raise LocalServerError(
-                f"the cache {folder.parent} cannot be written ({error}). "
-                "Set EXACTUM_CACHE to a folder that can be."
+                f"the cache {folder.parent} cannot be written ({error}). Set EXACTUM_CACHE to a folder that can be."
             ) from error
         with lock, _locked(lock.fileno(), jars):
             if not folder.is_dir():  # somebody may have finished while this process waited
@@ -216,10 +215,11 @@ def _retrieve(jars: JarSet, folder: Path) -> None:
         say(f"{count} jars in {time.monotonic() - started:.0f} s", True)
 
 
-def _run_ivy(
-    java: str, work: Path, recipe: str, say: Callable[[str, bool], None], output: deque[str]
-) -> int:
-    """Run Ivy once, in `work` alone, and return its exit status. `output` keeps its last lines."""
+def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None], output: deque[str]) -> int:
+    """Run Ivy once, in `work` alone, and return its exit status. `output` keeps its last lines.
+
+    It is killed after ATTEMPT_TIMEOUT_S (status -9).
+    """
     ivy = next(_pyspark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
         raise LocalServerError(f"the installed PySpark has no Ivy in {_pyspark_jars()}.")
@@ -249,14 +249,22 @@ def _run_ivy(
         text=True,
         errors="replace",
     ) as process:
-        assert process.stdout is not None  # noqa: S101
-        for line in process.stdout:
-            text = line.strip().lstrip(".").strip()
-            if text:
-                output.append(text[:300])
-            found += text.startswith("found ")
-            fetched += text.startswith("[SUCCESSFUL")
-            say(f"{found} modules found, {fetched} fetched", False)
+        watch = threading.Timer(ATTEMPT_TIMEOUT_S, process.kill)
+        watch.daemon = True
+        watch.start()
+        try:
+            for line in process.stdout or ():
+                text = line.strip().lstrip(".").strip()
+                if text:
+                    output.append(text[:300])
+                found += text.startswith("found ")
+                fetched += text.startswith("[SUCCESSFUL")
+                say(f"{found} modules found, {fetched} fetched", False)
+        except BaseException:  # an interrupt: leaving must not wait for the download
+            process.kill()
+            raise
+        finally:
+            watch.cancel()
     return process.returncode
 
 
@@ -286,6 +294,4 @@ def _progress(title: str) -> Iterator[Callable[[str, bool], None]]:
         yield lambda text, final: console.print(f"exactum: {text}") if final else None
         return
     with console.status("starting") as status:
-        yield lambda text, final: (
-            console.print(f"exactum: {text}") if final else status.update(f"exactum: {text}")
-        )
+        yield (lambda text, final: console.print(f"exactum: {text}") if final else status.update(f"exactum: {text}"))

@@ -19,8 +19,8 @@ def java_program(name: str) -> str:
     found = found or shutil.which(name)
     if found is None:
         raise LocalServerError(
-            f"{name} was found neither in $JAVA_HOME/bin nor on the PATH. Kafka and Spark need Java "
-            "17 or later (Debian: apt-get install openjdk-17-jre-headless); "
+            f"{name} was found neither in $JAVA_HOME/bin nor on the PATH. Kafka and Spark need "
+            "Java 17 or later (Debian: apt-get install openjdk-17-jre-headless); "
             "install it, or set JAVA_HOME."
         )
     return found

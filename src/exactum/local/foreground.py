@@ -1,0 +1,63 @@
+"""Run a local Kafka cluster until somebody interrupts it: what `exactum kafka` does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from exactum.errors import LocalServerError
+from exactum.local.kafka import LocalKafka
+
+CHECK_INTERVAL_S = 0.5
+
+
+def run_kafka(
+    port: int = 9092,
+    data_dir: str | os.PathLike[str] | None = None,
+    nodes: int = 1,
+    echo: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Start a cluster, tell `echo` how to use it, and stop it cleanly at SIGINT or SIGTERM.
+
+    `port`, `data_dir` and `nodes` are those of `LocalKafka`. It must be called from the main
+    thread, which receives the signals. Raises LocalServerError if the cluster does not start, or
+    if a node ends by itself.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
+    try:
+        _serve(port, data_dir, nodes, echo)
+    except KeyboardInterrupt:
+        echo("Kafka is stopped.")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Leave whatever is going on, a start or a download too; each cleans up behind itself."""
+    raise KeyboardInterrupt
+
+
+def _serve(port: int, data_dir: str | os.PathLike[str] | None, nodes: int, echo: Callable[[str], None]) -> None:
+    cluster = LocalKafka(port=port, data_dir=data_dir, nodes=nodes)
+    echo(f"Starting Kafka with {nodes} node{'s' if nodes > 1 else ''}.")
+    with cluster:
+        servers = cluster.bootstrap_servers
+        kept = "removed at the end" if data_dir is None else "kept"
+        echo(f"Kafka serves at {servers}, its data are in {cluster.data_dir} ({kept}).")
+        echo("Topics are not made by themselves; in Python:")
+        echo("    from confluent_kafka.admin import AdminClient, NewTopic")
+        echo(f'    admin = AdminClient({{"bootstrap.servers": "{servers}"}})')
+        echo('    admin.create_topics([NewTopic("orders", num_partitions=4)])["orders"].result()')
+        echo("Ctrl-C stops it.")
+        while True:
+            time.sleep(CHECK_INTERVAL_S)
+            for node in cluster.nodes:
+                if not cluster.is_running(node):
+                    raise LocalServerError(
+                        f"Kafka node {node} ended by itself. Its last lines:\n{cluster.log_tail(node)}"
+                    )

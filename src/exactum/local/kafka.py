@@ -1,0 +1,374 @@
+"""A real Kafka cluster of one or more nodes on this machine, for tests, demos and benchmarks."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from exactum.errors import LocalServerError
+from exactum.local.admin import REQUEST_TIMEOUT_S, admin_client, listed_topics, settle
+from exactum.local.archive import keep_made, making_options, reading_options
+from exactum.local.jvm import LASTING_OPTIONS, SMALL_OPTIONS, kafka_command
+from exactum.local.node import STOP_TIMEOUT_S, BrokerNode
+from exactum.local.security import ADMIN, Security
+from exactum.local.settings import (
+    HOST,
+    choose_ports,
+    render_properties,
+    server_properties,
+)
+from exactum.local.storage import format_nodes, identify
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+START_TIMEOUT_S = 60.0
+TOPIC_TIMEOUT_S = 30.0
+POLL_INTERVAL_S = 0.05
+
+
+class LocalKafka:
+    """A KRaft cluster of this machine; each node is broker and controller in one process.
+
+    Args:
+        data_dir: where the data live; reused if it holds a cluster already, and kept at `stop`.
+            None takes a temporary folder that `stop` removes.
+        port: the clients' port of the first node, the next ones follow; 0 takes free ones.
+            They stay the same for the life of this object.
+        nodes: three give replication factor 3 and min in-sync replicas 2, fewer give 1.
+        properties: broker properties that override those of `exactum.local.settings`.
+        transaction_version: the feature ``transaction.version`` the cluster is formatted with;
+            None takes the broker's default (2).
+        security: ``"SASL_SSL"`` makes clients log in by SCRAM-SHA-512 and denies what no ACL
+            allows; the user ``admin`` may do everything.
+        users: names and passwords of a secure cluster. ``admin`` gets a random password if none
+            is given.
+        heap_mb: the Java heap of each node, by default 512 for one node and 400 for several.
+        jvm_options: replaces the choice of collector and compiler.
+        start_timeout_s: bound of `start` and `restart`.
+
+    The processes die with the process that started them, even if that is killed. An object is
+    used from one thread at a time. Every method raises LocalServerError if it cannot do its work.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        nodes: int = 1,
+        properties: Mapping[str, str | int] | None = None,
+        transaction_version: Literal[1, 2] | None = None,
+        security: Literal["SASL_SSL"] | None = None,
+        users: Mapping[str, str] | None = None,
+        heap_mb: int | None = None,
+        jvm_options: Sequence[str] | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        if nodes < 1:
+            raise LocalServerError(f"a cluster has at least one node, not {nodes}.")
+        if users and security is None:
+            raise LocalServerError('users need a cluster that asks who they are: "SASL_SSL".')
+        self._given_folder = None if data_dir is None else Path(data_dir).absolute()
+        self._folder: Path | None = None
+        self._ports = choose_ports(nodes, port)
+        self._extra = {key: str(value) for key, value in (properties or {}).items()}
+        self._shape: dict[str, Any] = {
+            "nodes": nodes,
+            "transaction_version": transaction_version,
+            "security": security,
+        }
+        self._security: Security | None = None
+        admin = {ADMIN: secrets.token_urlsafe(16)} if security else {}
+        self._users = {**admin, **(users or {})}
+        self._heap_mb = heap_mb or (512 if nodes == 1 else 400)
+        if jvm_options is None:
+            jvm_options = LASTING_OPTIONS if nodes == 1 else SMALL_OPTIONS
+        self._jvm_options = tuple(jvm_options)
+        self._start_timeout_s = start_timeout_s
+        self._nodes: dict[int, BrokerNode] = {}
+
+    def __enter__(self) -> LocalKafka:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Every node's address for clients, comma-separated; known before `start`."""
+        return ",".join(f"{HOST}:{each.clients}" for each in self._ports)
+
+    @property
+    def nodes(self) -> list[int]:
+        """The ids of all nodes, from 1, running or not."""
+        return list(range(1, len(self._ports) + 1))
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of the data. Raises LocalServerError before `start` if it is temporary."""
+        folder = self._folder or self._given_folder
+        if folder is None:
+            raise LocalServerError("a cluster without data_dir has a folder only while it runs.")
+        return folder
+
+    def pid(self, node: int = 1) -> int:
+        """Return the process id of a node."""
+        return self._node(node).pid
+
+    def is_running(self, node: int = 1) -> bool:
+        """Return whether the process of a node exists; a paused one does."""
+        return node in self._nodes and self._nodes[node].running
+
+    def log_tail(self, node: int | None = None, lines: int = 40) -> str:
+        """Return the last lines of one node's log, or of all nodes' logs one after the other."""
+        return "\n".join(each.log_tail(lines) for each in self._chosen(node))
+
+    # Life and death
+
+    def start(self) -> None:
+        """Start every node that does not run, and return when all of them serve. Idempotent."""
+        if not self._nodes:
+            self._prepare()
+        try:
+            for node in self._nodes.values():
+                self._launch(node)
+            self._await_serving()
+            if self._security is not None:
+                for name, password in self._users.items():
+                    self.add_user(name, password)
+        except BaseException:
+            self.stop(timeout_s=0)
+            raise
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Shut all nodes down cleanly (SIGTERM), killing what is left after `timeout_s` seconds.
+
+        A temporary folder is removed. Idempotent.
+        """
+        self._shut_down(list(self._nodes.values()), timeout_s)
+        if self._folder is not None and self._given_folder is None:
+            shutil.rmtree(self._folder)
+        self._folder = None
+        self._nodes = {}
+        atexit.unregister(self._stop_at_exit)
+
+    def kill(self, node: int | None = None) -> None:
+        """SIGKILL one node or all; their data and ports stay. Idempotent."""
+        for each in self._chosen(node):
+            each.kill()
+
+    def restart(self, node: int | None = None) -> None:
+        """Bring one node or all back on the same data and ports, stopping first what still runs.
+
+        Returns when every running node serves again.
+        """
+        chosen = self._chosen(node)
+        self._shut_down(chosen, STOP_TIMEOUT_S)
+        for each in chosen:
+            self._launch(each)
+        self._await_serving()
+
+    def pause(self, node: int | None = None) -> None:
+        """SIGSTOP one node or all: ports stay open and nobody answers. Idempotent."""
+        for each in self._chosen(node):
+            each.pause()
+
+    def resume(self, node: int | None = None) -> None:
+        """SIGCONT: undo `pause`. Idempotent. It does not wait until the node serves again."""
+        for each in self._chosen(node):
+            each.resume()
+
+    # Topics and users
+
+    def admin(self) -> AdminClient:
+        """Return a new admin client that may do everything, also on a secure cluster."""
+        return admin_client(f"{HOST}:{each.internal}" for each in self._ports)
+
+    def create_topic(self, name: str, partitions: int = 4, config: Mapping[str, str | int] | None = None) -> None:
+        """Create a topic and return when every partition has a leader."""
+        from confluent_kafka.admin import NewTopic
+
+        admin = self.admin()
+        settings = {key: str(value) for key, value in (config or {}).items()}
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=settings)
+        settle(f"create topic {name}", admin.create_topics([topic])[name])
+        deadline = time.monotonic() + TOPIC_TIMEOUT_S
+        while time.monotonic() < deadline:
+            seen = listed_topics(admin, name)[name].partitions
+            if len(seen) == partitions and all(each.leader > 0 for each in seen.values()):
+                return
+            time.sleep(POLL_INTERVAL_S)
+        raise LocalServerError(f"topic {name} got no leaders within {TOPIC_TIMEOUT_S:.0f} s.")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and return when no node lists it any more."""
+        admin = self.admin()
+        settle(f"delete topic {name}", admin.delete_topics([name])[name])
+        deadline = time.monotonic() + TOPIC_TIMEOUT_S
+        while name in listed_topics(admin):
+            if time.monotonic() > deadline:
+                raise LocalServerError(f"topic {name} was still listed {TOPIC_TIMEOUT_S:.0f} s on.")
+            time.sleep(POLL_INTERVAL_S)
+
+    def add_user(self, name: str, password: str) -> None:
+        """Create a user of a secure cluster, who may do nothing yet, or change the password."""
+        self._secured().add_user(self.admin(), name, password)
+
+    def grant(self, user: str, resource: str, name: str, *operations: str, prefixed: bool = False) -> None:
+        """Allow `user` the `operations` on a resource of a secure cluster.
+
+        `resource` is ``"topic"``, ``"group"``, ``"transactional_id"`` or ``"cluster"`` (whose name
+        is ``"kafka-cluster"``); operations are Kafka's names: ``"READ"``, ``"DESCRIBE"``...
+        `prefixed` makes `name` a prefix.
+        """
+        self._secured().grant(self.admin(), user, resource, name, operations, prefixed=prefixed)
+
+    def client_settings(self, user: str = "admin", password: str | None = None) -> dict[str, str]:
+        """Return what a client of a secure cluster needs besides `bootstrap_servers`.
+
+        The names are librdkafka's. Without `password` it is the one that the user was created with.
+        """
+        return self._secured().client_settings(user, password)
+
+    # How it is done
+
+    def _secured(self) -> Security:
+        if self._security is None:
+            raise LocalServerError('this cluster knows no users: make it with security="SASL_SSL", and start it.')
+        return self._security
+
+    def _chosen(self, node: int | None) -> list[BrokerNode]:
+        if node is not None:
+            return [self._node(node)]
+        return list(self._nodes.values())
+
+    def _node(self, node: int) -> BrokerNode:
+        if node not in self._nodes:
+            raise LocalServerError(f"there is no node {node}: started nodes are {sorted(self._nodes) or 'none'}.")
+        return self._nodes[node]
+
+    def _prepare(self) -> None:
+        """Make the folder, write the properties and format what is not formatted. Idempotent."""
+        folder = self._given_folder or Path(tempfile.mkdtemp(prefix="exactum-kafka-"))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        atexit.register(self._stop_at_exit, os.getpid())
+        try:
+            cluster_id = identify(folder, self._shape)
+            if self._shape["security"] is not None:
+                self._security = Security.prepare(folder / "security", self._users)
+            nodes = {}
+            for number, ports in enumerate(self._ports, 1):
+                node = BrokerNode(number, folder / f"node-{number}", ports.clients)
+                node.folder.mkdir(exist_ok=True)
+                properties = server_properties(
+                    number,
+                    self._ports,
+                    str(node.folder / "data"),
+                    self._security.broker_properties() if self._security else {},
+                    self._extra,
+                )
+                path = node.folder / "server.properties"
+                path.touch(mode=0o600)
+                path.write_text(render_properties(properties))
+                nodes[number] = node
+            folders = [node.folder for node in nodes.values()]
+            format_nodes(folders, cluster_id, self._shape["transaction_version"])
+        except BaseException:
+            self.stop()
+            raise
+        self._nodes = nodes
+
+    def _launch(self, node: BrokerNode) -> None:
+        archive = reading_options()
+        if not archive and node.node_id == 1:
+            archive = making_options(node.folder)
+        command = kafka_command("kafka.Kafka", self._heap_mb, *self._jvm_options, *archive)
+        node.start([*command, str(node.folder / "server.properties")])
+
+    def _shut_down(self, nodes: Sequence[BrokerNode], timeout_s: float) -> None:
+        """Ask all of them first: a node that waits for another's answer would wait in vain."""
+        running = [node for node in nodes if node.running]
+        for node in running:
+            node.ask_to_stop()
+        deadline = time.monotonic() + timeout_s
+        for node in running:
+            if node.await_stop(max(0.0, deadline - time.monotonic())):
+                keep_made(node.folder)
+
+    def _await_serving(self) -> None:
+        """Wait until each running node answers and lists all running nodes and a controller.
+
+        Where all nodes run, every partition must have a leader too: after a kill, leaders are
+        elected a moment later than the node is listed.
+        """
+        nodes = [node for node in self._nodes.values() if node.running]
+        waiting = list(nodes)
+        deadline = time.monotonic() + self._start_timeout_s
+        reason = "its port is closed"
+        while waiting:
+            node = waiting[0]
+            if not node.running:
+                raise LocalServerError(
+                    f"Kafka node {node.node_id} ended while it started. The last lines of "
+                    f"{node.log_file}:\n{node.log_tail()}"
+                )
+            if time.monotonic() > deadline:
+                raise LocalServerError(
+                    f"Kafka node {node.node_id} did not serve within {self._start_timeout_s:.0f} s "
+                    f"({reason}). The last lines of {node.log_file}:\n{node.log_tail()}"
+                )
+            missing = self._missing(node, {each.node_id for each in nodes})
+            if missing is None:
+                waiting.pop(0)
+            else:
+                reason = missing
+                time.sleep(POLL_INTERVAL_S)
+
+    def _missing(self, node: BrokerNode, expected: set[int]) -> str | None:
+        """Say why `node` does not serve yet, or None if it does."""
+        from confluent_kafka import KafkaException
+
+        internal = self._ports[node.node_id - 1].internal
+        for port in (node.port, internal):
+            with socket.socket() as probe:
+                probe.settimeout(REQUEST_TIMEOUT_S)
+                if probe.connect_ex((HOST, port)) != 0:
+                    return f"port {port} is closed"
+        try:
+            seen = admin_client([f"{HOST}:{internal}"]).list_topics(timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            return str(error)
+        if not expected <= set(seen.brokers):
+            return f"it lists the nodes {sorted(seen.brokers)} of {sorted(expected)}"
+        if seen.controller_id <= 0:
+            return "no controller is elected"
+        if len(expected) < len(self._nodes):
+            return None
+        leaderless = [
+            f"{topic.topic}-{partition.id}"
+            for topic in seen.topics.values()
+            for partition in topic.partitions.values()
+            if partition.leader <= 0
+        ]
+        return f"partitions without a leader: {', '.join(leaderless)}" if leaderless else None
+
+    def _stop_at_exit(self, owner: int) -> None:
+        if os.getpid() == owner:  # a forked child shares the hook, not the processes
+            self.stop()

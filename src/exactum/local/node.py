@@ -1,0 +1,132 @@
+"""One broker process: started, stopped, killed, paused, and never outliving its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from exactum.errors import LocalServerError
+
+STOP_TIMEOUT_S = 20.0
+KILL_TIMEOUT_S = 10.0
+
+# The guard reads a pipe that nobody writes to. The pipe ends when the owner dies, however it dies,
+# and then the guard kills the broker. (PR_SET_PDEATHSIG would fire when the *thread* that started
+# the broker ends, and exists on Linux only.)
+GUARD = 'read -r _; kill -KILL "$1" 2>/dev/null'
+
+
+class BrokerNode:
+    """The process of one node, its folder and its log. It is used from one thread at a time."""
+
+    def __init__(self, node_id: int, folder: Path, port: int) -> None:
+        self.node_id = node_id
+        self.folder = folder
+        self.port = port
+        self.log_file = folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the running process. Raises LocalServerError if it does not run."""
+        if self._process is None or not self.running:
+            raise LocalServerError(f"Kafka node {self.node_id} is not running.")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists (a paused one does)."""
+        if self._process is None:
+            return False
+        if self._process.poll() is None:
+            return True
+        self._forget()
+        return False
+
+    def start(self, command: Sequence[str]) -> None:
+        """Start the process. Idempotent while it runs."""
+        if self.running:
+            return
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C in the terminal is for the owner alone
+            )
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", GUARD, "exactum-guard", str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """Let the node shut down; kill it after `timeout_s` seconds. Idempotent.
+
+        Returns whether it went by itself.
+        """
+        self.ask_to_stop()
+        return self.await_stop(timeout_s)
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM and return at once. Idempotent."""
+        self._signal(signal.SIGCONT, signal.SIGTERM)  # a paused process takes no SIGTERM
+
+    def await_stop(self, timeout_s: float) -> bool:
+        """Wait until the process has ended; kill it after `timeout_s`. Returns as `stop` does."""
+        process = self._process
+        if process is None:
+            return True
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+        self._forget()
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone. Idempotent."""
+        process = self._process
+        if process is None:
+            return
+        self._signal(signal.SIGKILL)
+        process.wait(KILL_TIMEOUT_S)
+        self._forget()
+
+    def pause(self) -> None:
+        """SIGSTOP: the process keeps its ports and answers nobody. Idempotent."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: undo `pause`. Idempotent."""
+        self._signal(signal.SIGCONT)
+
+    def log_tail(self, lines: int = 40) -> str:
+        """Return the last `lines` lines of the node's log, empty if there is none."""
+        if not self.log_file.exists():
+            return ""
+        with self.log_file.open(errors="replace") as log:
+            return "".join(deque(log, maxlen=lines))
+
+    def _signal(self, *numbers: signal.Signals) -> None:
+        if self._process is not None and self.running:
+            for number in numbers:
+                os.kill(self._process.pid, number)
+
+    def _forget(self) -> None:
+        """End the guard at once: the dead process's id may become somebody else's."""
+        guard = self._guard
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
+        self._process = self._guard = None

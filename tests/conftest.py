@@ -1,0 +1,41 @@
+"""Fixtures that every test may use: one real Kafka broker for the whole run, and topics on it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from exactum.local import LocalKafka
+
+TopicFactory = Callable[..., str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Warnings are errors, but kafka-python reads its schemas by a call that is deprecated."""
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[LocalKafka]:
+    """One broker for the session. A missing Java or jar is an error here, never a skip."""
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
+    with LocalKafka(properties=properties) as cluster:
+        yield cluster
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic(kafka: LocalKafka) -> TopicFactory:
+    """Make a topic: `topic("in", partitions=4, config={...})` returns its new, unique name."""
+
+    def create(name: str = "topic", partitions: int = 4, config: Mapping[str, str | int] | None = None) -> str:
+        unique = f"{name}-{os.getpid()}-{next(_numbers)}"
+        kafka.create_topic(unique, partitions=partitions, config=config)
+        return unique
+
+    return create

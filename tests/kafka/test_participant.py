@@ -1,0 +1,210 @@
+"""The driver half against a real broker: verify, commit, abort, settle, salvage."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicPartition
+from transactions import frame, opened, read_all
+
+from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
+from exactum.kafka.participant import KafkaTransaction
+from exactum.kafka.sink import KafkaSink
+
+pytestmark = pytest.mark.broker
+SHORT_TIMEOUT_MS = 2_000
+
+
+def values(kafka, name: str) -> list[bytes | None]:
+    return [r.value for r in read_all(kafka.bootstrap_servers, name)]
+
+
+def wait_until_aborted(sink, within_s: float = 20.0) -> None:
+    """Until the broker has timed every open transaction of the sink out."""
+    end_s = time.monotonic() + within_s
+    while sink.participant.list_open():
+        assert time.monotonic() < end_s, "the broker did not time the transactions out"
+        time.sleep(0.2)
+
+
+def test_a_commit_repeated_by_another_process_succeeds(kafka, topic) -> None:
+    """Idempotent, from any incarnation, also when the writer's producer is long gone."""
+    name = topic("again", partitions=2)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as first:
+        verified = first.participant.verify(first.write(frame([b"a"]), frame([b"b"])))
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as second:
+        for _ in range(3):
+            report = second.participant.commit(first.permit(verified), verified)
+            assert len(report.committed) == 2
+            assert report.expired == ()
+    assert sorted(values(kafka, name)) == [b"a", b"b"]
+
+
+def test_verify_records_where_every_row_lies(kafka, topic) -> None:
+    """First offset and number of records by partition: what a salvage would read back."""
+    name = topic("where", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        for expected_offset in (0, 4):  # three records and one marker
+            (verified,) = sink.participant.verify(sink.write(frame([b"a", b"b", b"c"])))
+            assert KafkaTransaction.of(verified).partitions == (((name, 0), (expected_offset, 3)),)
+            sink.participant.commit(sink.permit([verified]), [verified])
+
+
+def test_verify_finds_a_missing_record(kafka, topic) -> None:
+    """A task that claims more rows than the brokers hold is not committed."""
+    name = topic("short", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        (prepared,) = sink.write(frame([b"a"]))
+        with pytest.raises(EpochAborted, match="hold 1 records.*task sent 2"):
+            sink.participant.verify([replace(prepared, rows=2)])
+
+
+def test_open_transactions_are_listed_and_aborted_exactly(kafka, topic) -> None:
+    """Ours are seen by every incarnation; those of a neighbour whose prefix begins like ours are not."""
+    name = topic("sweep", partitions=1)
+    servers = kafka.bootstrap_servers
+    neighbours = [
+        KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app-eu"),
+        KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app/q"),
+    ]
+    mine = KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app")
+    with opened(neighbours[0]) as a, opened(neighbours[1]) as b, opened(mine, "q2") as c, opened(mine) as crashed:
+        foreign = [s.participant.verify(s.write(frame([b"foreign"]))) for s in (a, b, c)]
+        lost = crashed.write(frame([b"lost"]))
+        with opened(mine) as next_run:
+            seen = next_run.participant.list_open()
+            assert [s.identity for s in seen] == [p.identity for p in lost]
+            assert [s.incarnation for s in seen] == [crashed.run.incarnation]
+            next_run.participant.abort(seen)
+            next_run.participant.abort(seen)
+            assert next_run.participant.list_open() == []
+        for sink, verified in zip((a, b, c), foreign, strict=True):
+            assert len(sink.participant.commit(sink.permit(verified), verified).committed) == 1
+    assert values(kafka, name) == [b"foreign"] * 3
+
+
+def test_an_abort_never_hits_a_later_transaction_of_the_same_id(kafka, topic) -> None:
+    """A sighting names (producer id, epoch); the id has a new epoch since."""
+    name = topic("late-abort", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        first = sink.participant.verify(sink.write(frame([b"1"])))
+        stale = sink.participant.list_open()
+        sink.participant.commit(sink.permit(first), first)
+        slots = {KafkaTransaction.of(first[0]).transactional_id}
+        for _ in range(10):  # until the slot has come round again
+            later = sink.participant.verify(sink.write(frame([b"n"])))
+            if KafkaTransaction.of(later[0]).transactional_id in slots:
+                break
+            sink.participant.commit(sink.permit(later), later)
+        else:
+            pytest.fail("the slot was never used again")
+        sink.participant.abort(stale)
+        assert len(sink.participant.commit(sink.permit(later), later).committed) == 1
+
+
+def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(kafka, topic) -> None:
+    """Nothing was decided, so the batch is simply run again."""
+    name = topic("early", partitions=1)
+    sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=SHORT_TIMEOUT_MS)
+    with opened(sink_) as sink:
+        prepared = sink.write(frame([b"a"]))
+        wait_until_aborted(sink)
+        with pytest.raises(EpochAborted, match="Something else initialised it|before it was decided"):
+            sink.participant.verify(prepared)
+
+
+def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
+    """Flink drops these records and goes on."""
+    name = topic("late", partitions=2)
+    sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=SHORT_TIMEOUT_MS)
+    rows = [f"{i}".encode() for i in range(500)]
+    with opened(sink_) as sink:
+        verified = sink.participant.verify(sink.write(frame(rows, rows)))
+        permit = sink.permit(verified)
+        wait_until_aborted(sink)
+        report = sink.participant.commit(permit, verified)
+        assert report.committed == ()
+        assert report.expired == tuple(verified)
+        assert values(kafka, name) == []
+        again = sink.participant.salvage(permit, report.expired)
+        assert sum(p.rows for p in again) == 500
+        assert len(sink.participant.commit(sink.permit(again), again).committed) == 1
+    assert sorted(values(kafka, name)) == sorted(rows)
+
+
+def test_with_the_log_gone_salvage_names_what_is_missing(kafka, topic) -> None:
+    """It stops, and says which partition lacks how many records."""
+    name = topic("gone", partitions=1)
+    sink_ = KafkaSink(
+        name,
+        bootstrap_servers=kafka.bootstrap_servers,
+        transaction_timeout_ms=SHORT_TIMEOUT_MS,
+        producer={"batch.num.messages": 1},  # deletion drops whole batches only
+    )
+    with opened(sink_) as sink:
+        verified = sink.participant.verify(sink.write(frame([b"a"] * 10)))
+        permit = sink.permit(verified)
+        wait_until_aborted(sink)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        for future in admin.delete_records([TopicPartition(name, 0, 7)]).values():
+            future.result(timeout=20)
+        report = sink.participant.commit(permit, verified)
+        with pytest.raises(HeuristicOutcome, match=f"{name}-0: 7 of 10 records from offset 0"):
+            sink.participant.salvage(permit, report.expired)
+        assert sink.participant.list_open() == []
+
+
+def test_a_foreign_producer_that_took_our_id_before_the_decision(kafka, topic) -> None:
+    """It aborted our transaction; the attempt is void and the message says why."""
+    name = topic("hijack", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        prepared = sink.write(frame([b"a"]))
+        hijack(kafka, KafkaTransaction.of(prepared[0]).transactional_id)
+        with pytest.raises(EpochAborted, match="Something else initialised it"):
+            sink.participant.verify(prepared)
+    assert values(kafka, name) == []
+
+
+def test_a_foreign_producer_that_took_our_id_after_the_decision(kafka, topic) -> None:
+    """The coordinator only knows the thief's epoch; the log's marker says that ours was aborted."""
+    name = topic("hijack-late", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        verified = sink.participant.verify(sink.write(frame([b"a", b"b"])))
+        permit = sink.permit(verified)
+        hijack(kafka, KafkaTransaction.of(verified[0]).transactional_id)
+        report = sink.participant.commit(permit, verified)
+        assert report.expired == tuple(verified)
+        again = sink.participant.salvage(permit, report.expired)
+        sink.participant.commit(sink.permit(again), again)
+    assert values(kafka, name) == [b"a", b"b"]
+
+
+def test_a_committed_transaction_whose_id_has_moved_on_is_known_as_committed(kafka, topic) -> None:
+    """Flink logs data loss here; the marker in the log says commit."""
+    name = topic("moved", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        verified = sink.participant.verify(sink.write(frame([b"a"])))
+        permit = sink.permit(verified)
+        sink.participant.commit(permit, verified)
+        hijack(kafka, KafkaTransaction.of(verified[0]).transactional_id)
+        report = sink.participant.commit(permit, verified)
+    assert len(report.committed) == 1
+    assert values(kafka, name) == [b"a"]
+
+
+def test_a_decision_on_another_cluster_is_refused(kafka, topic) -> None:
+    """The sink was pointed elsewhere while an epoch was in doubt."""
+    name = topic("cluster", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        (verified,) = sink.participant.verify(sink.write(frame([b"a"])))
+        elsewhere = replace(verified, payload=verified.payload.replace('"cluster_id": "', '"cluster_id": "other-'))
+        with pytest.raises(SettingRefused, match="Point it back"):
+            sink.participant.commit(sink.permit([elsewhere]), [elsewhere])
+
+
+def hijack(kafka, transactional_id: str) -> None:
+    """What a second application configured with our id does."""
+    thief = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id})
+    thief.init_transactions(20)

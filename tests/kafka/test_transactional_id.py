@@ -1,0 +1,52 @@
+"""Names of transactions are matched exactly."""
+
+import re
+
+import pytest
+
+from exactum.errors import SettingRefused
+from exactum.kafka.transactional_id import TransactionScope, checked_prefix
+from exactum.protocol.model import Incarnation
+
+MINE = TransactionScope("app", "q-1", "kafka:out")
+RUN = Incarnation("0123456789abcdef")
+WORKER = "fedcba9876543210"
+
+
+def test_an_id_is_recognised_by_the_scope_that_made_it() -> None:
+    """Round trip: the incarnation can be read off the id."""
+    assert MINE.incarnation_of(MINE.transactional_id(RUN, WORKER, 12)) == RUN
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TransactionScope("app-eu", "q-1", "kafka:out").transactional_id(RUN, WORKER, 0),
+        TransactionScope("ap", "q-1", "kafka:out").transactional_id(RUN, WORKER, 0),
+        TransactionScope("app", "q-10", "kafka:out").transactional_id(RUN, WORKER, 0),
+        TransactionScope("app", "q-1", "kafka:out#2").transactional_id(RUN, WORKER, 0),
+        TransactionScope("app/q-1", "kafka:out", "x").transactional_id(RUN, WORKER, 0),
+        "app/q-1/kafka:out/0",
+        "app/q-1/kafka:out/0123456789abcdef/fedcba9876543210/x",
+        "app/q-1/kafka:out/0123456789abcdef/fedcba9876543210/1\n",
+        "app-eu-0-1",
+        "app",
+    ],
+)
+def test_what_only_begins_alike_is_not_ours(other: str) -> None:
+    """Flink matches by startsWith and so can abort another application's transactions."""
+    assert MINE.incarnation_of(other) is None
+
+
+def test_a_prefix_with_pattern_signs_matches_itself_only() -> None:
+    """Dots in a prefix are dots."""
+    dotted = TransactionScope("a.b", "q", "kafka:*")
+    assert dotted.incarnation_of(TransactionScope("axb", "q", "kafka:*").transactional_id(RUN, WORKER, 0)) is None
+    assert dotted.incarnation_of(dotted.transactional_id(RUN, WORKER, 0)) == RUN
+
+
+@pytest.mark.parametrize("prefix", ["", "a b", "a/", "ä", "x" * 201, "a\n"])
+def test_a_prefix_that_cannot_stand_in_an_acl_is_refused(prefix: str) -> None:
+    """Found when the sink is made, not when the first transaction is opened."""
+    with pytest.raises(SettingRefused, match=re.escape("transactional_id_prefix")):
+        checked_prefix(prefix, "KafkaSink()")

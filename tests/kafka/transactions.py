@@ -1,0 +1,112 @@
+"""What the tests of the Kafka sink share: a sink opened without Spark, rows as Arrow, readers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+
+from exactum.kafka.participant import KafkaParticipant
+from exactum.kafka.sink import KafkaSink
+from exactum.protocol.model import (
+    CommitPermit,
+    Decision,
+    DecisionRecord,
+    Epoch,
+    PreparedTransaction,
+    new_incarnation,
+)
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record as a reader sees it."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass
+class OpenedSink:
+    """A sink opened for one run, and the order of its write jobs."""
+
+    run: QueryRun
+    opened: OpenSink
+    sequence: int = 0
+
+    @property
+    def participant(self) -> KafkaParticipant:
+        assert isinstance(self.opened.participant, KafkaParticipant)
+        return self.opened.participant
+
+    def write(self, *frames: pa.RecordBatch) -> list[PreparedTransaction]:
+        """One task for each frame, all prepared."""
+        self.sequence += 1
+        order = WriteOrder(self.run, self.sequence, 0, self.sequence)
+        prepared = []
+        for number, frame in enumerate(frames):
+            writer = self.opened.writers.open(order, TaskName(number, 0, 0))
+            writer.write(frame)
+            one = writer.prepare()
+            if one is not None:
+                prepared.append(one)
+        return prepared
+
+    def permit(self, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
+        record = DecisionRecord(
+            Epoch(self.run.query_id, self.sequence), 0, Decision.COMMIT, self.run.incarnation, tuple(prepared)
+        )
+        return CommitPermit(record)
+
+
+@contextmanager
+def opened(sink: KafkaSink, query_id: str = "q", guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> Iterator[OpenedSink]:
+    run = QueryRun(query_id, new_incarnation(), guarantee)
+    open_sink = sink.open(run, sink.name)
+    try:
+        yield OpenedSink(run, open_sink)
+    finally:
+        open_sink.participant.close()
+
+
+def frame(values: Sequence[object], keys: Sequence[object] | None = None, **more: pa.Array) -> pa.RecordBatch:
+    columns = {"value": pa.array(values, pa.binary())}
+    if keys is not None:
+        columns["key"] = pa.array(keys, pa.binary())
+    return pa.record_batch({**columns, **more})
+
+
+def read_all(servers: str, topic: str, *, committed: bool = True) -> list[Record]:
+    """Every record from the beginning up to the end that this isolation level shows."""
+    level = "read_committed" if committed else "read_uncommitted"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "isolation.level": level,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, i, 0) for i in range(count)])
+        records, ended = [], set()
+        while len(ended) < count:
+            message = consumer.poll(10)
+            assert message is not None, f"the reader of {topic} got nothing for 10 s"
+            if message.error() is not None:
+                ended.add(message.partition())
+                continue
+            headers = tuple((n, None if v is None else bytes(v)) for n, v in message.headers() or ())
+            records.append(Record(message.partition(), message.key(), message.value(), headers))
+        return records
+    finally:
+        consumer.close()

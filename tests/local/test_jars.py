@@ -1,0 +1,138 @@
+"""The jars: complete, cached, fetched by one process only, and a clear error where that fails."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from exactum.errors import LocalServerError
+from exactum.local import broker_jars, jars, spark_kafka_jars
+
+CALL_BROKER_JARS = "from exactum.local import broker_jars; print(*broker_jars(), sep='\\n')"
+
+
+def fake_java(folder: Path, script: str) -> None:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_spark_jars_are_those_of_the_installed_pyspark() -> None:
+    """The connector has PySpark's own version, and nothing that PySpark ships comes twice."""
+    names = {jar.name for jar in spark_kafka_jars()}
+    version = importlib.metadata.version("pyspark")
+    assert f"spark-sql-kafka-0-10_2.13-{version}.jar" in names
+    assert {jars.artifact_name(name) for name in names} >= {
+        "kafka-clients",
+        "commons-pool2",
+        "spark-token-provider-kafka-0-10_2.13",
+    }
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    shipped = {jars.artifact_name(jar.name) for jar in Path(spec.origin).parent.glob("jars/*.jar")}
+    assert not shipped & {jars.artifact_name(name) for name in names}
+
+
+def test_cached_jars_exist_and_need_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was retrieved once is given again at once, without Java or a network."""
+    first = broker_jars()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", "")
+    assert broker_jars() == first
+    assert any(jar.name == f"kafka_2.13-{jars.KAFKA_VERSION}.jar" for jar in first)
+    assert all(jar.is_file() for jar in first)
+
+
+def test_missing_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Java and without a cache the error says what to install."""
+    monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", "")
+    with pytest.raises(LocalServerError, match="JAVA_HOME"):
+        broker_jars()
+
+
+def test_failed_retrieval_is_explained_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The error carries Ivy's last lines and what to try, and no half-finished set is ever seen."""
+    fake_java(
+        tmp_path / "java",
+        'for last; do :; done; mkdir -p "${last%/*}"; touch "${last%/*}/half.jar"; '
+        "echo 'unresolved dependency: all of them'; exit 1",
+    )
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(LocalServerError) as failure:
+        broker_jars()
+    assert "unresolved dependency: all of them" in str(failure.value)
+    assert "EXACTUM_IVY_SETTINGS" in str(failure.value)
+    assert str(tmp_path / "cache") in capfd.readouterr().err
+    left = [path for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"]
+    assert left == [tmp_path / "cache" / "jars"]
+
+
+def test_finished_retrieval_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retrieval that ends well leaves the finished folder and the lock, and nothing else."""
+    fake_java(
+        tmp_path / "java",
+        'for last; do :; done; mkdir -p "${last%/*}"; touch "${last%/*}/whole.jar"',
+    )
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
+    (found,) = broker_jars()
+    assert found.name == "whole.jar"
+    assert sorted(path.name for path in (tmp_path / "cache" / "jars").iterdir()) == [
+        found.parent.name,
+        f"{found.parent.name}.lock",
+    ]
+
+
+def test_second_process_waits_for_the_first(tmp_path: Path) -> None:
+    """While one process retrieves, another waits and then takes the finished set as it is."""
+    folder = tmp_path / "jars" / jars._broker_set().folder_name
+    folder.parent.mkdir(parents=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = subprocess.Popen(
+            [sys.executable, "-c", CALL_BROKER_JARS],
+            env={**os.environ, "EXACTUM_CACHE": str(tmp_path), "PATH": "", "JAVA_HOME": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with second:
+            assert second.stderr is not None
+            assert "another process" in second.stderr.readline()
+            time.sleep(0.2)
+            assert second.poll() is None
+            folder.mkdir()
+            (folder / "first.jar").touch()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            output, errors = second.communicate(timeout=30)
+    assert output.splitlines() == [str(folder / "first.jar")], errors
+
+
+@pytest.mark.parametrize(
+    ("file_name", "name"),
+    [
+        ("scala-library-2.13.18.jar", "scala-library"),
+        ("log4j-1.2-api-2.25.4.jar", "log4j-1.2-api"),
+        ("spark-sql-kafka-0-10_2.13-4.2.0.jar", "spark-sql-kafka-0-10_2.13"),
+        ("netty-tcnative-2.0.74.Final-linux-x86_64.jar", "netty-tcnative"),
+        ("nameless.jar", "nameless"),
+    ],
+)
+def test_artifact_name(file_name: str, name: str) -> None:
+    """A jar's name is what precedes its version."""
+    assert jars.artifact_name(file_name) == name

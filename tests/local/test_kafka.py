@@ -1,0 +1,281 @@
+"""LocalKafka: it serves, keeps data through kills, leaves nothing behind, guards its door."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from kafka.admin import KafkaAdminClient
+
+from exactum.errors import LocalServerError
+from exactum.local import LocalKafka
+from exactum.local.foreground import run_kafka
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 30.0
+# The quickest JVM: what is tested here is not its speed.
+SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def quiet(settings: dict[str, object]) -> dict[str, object]:
+    return {"log_level": 0, **settings}
+
+
+def send(cluster: LocalKafka, topic: str, values: list[bytes], **settings: object) -> None:
+    """Send with acks=all, and raise the first error that a delivery met."""
+    producer = Producer(quiet({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", **settings}))
+    errors: list[KafkaError] = []
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error) if error else None)
+    left = producer.flush(WAIT_S)
+    if errors:
+        raise KafkaException(errors[0])
+    assert left == 0
+
+
+def read(cluster: LocalKafka, topic: str, count: int, **settings: object) -> list[bytes]:
+    """Return the values of `count` records, sorted."""
+    consumer = Consumer(
+        quiet(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                **settings,
+            }
+        )
+    )
+    try:
+        # Assigned, not subscribed: joining a group would take seconds.
+        partitions = consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+        values: list[bytes] = []
+        deadline = time.monotonic() + WAIT_S
+        while len(values) < count and time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            if message.error():
+                raise KafkaException(message.error())
+            values.append(message.value())
+        return sorted(values)
+    finally:
+        consumer.close()
+
+
+def exists(pid: int) -> bool:
+    """Whether a process is there and not just waiting to be reaped."""
+    try:
+        with Path(f"/proc/{pid}/stat").open() as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def transaction_version(cluster: LocalKafka) -> int:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    try:
+        finalized: int = admin.describe_features()["transaction.version"]["finalized"][0]
+        return finalized
+    finally:
+        admin.close()
+
+
+def test_serves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    """A started cluster takes records and gives them back."""
+    name = topic("serves", partitions=2)
+    send(kafka, name, [b"a", b"b"])
+    assert read(kafka, name, 2) == [b"a", b"b"]
+
+
+def test_topics_are_made_and_deleted_but_never_by_themselves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    """A deleted topic is gone at once, one that exists is refused, and a typo makes no topic."""
+    name = topic("once")
+    with pytest.raises(LocalServerError, match="already exists"):
+        kafka.create_topic(name)
+    kafka.delete_topic(name)
+    with pytest.raises(KafkaException):
+        send(kafka, name, [b"lost"], **{"message.timeout.ms": 3000})
+    assert name not in kafka.admin().list_topics(timeout=5).topics
+
+
+def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
+    """Two clusters share no port and no data; one keeps its data and port through SIGKILL, and
+    leaves no process and no folder at a clean stop."""
+    with LocalKafka(jvm_options=SMALL, transaction_version=1) as other:
+        assert other.bootstrap_servers != kafka.bootstrap_servers
+        other.create_topic("kept", partitions=1)
+        assert "kept" not in kafka.admin().list_topics(timeout=5).topics
+        send(other, "kept", [b"before"])
+        servers, pid = other.bootstrap_servers, other.pid()
+        other.kill()
+        assert not exists(pid)
+        assert not other.is_running()
+        other.restart()
+        assert other.bootstrap_servers == servers
+        send(other, "kept", [b"later"])
+        assert read(other, "kept", 2) == [b"before", b"later"]
+        assert transaction_version(other) == 1
+        pid, folder = other.pid(), other.data_dir
+    assert not exists(pid)
+    assert not folder.exists()
+    assert transaction_version(kafka) == 2
+
+
+def test_given_folder_is_kept_and_reused(tmp_path: Path) -> None:
+    """Data outlive the object when the folder is the caller's; another shape of it is refused."""
+    with LocalKafka(data_dir=tmp_path, jvm_options=SMALL) as first:
+        first.create_topic("kept", partitions=1)
+        send(first, "kept", [b"value"])
+        assert first.pid() != os.getpid()
+    with LocalKafka(data_dir=tmp_path, jvm_options=SMALL) as second:
+        assert read(second, "kept", 1) == [b"value"]
+    with pytest.raises(LocalServerError, match="another data_dir"):
+        LocalKafka(data_dir=tmp_path, transaction_version=1).start()
+
+
+def test_paused_cluster_answers_nobody_until_resumed(kafka: LocalKafka) -> None:
+    """SIGSTOP makes requests time out; SIGCONT brings the answers back."""
+    kafka.pause()
+    try:
+        with pytest.raises(KafkaException):
+            kafka.admin().list_topics(timeout=0.5)
+    finally:
+        kafka.resume()
+    assert kafka.admin().list_topics(timeout=WAIT_S).brokers
+
+
+def test_three_nodes_survive_one(tmp_path: Path) -> None:
+    """With one of three nodes killed, a topic still takes acks=all writes; the node comes back."""
+    with LocalKafka(nodes=3) as cluster:
+        cluster.create_topic("safe", partitions=3)
+        described = cluster.admin().list_topics("safe", timeout=5).topics["safe"]
+        assert all(len(each.replicas) == 3 for each in described.partitions.values())
+        send(cluster, "safe", [b"1", b"2"])
+        cluster.kill(1)
+        assert [cluster.is_running(node) for node in cluster.nodes] == [False, True, True]
+        send(cluster, "safe", [b"3", b"4"])
+        cluster.restart(1)
+        assert read(cluster, "safe", 4) == [b"1", b"2", b"3", b"4"]
+        pids = [cluster.pid(node) for node in cluster.nodes]
+    assert not any(exists(pid) for pid in pids)
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[LocalKafka]:
+    with LocalKafka(security="SASL_SSL", users={"app": "app-secret"}, jvm_options=SMALL) as cluster:
+        cluster.create_topic("guarded", partitions=1)
+        yield cluster
+
+
+def test_wrong_password_is_rejected(secure: LocalKafka) -> None:
+    """A client with a wrong password gets no metadata; with the right one it does."""
+    errors: list[KafkaError] = []
+    wrong = Producer(
+        quiet(
+            {
+                "bootstrap.servers": secure.bootstrap_servers,
+                "error_cb": errors.append,
+                **secure.client_settings("app", "guess"),
+            }
+        )
+    )
+    with pytest.raises(KafkaException):
+        wrong.list_topics(timeout=3)
+    wrong.poll(0)
+    assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
+    right = Producer(quiet({"bootstrap.servers": secure.bootstrap_servers, **secure.client_settings("app")}))
+    assert right.list_topics(timeout=WAIT_S).brokers
+
+
+def test_only_granted_users_write(secure: LocalKafka) -> None:
+    """What no ACL allows is denied; the very ACLs that are granted are enough; admin needs none."""
+    secure.add_user("late", "late-secret")
+    late = secure.client_settings("late")
+    with pytest.raises(KafkaException) as refused:
+        send(secure, "guarded", [b"no"], **late)
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    secure.grant("late", "topic", "guarded", "WRITE", "DESCRIBE")
+    wait_until(
+        lambda: (
+            "guarded"
+            in Producer(quiet({"bootstrap.servers": secure.bootstrap_servers, **late})).list_topics(timeout=5).topics
+        )
+    )
+    send(secure, "guarded", [b"yes"], **late)
+    admin = secure.client_settings("admin")
+    assert read(secure, "guarded", 1, **admin) == [b"yes"]
+
+
+def test_broker_that_cannot_start_is_explained() -> None:
+    """A wrong property ends in an error with the broker's own words, and leaves no process."""
+    with pytest.raises(LocalServerError, match=r"log\.segment\.bytes"):
+        LocalKafka(properties={"log.segment.bytes": "many"}, jvm_options=SMALL).start()
+
+
+def test_taken_port_is_refused(kafka: LocalKafka) -> None:
+    """A port in use is said before anything is started."""
+    port = int(kafka.bootstrap_servers.rpartition(":")[2])
+    with pytest.raises(LocalServerError, match=f"port {port} "):
+        LocalKafka(port=port)
+
+
+OWNER = """
+import time
+from exactum.local import LocalKafka
+cluster = LocalKafka(jvm_options=%r)
+cluster.start()
+print(cluster.pid(), cluster.data_dir, flush=True)
+time.sleep(600)
+"""
+
+
+def test_broker_dies_with_its_owner(tmp_path: Path) -> None:
+    """When the process that started a broker is killed, the broker dies too."""
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # its folder stays: nobody is left to remove it
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER % (SMALL,)], stdout=subprocess.PIPE, text=True, env=env
+    ) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline().split()[0])
+        assert exists(pid)
+        owner.kill()
+    wait_until(lambda: not exists(pid))
+
+
+def test_foreground_run_says_where_it_serves_and_stops_at_a_signal() -> None:
+    """`run_kafka` prints the address, ends at SIGTERM, and puts the signal handlers back."""
+    before = signal.getsignal(signal.SIGTERM)
+    lines: list[str] = []
+
+    def echo(line: str) -> None:
+        lines.append(line)
+        if "Ctrl-C" in line:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    run_kafka(port=0, echo=echo)
+    assert any("127.0.0.1:" in line for line in lines)
+    assert lines[-1] == "Kafka is stopped."
+    assert signal.getsignal(signal.SIGTERM) is before
