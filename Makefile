@@ -29,12 +29,12 @@ $(VENV)/.installed: $(VENV)/.locked $(SOURCES)
 	@touch $@
 
 lint: setup
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
 
 format: setup ## rewrite the sources in the project's format
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench
 
 types: setup
 	$(BIN)/mypy

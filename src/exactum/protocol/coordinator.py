@@ -18,13 +18,21 @@ Two rules carry the safety; ``testing.simulation`` walks every crash and interle
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from exactum import events
-from exactum.errors import EpochAborted, Fenced, InvariantBroken, OutcomeUnknown
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    ExactumError,
+    Fenced,
+    InvariantBroken,
+    OutcomeUnknown,
+)
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import (
@@ -82,6 +90,7 @@ class Coordinator:
         self._parallel = parallel
         self._door: resolve.Door | None = None
         self._sequence = 0
+        self._stopped: BaseException | None = None
         self._phase_ms: dict[str, float] = {}
 
     def run(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
@@ -93,7 +102,19 @@ class Coordinator:
             CheckpointRefused: the batch is on record with other source offsets.
             HeuristicOutcome: a decided epoch was undone outside and cannot be made whole.
             Unavailable, OutcomeUnknown: a server did not answer; a restart settles it.
+
+        After any of these this coordinator is spent. A decision that was sent may still take effect, and
+        only another incarnation, by closing the door, can find out whether it did.
         """
+        if self._stopped is not None:
+            raise self._spent(batch_id, self._stopped)
+        try:
+            return self._run_batch(batch_id, offsets, write)
+        except BaseException as error:
+            self._stopped = error
+            raise
+
+    def _run_batch(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
         self._phase_ms = {}
         if self._door is None:
             self._door = self._start(batch_id)
@@ -125,7 +146,7 @@ class Coordinator:
             seen.extend(records)
             step = resolve.at_start(records)
             if isinstance(step, resolve.Redeliver):
-                self._redeliver(step.record)
+                seen.append(self._redeliver(step.record))
                 batch_id += 1
                 continue
             mine = DecisionRecord(
@@ -145,7 +166,7 @@ class Coordinator:
             f"batch {batch_id} {STARTS_CONTESTED_MAX} times. Run it in one place only."
         )
 
-    def _redeliver(self, record: DecisionRecord) -> None:
+    def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
         final = self._commit(record)
         self._emit(
             events.EpochRedelivered(
@@ -155,6 +176,7 @@ class Coordinator:
                 rows_of(final.prepared),
             )
         )
+        return final
 
     # ---- one attempt -------------------------------------------------------------------------
 
@@ -162,9 +184,7 @@ class Coordinator:
         epoch = Epoch(self._run.query_id, batch_id)
         prepared = self._prepare(epoch, attempt, write)
         sightings, record = self._decide(epoch, attempt, offsets, prepared)
-        self._emit(
-            events.EpochDecided(*self._name(batch_id), attempt, len(record.prepared), rows_of(prepared))
-        )
+        self._emit(events.EpochDecided(*self._name(batch_id), attempt, len(record.prepared), rows_of(prepared)))
         with _Timed(self._phase_ms, "commit"):
             final = self._commit(record)
         with _Timed(self._phase_ms, "sweep"):
@@ -186,9 +206,8 @@ class Coordinator:
         try:
             with _Timed(self._phase_ms, "write"):
                 return tuple(write(order))
-        except Exception as error:
-            self._abandon(epoch, attempt, error)
-            raise
+        except Exception as error:  # noqa: BLE001  (it is raised there)
+            self._give_up(epoch, attempt, error)
 
     def _decide(
         self,
@@ -202,9 +221,8 @@ class Coordinator:
             with _Timed(self._phase_ms, "verify"):
                 verified = self._verify(prepared)
                 sightings = self._list_open()
-        except Exception as error:
-            self._abandon(epoch, attempt, error)
-            raise
+        except Exception as error:  # noqa: BLE001  (it is raised there)
+            self._give_up(epoch, attempt, error)
         mine = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets)
         with _Timed(self._phase_ms, "decide"):
             try:
@@ -225,9 +243,29 @@ class Coordinator:
 
         def of(participant: Participant) -> Sequence[PreparedTransaction]:
             its = [p for p in prepared if p.participant == participant.name]
-            return participant.verify(its) if its else ()
+            verified = participant.verify(its) if its else ()
+            resolve.require_same(participant.name, "verified", its, verified)
+            return verified
 
         return tuple(v for verified in self._each(of) for v in verified)
+
+    def _give_up(self, epoch: Epoch, attempt: int, error: Exception) -> NoReturn:
+        """Abandon an attempt that failed, and raise ``error``, or ``Fenced`` where that is the reason.
+
+        A successor sweeps us after closing the door, so what we find gone may be its doing: told apart
+        here, for an aborted epoch says "start again" and would take the query back from it.
+        """
+        try:
+            records = self._log.read(epoch.batch_id)
+            reason = self._fenced(records[attempt]) if len(records) > attempt else error
+        except CheckpointRefused as refused:
+            reason = Fenced(str(refused))
+        except Exception:  # noqa: BLE001  (only the reason is unknown then, and ``error`` is raised)
+            reason = error
+        self._abandon(epoch, attempt, reason)
+        if reason is error:
+            raise error
+        raise reason from error
 
     def _abandon(self, epoch: Epoch, attempt: int, reason: Exception) -> None:
         """Abort all that this incarnation has open, after an attempt that was never decided. Idempotent.
@@ -253,11 +291,11 @@ class Coordinator:
         for _ in range(SALVAGES_MAX):
             permit = CommitPermit(record)
 
-            def of(
-                participant: Participant, permit: CommitPermit = permit
-            ) -> tuple[Participant, CommitReport]:
+            def of(participant: Participant, permit: CommitPermit = permit) -> tuple[Participant, CommitReport]:
                 its = permit.record.of(participant.name)
-                return participant, participant.commit(permit, its) if its else CommitReport()
+                report = participant.commit(permit, its) if its else CommitReport()
+                resolve.require_same(participant.name, "reported", its, (*report.committed, *report.expired))
+                return participant, report
 
             expired = [(p, report.expired) for p, report in self._each(of) if report.expired]
             if not expired:
@@ -280,20 +318,35 @@ class Coordinator:
         takes it over and aborts its own copy.
         """
         record = permit.record
+        name = self._name(record.epoch.batch_id)
         gone: list[PreparedTransaction] = []
         fresh: list[PreparedTransaction] = []
-        for participant, transactions in expired:
-            name = self._name(record.epoch.batch_id)
-            rows = rows_of(transactions)
-            self._emit(events.TransactionsExpired(*name, participant.name, len(transactions), rows))
-            fresh.extend(participant.salvage(permit, transactions))
-            gone.extend(transactions)
+        try:
+            for participant, transactions in expired:
+                rows = rows_of(transactions)
+                self._emit(events.TransactionsExpired(*name, participant.name, len(transactions), rows))
+                copies = participant.salvage(permit, transactions)
+                fresh.extend(copies)
+                gone.extend(transactions)
+                if rows_of(copies) != rows:
+                    raise InvariantBroken(
+                        f"{record.epoch}: {participant.name} salvaged {rows_of(copies)} of {rows} rows."
+                    )
+        except Exception:
+            with contextlib.suppress(Exception):  # the next start sweeps; the reason must not be hidden
+                self._abort_copies(record.epoch.batch_id, fresh)
+            raise
         mine = resolve.superseding(record, record.attempt + 1, self._run.incarnation, gone, fresh)
-        stands = self._log.decide(mine)
+        try:
+            stands = self._log.decide(mine)
+        except Fenced:
+            with contextlib.suppress(Exception):
+                self._abort_copies(record.epoch.batch_id, fresh)
+            raise
         if stands != mine:
+            self._abort_copies(record.epoch.batch_id, fresh)
             if stands.supersedes != record.attempt:
                 raise self._fenced(stands)
-            self._abort_copies(record.epoch.batch_id, fresh)
             return stands
         for participant, _ in expired:
             its = [p for p in fresh if p.participant == participant.name]
@@ -301,6 +354,7 @@ class Coordinator:
         return mine
 
     def _abort_copies(self, batch_id: int, copies: Sequence[PreparedTransaction]) -> None:
+        """Undo copies that no record names. Idempotent; what cannot be reached is left to the next start."""
         mine = {p.identity for p in copies}
         self._abort(batch_id, [s for s in self._list_open() if s.identity in mine])
 
@@ -332,14 +386,19 @@ class Coordinator:
         self._each(of)
 
     def _fenced(self, record: DecisionRecord) -> Fenced:
-        self._emit(
-            events.IncarnationFenced(*self._name(record.epoch.batch_id), record.attempt, record.incarnation)
-        )
+        self._emit(events.IncarnationFenced(*self._name(record.epoch.batch_id), record.attempt, record.incarnation))
         return Fenced(
             f"{record.epoch}: another run of this query has taken over (incarnation "
             f"{record.incarnation}; this one is {self._run.incarnation}). This run stops; everything it "
             "had not decided is aborted, and nothing is lost or doubled. Two drivers ran on one "
             "checkpoint, or an older one woke up: run the query in one place only."
+        )
+
+    def _spent(self, batch_id: int, error: BaseException) -> ExactumError:
+        kind = type(error) if isinstance(error, ExactumError) else EpochAborted
+        return kind(
+            f"{Epoch(self._run.query_id, batch_id)}: incarnation {self._run.incarnation} has stopped "
+            f"already ({error}). Start the query again: that makes a new one."
         )
 
     def _name(self, batch_id: int) -> tuple[str, int, str]:

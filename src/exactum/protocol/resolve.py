@@ -117,6 +117,24 @@ def superseding(
     )
 
 
+def require_same(
+    participant: str,
+    verb: str,
+    asked: Sequence[PreparedTransaction],
+    answered: Sequence[PreparedTransaction],
+) -> None:
+    """A transaction that a participant passes over in silence must not be taken for done.
+
+    Raises:
+        InvariantBroken: the participant answered for others than it was asked about.
+    """
+    if sorted(p.identity for p in asked) != sorted(p.identity for p in answered):
+        raise InvariantBroken(
+            f"{participant} was asked about {[p.identity for p in asked]} and {verb} "
+            f"{[p.identity for p in answered]}. This is a defect of that sink."
+        )
+
+
 def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None:
     """A batch that is on record must be the batch that Spark is asking for.
 

@@ -1,0 +1,1 @@
+"""`make bench`: exactum against Spark's own Kafka sink, in one alternating run."""

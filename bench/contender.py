@@ -1,0 +1,56 @@
+"""One run of one contender: a fresh driver that drains a topic into another one and ends. A process of its own.
+
+Usage: python -m bench.contender NAME BOOTSTRAP_SERVERS SOURCE TARGET CHECKPOINT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+
+import exactum
+from exactum.events import EpochCompleted
+
+CONTENDERS = ("exactum exactly once", "exactum at least once", "Spark's own sink")
+
+
+def main(name: str, servers: str, source: str, target: str, checkpoint: str, offsets_per_trigger: str = "") -> None:
+    began_s = time.perf_counter()
+    spark = exactum.local_session("bench", master="local[2]")
+    spark.sparkContext.setLogLevel("ERROR")
+    session_s = time.perf_counter() - began_s
+    options = {"maxOffsetsPerTrigger": offsets_per_trigger} if offsets_per_trigger else {}
+    frame = exactum.read_kafka(spark, source, bootstrap_servers=servers, start="earliest", **options)
+    writer = frame.selectExpr("key", "value").writeStream.option("checkpointLocation", checkpoint)
+    events: list[EpochCompleted] = []
+    if name == CONTENDERS[2]:
+        writer = writer.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", target)
+    else:
+        sink = exactum.KafkaSink(target, bootstrap_servers=servers)
+        function = (
+            exactum.exactly_once(sink, on_event=lambda e: events.append(e) if isinstance(e, EpochCompleted) else None)
+            if name == CONTENDERS[0]
+            else exactum.at_least_once(sink)
+        )
+        writer = writer.foreachBatch(function)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    query_s = time.perf_counter() - began_s - session_s
+    durations = [dict(p["durationMs"]) for p in query.recentProgress]
+    print(
+        json.dumps(
+            {
+                "session_s": session_s,
+                "query_s": query_s,
+                "epochs": [asdict(e) for e in events],
+                "durations_ms": durations,
+            }
+        )
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

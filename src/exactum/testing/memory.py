@@ -1,0 +1,315 @@
+"""In-memory doubles of both ports, and of a write job. Nothing here knows the coordinator.
+
+Storage and target outlive an incarnation; logs and participants belong to one::
+
+    storage, target = MemoryStorage(), MemoryTarget("orders")
+    run = QueryRun("query", new_incarnation(), Guarantee.EXACTLY_ONCE)
+    coordinator = Coordinator(run, [MemoryParticipant(target, run)], MemoryDecisionLog(storage, "query"))
+    coordinator.run(0, SourceOffsets(), MemoryWrite([target]))
+
+A target never refuses what a real one would do; it does it and writes it down in ``violations``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from threading import RLock
+
+from exactum.errors import CheckpointRefused, EpochAborted, Fenced, HeuristicOutcome, InvariantBroken
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    DecisionRecord,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+)
+from exactum.protocol.sink import QueryRun, WriteOrder
+
+Row = str
+
+
+# ---- decision log --------------------------------------------------------------------------------
+
+
+@dataclass
+class MemoryStorage:
+    """What every incarnation's ``MemoryDecisionLog`` shares. ``floor``: batches below it are pruned."""
+
+    records: dict[tuple[str, int, int], DecisionRecord] = field(default_factory=dict)
+    floor: int = 0
+    lock: RLock = field(default_factory=RLock, repr=False)
+
+
+class MemoryDecisionLog:
+    """The decision log of one query over a shared ``MemoryStorage``."""
+
+    def __init__(self, storage: MemoryStorage, query_id: str) -> None:
+        self._storage = storage
+        self._query_id = query_id
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """See the port. Raises ``CheckpointRefused`` for a pruned batch."""
+        with self._storage.lock:
+            if batch_id < self._storage.floor:
+                raise CheckpointRefused(f"Batch {batch_id} is pruned; the floor is {self._storage.floor}.")
+            records: list[DecisionRecord] = []
+            while stands := self._storage.records.get((self._query_id, batch_id, len(records))):
+                records.append(stands)
+            return tuple(records)
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        """See the port."""
+        slot = (record.epoch.query_id, record.epoch.batch_id, record.attempt)
+        with self._storage.lock:
+            if record.epoch.batch_id < self._storage.floor:
+                raise Fenced(f"{record.epoch} is pruned; the floor is {self._storage.floor}.")
+            return self._storage.records.setdefault(slot, record)
+
+    def prune(self, below_batch_id: int) -> int:
+        """See the port. Works at once, on every call."""
+        with self._storage.lock:
+            self._storage.floor = max(self._storage.floor, below_batch_id)
+            doomed = [s for s in self._storage.records if s[0] == self._query_id and s[1] < below_batch_id]
+            for slot in doomed:
+                del self._storage.records[slot]
+            return len(doomed)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+# ---- target --------------------------------------------------------------------------------------
+
+
+class State(Enum):
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    EXPIRED = "expired"  # aborted by the target itself
+
+
+UNSETTLED = frozenset({State.OPEN, State.PREPARED})
+
+
+@dataclass
+class MemoryTransaction:
+    """One transaction of a ``MemoryTarget``. ``ended_by`` is who settled it, or empty."""
+
+    identity: str
+    incarnation: Incarnation
+    rows: tuple[Row, ...]
+    state: State = State.OPEN
+    ended_by: str = ""
+
+
+class MemoryTarget:
+    """A transactional target: the server, in memory, with what every reader may see.
+
+    ``keeps_aborted_rows``: rows of aborted transactions can be read back, as from Kafka's log; set it to
+    False and they are gone, as when the log's segments were deleted.
+    """
+
+    def __init__(self, name: str, *, keeps_aborted_rows: bool = True) -> None:
+        self.name = name
+        self.keeps_aborted_rows = keeps_aborted_rows
+        self.transactions: dict[str, MemoryTransaction] = {}
+        self.visible: list[Row] = []
+        self.violations: list[str] = []
+        self._unsettled: dict[str, MemoryTransaction] = {}
+        self._lock = RLock()
+
+    def begin(self, incarnation: Incarnation, rows: Sequence[Row]) -> str:
+        """Open a transaction that holds ``rows`` and return its identity."""
+        with self._lock:
+            identity = f"{self.name}/{incarnation}/{len(self.transactions)}"
+            transaction = MemoryTransaction(identity, incarnation, tuple(rows))
+            self.transactions[identity] = self._unsettled[identity] = transaction
+            return identity
+
+    def prepare(self, identity: str) -> PreparedTransaction:
+        """Make it durable. Idempotent.
+
+        Raises:
+            EpochAborted: it was aborted meanwhile.
+        """
+        with self._lock:
+            transaction = self.transactions[identity]
+            if transaction.state not in UNSETTLED:
+                raise EpochAborted(f"{identity} is {transaction.state.value}.")
+            transaction.state = State.PREPARED
+            return PreparedTransaction(self.name, identity, len(transaction.rows))
+
+    def unsettled(self) -> list[MemoryTransaction]:
+        with self._lock:
+            return list(self._unsettled.values())
+
+    def expire(self, identity: str | None = None) -> int:
+        """Abort one, or all, of what is not settled, as a timeout would; returns how many."""
+        with self._lock:
+            doomed = [t for t in self.unsettled() if identity in (None, t.identity)]
+            for transaction in doomed:
+                self._settle(transaction, State.EXPIRED, "timeout")
+            return len(doomed)
+
+    def commit(self, identity: str, by: str) -> bool:
+        """Make it visible; True when it stands committed, False when it was undone. Idempotent."""
+        with self._lock:
+            transaction = self.transactions.get(identity)
+            if transaction is None:
+                self.violations.append(f"{by} committed {identity}, which never was")
+                return False
+            if transaction.state is State.OPEN:
+                self.violations.append(f"{by} committed {identity}, which was never prepared")
+            if transaction.state is State.ABORTED:
+                self.violations.append(f"{by} committed {identity}, which {transaction.ended_by} aborted")
+            if transaction.state in UNSETTLED:
+                self._settle(transaction, State.COMMITTED, by)
+                self.visible.extend(transaction.rows)
+            return transaction.state is State.COMMITTED
+
+    def abort(self, identity: str, by: str) -> None:
+        """Undo it if it is not settled. Idempotent."""
+        with self._lock:
+            transaction = self.transactions.get(identity)
+            if transaction is None:
+                self.violations.append(f"{by} aborted {identity}, which never was")
+            elif transaction.state in UNSETTLED:
+                self._settle(transaction, State.ABORTED, by)
+
+    def _settle(self, transaction: MemoryTransaction, state: State, by: str) -> None:
+        transaction.state = state
+        transaction.ended_by = by
+        del self._unsettled[transaction.identity]
+
+
+class MemoryParticipant:
+    """Driver side of a ``MemoryTarget`` for one run."""
+
+    def __init__(self, target: MemoryTarget, run: QueryRun) -> None:
+        self._target = target
+        self._run = run
+
+    @property
+    def name(self) -> str:
+        return self._target.name
+
+    def list_open(self) -> Sequence[Sighting]:
+        """See the port."""
+        unsettled = self._target.unsettled()
+        return tuple(Sighting(self.name, t.identity, t.incarnation) for t in unsettled)
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """See the port. Adds to the payload what ``salvage`` asks for."""
+        for p in prepared:
+            transaction = self._target.transactions.get(p.identity)
+            if transaction is None or transaction.state is not State.PREPARED:
+                state = transaction.state.value if transaction else "unknown"
+                raise EpochAborted(f"{p.identity} should be prepared and is {state}. Start the query again.")
+        return tuple(_verified(p) for p in prepared)
+
+    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        """See the port. A transaction that the permit does not name is a violation."""
+        committed: list[PreparedTransaction] = []
+        expired: list[PreparedTransaction] = []
+        for p in prepared:
+            if p not in permit.record.prepared:
+                self._target.violations.append(f"{self._run.incarnation} committed {p} without a permit")
+            done = self._target.commit(p.identity, self._run.incarnation)
+            (committed if done else expired).append(p)
+        return CommitReport(tuple(committed), tuple(expired))
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        """See the port."""
+        for sighting in transactions:
+            self._target.abort(sighting.identity, self._run.incarnation)
+
+    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """See the port. One new transaction for each expired one."""
+        fresh: list[PreparedTransaction] = []
+        for p in expired:
+            if p not in permit.record.prepared or p.payload != _verified(p).payload:
+                self._target.violations.append(f"{self._run.incarnation} salvaged {p}, not as it was verified")
+            if not self._target.keeps_aborted_rows:
+                raise HeuristicOutcome(
+                    f"{permit.record.epoch}: the {p.rows} rows of {p.identity} at {self.name} are decided "
+                    "but were undone, and they are gone. Load them again from the source by hand."
+                )
+            rows = self._target.transactions[p.identity].rows
+            copy = self._target.begin(self._run.incarnation, rows)
+            fresh.append(_verified(self._target.prepare(copy)))
+        return tuple(fresh)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _verified(prepared: PreparedTransaction) -> PreparedTransaction:
+    payload = json.dumps({"verified": prepared.identity})
+    return PreparedTransaction(prepared.participant, prepared.identity, prepared.rows, payload)
+
+
+# ---- write job -----------------------------------------------------------------------------------
+
+
+Around = Callable[[str, Callable[[], object]], object]
+"""Called with the name of a call and the call; performs it, or fails in its place (see ``faults``)."""
+
+
+def straight(label: str, call: Callable[[], object]) -> object:
+    """An ``Around`` that changes nothing."""
+    return call()
+
+
+class MemoryWrite:
+    """The coordinator's ``write`` port: ``tasks`` tasks, each with a transaction in every target.
+
+    The first ``retried`` tasks run twice: the failed try leaves an open transaction behind, and every
+    other one a prepared one (a speculative copy that lost). Each step goes through ``around``.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[MemoryTarget],
+        *,
+        tasks: int = 1,
+        retried: int = 0,
+        around: Around = straight,
+    ) -> None:
+        self._targets = tuple(targets)
+        self._tasks = tasks
+        self._retried = retried
+        self._around = around
+
+    def __call__(self, order: WriteOrder) -> Sequence[PreparedTransaction]:
+        winners: list[PreparedTransaction] = []
+        for task in range(self._tasks):
+            for target in self._targets:
+                if task < self._retried:
+                    lost = self._begin(target, order, task)
+                    if task % 2:
+                        self._prepare(target, lost)
+                winners.append(self._prepare(target, self._begin(target, order, task)))
+        return tuple(winners)
+
+    def _begin(self, target: MemoryTarget, order: WriteOrder, task: int) -> str:
+        rows = (self.row(order.batch_id, task),)
+        identity = self._around("begin", lambda: target.begin(order.run.incarnation, rows))
+        if not isinstance(identity, str):
+            raise InvariantBroken(f"The wrapper of begin() answered {identity!r}.")
+        return identity
+
+    def _prepare(self, target: MemoryTarget, identity: str) -> PreparedTransaction:
+        prepared = self._around("prepare", lambda: target.prepare(identity))
+        if not isinstance(prepared, PreparedTransaction):
+            raise InvariantBroken(f"The wrapper of prepare() answered {prepared!r}.")
+        return prepared
+
+    @staticmethod
+    def row(batch_id: int, task: int) -> Row:
+        """The row that a task writes: the same whoever runs it, so that a double shows."""
+        return f"batch {batch_id} task {task}"

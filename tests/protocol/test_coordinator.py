@@ -1,0 +1,363 @@
+"""The coordinator over in-memory ports: single runs, and a fault at every port call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from exactum import events
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    Fenced,
+    HeuristicOutcome,
+    InvariantBroken,
+    OutcomeUnknown,
+    Unavailable,
+)
+from exactum.protocol.coordinator import Completed, Coordinator
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Decision,
+    DecisionRecord,
+    Epoch,
+    Incarnation,
+    PreparedTransaction,
+    SourceOffsets,
+)
+from exactum.protocol.participant import Participant
+from exactum.protocol.sink import Guarantee, QueryRun, Write
+from exactum.testing import (
+    Crash,
+    Fault,
+    FaultPlan,
+    MemoryDecisionLog,
+    MemoryParticipant,
+    MemoryStorage,
+    MemoryTarget,
+    MemoryWrite,
+    State,
+    faulty,
+    sweep,
+)
+
+QUERY = "query"
+
+
+class World:
+    """Targets and storage, and the drivers that come and go."""
+
+    def __init__(self, targets: int = 1, tasks: int = 1, retried: int = 0) -> None:
+        self.targets = [MemoryTarget(f"t{i}") for i in range(targets)]
+        self.storage = MemoryStorage()
+        self.tasks, self.retried = tasks, retried
+        self.events: list[events.Event] = []
+
+    def coordinator(self, who: str, plan: FaultPlan | None = None, log: DecisionLog | None = None) -> Coordinator:
+        run = QueryRun(QUERY, Incarnation(who), Guarantee.EXACTLY_ONCE)
+        ports: list[Participant] = [MemoryParticipant(t, run) for t in self.targets]
+        log = log or MemoryDecisionLog(self.storage, QUERY)
+        if plan:
+            ports, log = [faulty(p, plan) for p in ports], faulty(log, plan)
+        return Coordinator(run, ports, log, on_event=self.events.append)
+
+    def write(self, plan: FaultPlan | None = None) -> Write:
+        if plan is None:
+            return MemoryWrite(self.targets, tasks=self.tasks, retried=self.retried)
+        return MemoryWrite(self.targets, tasks=self.tasks, retried=self.retried, around=plan.around)
+
+    def check(self, batches: int) -> None:
+        expected = Counter(MemoryWrite.row(b, t) for b in range(batches) for t in range(self.tasks))
+        for target in self.targets:
+            assert Counter(target.visible) == expected
+            assert target.unsettled() == []
+            assert target.violations == []
+
+    def kinds(self) -> list[str]:
+        return [type(e).__name__ for e in self.events]
+
+
+def end(batch_id: int) -> SourceOffsets:
+    return SourceOffsets((), (str(batch_id),))
+
+
+class Dies(MemoryDecisionLog):
+    """The process dies when its first COMMIT is recorded and nothing else is done yet."""
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        stands = super().decide(record)
+        if record.decision is Decision.COMMIT:
+            raise Crash("decided")
+        return stands
+
+
+def die_decided(world: World, who: str) -> None:
+    coordinator = world.coordinator(who, log=Dies(world.storage, QUERY))
+    with pytest.raises(Crash, match="decided"):
+        coordinator.run(0, end(0), world.write())
+
+
+# ---- single runs ---------------------------------------------------------------------------------
+
+
+def test_epochs_become_visible_one_after_another() -> None:
+    """A fresh query closes its door once, then decides and completes each batch."""
+    world = World(targets=2, tasks=3, retried=2)
+    coordinator = world.coordinator("a")
+    for batch_id in range(2):
+        assert coordinator.run(batch_id, end(batch_id), world.write()) == Completed(True, 6)
+    world.check(2)
+    assert world.kinds() == [
+        "DoorClosed",
+        *(2 * ["EpochDecided", "LeftoversSwept", "LeftoversSwept", "EpochCompleted"]),
+    ]
+    completed = world.events[-1]
+    assert isinstance(completed, events.EpochCompleted)
+    assert set(completed.phase_ms) == {"write", "verify", "decide", "commit", "sweep"}
+
+
+def test_a_restart_redelivers_without_writing() -> None:
+    """A decided batch is finished from its record; the write port is not called."""
+    world = World()
+    die_decided(world, "a")
+
+    def never(order: object) -> Sequence[PreparedTransaction]:
+        raise AssertionError("written again")
+
+    assert world.coordinator("b").run(0, end(0), never) == Completed(False, 1)
+    world.check(1)
+    assert world.kinds()[-2:] == ["EpochRedelivered", "DoorClosed"]
+
+
+def test_an_older_incarnation_is_fenced_and_cleans_up() -> None:
+    """A record of another in its slot: it aborts what it prepared, says who, and stays stopped."""
+    world = World()
+    old = world.coordinator("old")
+    old.run(0, end(0), world.write())
+    world.coordinator("new").run(1, end(1), world.write())
+    for _ in range(2):
+        with pytest.raises(Fenced, match="new"):
+            old.run(1, end(1), world.write())
+    world.check(2)
+    assert world.kinds().count("IncarnationFenced") == 1
+
+
+def test_a_swept_incarnation_learns_that_it_is_fenced() -> None:
+    """Its successor aborted its transactions: that is Fenced, not EpochAborted, which says "start again"."""
+    world = World()
+    write = world.write()
+
+    def overtaken(order: object) -> Sequence[PreparedTransaction]:
+        prepared = write(order)  # type: ignore[arg-type]
+        world.coordinator("new").run(0, end(0), world.write())
+        return prepared
+
+    with pytest.raises(Fenced, match="incarnation new"):
+        world.coordinator("old").run(0, end(0), overtaken)
+    world.check(1)
+
+
+def test_expired_before_the_decision_is_aborted() -> None:
+    """Nothing is decided about a transaction that is gone; the batch can be run again."""
+    world = World()
+    write = world.write()
+
+    def slow(order: object) -> Sequence[PreparedTransaction]:
+        prepared = write(order)  # type: ignore[arg-type]
+        world.targets[0].expire()
+        return prepared
+
+    with pytest.raises(EpochAborted):
+        world.coordinator("a").run(0, end(0), slow)
+    world.coordinator("b").run(0, end(0), world.write())
+    world.check(1)
+
+
+def test_gone_rows_are_reported_and_no_copy_is_left() -> None:
+    """Rows that cannot be salvaged halt the query; copies made for other sinks are aborted."""
+    world = World(targets=2)
+    world.targets[1].keeps_aborted_rows = False
+    die_decided(world, "a")
+    for target in world.targets:
+        target.expire()
+    for who in ("b", "c"):
+        with pytest.raises(HeuristicOutcome, match="1 rows"):
+            world.coordinator(who).run(0, end(0), world.write())
+        assert all(t.unsettled() == [] for t in world.targets)
+    assert all(t.visible == [] for t in world.targets)
+
+
+def test_a_salvage_that_is_fenced_leaves_no_copy() -> None:
+    """A zombie whose batch is pruned while it salvages aborts its copies."""
+    world = World()
+    record_of = {}
+
+    class Log(MemoryDecisionLog):
+        def decide(self, record: DecisionRecord) -> DecisionRecord:
+            if record.supersedes is not None:
+                raise Fenced("pruned")
+            stands = super().decide(record)
+            if record.decision is Decision.COMMIT:
+                record_of[0] = record
+                world.targets[0].expire()
+            return stands
+
+    with pytest.raises(Fenced, match="pruned"):
+        world.coordinator("a", log=Log(world.storage, QUERY)).run(0, end(0), world.write())
+    assert record_of
+    assert world.targets[0].unsettled() == []
+
+
+def test_a_late_decision_of_the_same_incarnation_is_not_undone() -> None:
+    """A decision whose outcome was unknown may take effect later: the same incarnation may not go on."""
+    world = World()
+    late: list[DecisionRecord] = []
+
+    class Slow(MemoryDecisionLog):
+        def decide(self, record: DecisionRecord) -> DecisionRecord:
+            if record.decision is Decision.COMMIT and not late:
+                late.append(record)
+                raise OutcomeUnknown("no reply")
+            return super().decide(record)
+
+    log = Slow(world.storage, QUERY)
+    coordinator = world.coordinator("a", log=log)
+    with pytest.raises(OutcomeUnknown):
+        coordinator.run(0, end(0), world.write())
+    MemoryDecisionLog.decide(log, late[0])
+    with pytest.raises(OutcomeUnknown, match="stopped already"):
+        coordinator.run(0, end(0), world.write())
+    assert world.coordinator("b").run(0, end(0), world.write()) == Completed(False, 1)
+    world.check(1)
+
+
+class _Silent(MemoryParticipant):
+    """Passes over a transaction in silence, in ``verify`` or in ``commit``."""
+
+    silent_in = ""
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        return () if self.silent_in == "verify" else super().verify(prepared)
+
+    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        return CommitReport() if self.silent_in == "commit" else super().commit(permit, prepared)
+
+
+@pytest.mark.parametrize("verb", ["verify", "commit"])
+def test_a_participant_that_is_silent_is_not_believed(verb: str) -> None:
+    """A transaction missing from an answer stops the query instead of being lost."""
+    world = World()
+    run = QueryRun(QUERY, Incarnation("a"), Guarantee.EXACTLY_ONCE)
+    silent = _Silent(world.targets[0], run)
+    silent.silent_in = verb
+    with pytest.raises(InvariantBroken, match="defect of that sink"):
+        Coordinator(run, [silent], MemoryDecisionLog(world.storage, QUERY)).run(0, end(0), world.write())
+
+
+def test_other_offsets_for_a_decided_batch_are_refused() -> None:
+    """A restored checkpoint that reads other offsets is found before anything is written."""
+    world = World()
+    world.coordinator("a").run(0, end(0), world.write())
+    with pytest.raises(CheckpointRefused, match="restored"):
+        world.coordinator("b").run(0, end(7), world.write())
+    world.check(1)
+
+
+def test_a_record_for_a_removed_sink_stops_the_start() -> None:
+    """Rows decided for a sink that the query no longer has are not forgotten."""
+    world = World()
+    gone = PreparedTransaction("gone", "x", 1)
+    record = DecisionRecord(Epoch(QUERY, 0), 0, Decision.COMMIT, Incarnation("a"), (gone,))
+    MemoryDecisionLog(world.storage, QUERY).decide(record)
+    with pytest.raises(EpochAborted, match="gone"):
+        world.coordinator("b").run(0, end(0), world.write())
+
+
+def test_a_sink_that_cannot_be_reached_is_left_to_the_next_start() -> None:
+    """A failure in the clean-up does not hide why the attempt failed."""
+    world = World()
+    coordinator = world.coordinator("a", FaultPlan(Fault.UNAVAILABLE_BEFORE, 7))
+
+    def failing(order: object) -> Sequence[PreparedTransaction]:
+        world.write()(order)  # type: ignore[arg-type]
+        raise Unavailable("a task failed")
+
+    with pytest.raises(Unavailable, match="a task failed"):
+        coordinator.run(0, end(0), failing)
+    world.coordinator("b").run(0, end(0), world.write())
+    world.check(1)
+
+
+# ---- a fault at every call -----------------------------------------------------------------------
+
+
+def _drive(world: World, who: str, first: int, batches: int, plan: FaultPlan | None) -> None:
+    coordinator = world.coordinator(who, plan)
+    for batch_id in range(first, batches):
+        coordinator.run(batch_id, end(batch_id), world.write(plan))
+        coordinator.prune(batch_id)
+
+
+def _struck(world: World, who: str, first: int, batches: int, plan: FaultPlan) -> None:
+    """Drive with a fault: the process may die, and it may fail in a way that a restart mends."""
+    try:
+        _drive(world, who, first, batches, plan)
+    except (Crash, Unavailable, OutcomeUnknown, EpochAborted):
+        return
+
+
+@pytest.mark.parametrize("expires", [False, True], ids=["in time", "expired"])
+@pytest.mark.parametrize(("targets", "tasks", "retried"), [(1, 1, 0), (2, 2, 2)])
+def test_a_fault_at_every_call(expires: bool, targets: int, tasks: int, retried: int) -> None:
+    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly once."""
+
+    def scenario(plan: FaultPlan) -> None:
+        world = World(targets, tasks, retried)
+        _struck(world, "a", 0, 2, plan)
+        if expires:
+            for target in world.targets:
+                target.expire()
+        first = max(0, world.storage.floor)
+        _drive(world, "b", first, 3, None)
+        world.check(3)
+
+    print(f"{sweep(scenario)} runs")
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_a_fault_in_the_recovery(targets: int) -> None:
+    """The incarnation that redelivers and salvages is itself struck at every call, then a third comes."""
+
+    def scenario(plan: FaultPlan) -> None:
+        world = World(targets, 1, 1)
+        die_decided(world, "a")
+        world.targets[-1].expire()
+        _struck(world, "b", 0, 1, plan)
+        _drive(world, "c", 0, 2, None)
+        world.check(2)
+
+    print(f"{sweep(scenario)} runs")
+
+
+def test_the_sweep_finds_a_sink_that_is_not_idempotent() -> None:
+    """A target that makes rows visible again when its commit is repeated does not pass."""
+
+    class Doubles(MemoryTarget):
+        def commit(self, identity: str, by: str) -> bool:
+            if self.transactions[identity].state is State.COMMITTED:
+                self.visible.extend(self.transactions[identity].rows)
+            return super().commit(identity, by)
+
+    def scenario(plan: FaultPlan) -> None:
+        world = World()
+        world.targets = [Doubles("t0")]
+        _struck(world, "a", 0, 1, plan)
+        _drive(world, "b", 0, 2, None)
+        world.check(2)
+
+    with pytest.raises(AssertionError, match="FaultPlan"):
+        sweep(scenario)
