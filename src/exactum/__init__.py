@@ -1,0 +1,65 @@
+"""Exactly-once for PySpark streaming, end to end: Kafka in, any Spark transformation, Kafka out, through any crash.
+
+    query = (
+        exactum.read_kafka(spark, "orders", bootstrap_servers="localhost:9092", start="earliest")
+        .writeStream.foreachBatch(
+            exactum.exactly_once(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092"))
+        )
+        .option("checkpointLocation", "/data/orders")
+        .start()
+    )
+
+Names are imported when they are first used: ``import exactum`` on an executor loads neither pyspark nor a
+Kafka client.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from exactum._version import __version__
+
+if TYPE_CHECKING:
+    from exactum import errors, events, local
+    from exactum.kafka.sink import KafkaSink
+    from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
+    from exactum.spark.session import local_session
+    from exactum.spark.source import read_kafka
+
+__all__ = [
+    "KafkaSink",
+    "__version__",
+    "at_least_once",
+    "at_most_once",
+    "errors",
+    "events",
+    "exactly_once",
+    "local",
+    "local_session",
+    "read_kafka",
+]
+
+_WHERE = {
+    "KafkaSink": "exactum.kafka.sink",
+    "at_least_once": "exactum.spark.foreach_batch",
+    "at_most_once": "exactum.spark.foreach_batch",
+    "exactly_once": "exactum.spark.foreach_batch",
+    "local_session": "exactum.spark.session",
+    "read_kafka": "exactum.spark.source",
+}
+_MODULES = ("errors", "events", "local")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"exactum.{name}")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'exactum' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

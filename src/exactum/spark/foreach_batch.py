@@ -1,0 +1,151 @@
+"""The three guarantees as what ``foreachBatch`` takes: the one line that a user changes."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from exactum import events
+from exactum.errors import ExactumError, SettingRefused
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.sink import Guarantee, Sink
+from exactum.spark import query, running
+from exactum.spark.event_log import listener
+
+logger = logging.getLogger("exactum")
+
+
+def exactly_once(
+    *sinks: Sink,
+    decision_log: DecisionLog | str | Path | None = None,
+    on_event: events.Listener | None = None,
+) -> ForeachBatch:
+    """Every epoch becomes visible once in every sink, or in none, through any crash.
+
+    Args:
+        sinks: where each micro-batch goes; all of them under one decision.
+        decision_log: where decisions are recorded; default ``<checkpointLocation>/exactum/decisions/``. A
+            path (or ``file:`` URI) is a folder in which each query has its own, seen by every machine that
+            may run the driver. An object with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
+        on_event: called with every event of the protocol (see ``exactum.events``), besides the log
+            ``logging.getLogger("exactum")``. Must not block.
+
+    Returns:
+        What ``DataStreamWriter.foreachBatch`` takes. One object serves one query at a time, and any number
+        of starts of it one after another.
+
+    Raises:
+        SettingRefused: no sink is given. Everything else is checked when the query's first batch runs.
+    """
+    return ForeachBatch(sinks, Guarantee.EXACTLY_ONCE, decision_log, on_event)
+
+
+def at_least_once(*sinks: Sink, on_event: events.Listener | None = None) -> ForeachBatch:
+    """Every row is acknowledged by every sink before Spark goes on; a crash writes the batch again.
+
+    Args and returns as ``exactly_once``; nothing is recorded, so there is no decision log.
+    """
+    return ForeachBatch(sinks, Guarantee.AT_LEAST_ONCE, None, on_event)
+
+
+def at_most_once(
+    *sinks: Sink,
+    decision_log: DecisionLog | str | Path | None = None,
+    on_event: events.Listener | None = None,
+) -> ForeachBatch:
+    """A batch that was begun is never written again: a crash or a failing task loses rows, none is doubled.
+
+    Args and returns as ``exactly_once``. A task that Spark tries again writes nothing. On a cluster the
+    session needs ``spark.stage.maxConsecutiveAttempts=1``.
+    """
+    return ForeachBatch(sinks, Guarantee.AT_MOST_ONCE, decision_log, on_event)
+
+
+class ForeachBatch:
+    """Callable as ``(frame, batch_id)``, for ``DataStreamWriter.foreachBatch``.
+
+    ``error`` is the exactum error with which the last run stopped, or None: Spark's
+    ``query.exception()`` has it as text only, and its ``disposition`` says what may be done next.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        guarantee: Guarantee,
+        decision_log: DecisionLog | str | Path | None,
+        on_event: events.Listener | None,
+    ) -> None:
+        if not sinks:
+            raise SettingRefused(
+                f"{guarantee.name.lower()}() was given no sink. Pass at least one, for example "
+                'exactum.KafkaSink("totals", bootstrap_servers="localhost:9092").'
+            )
+        self.error: ExactumError | None = None
+        self._sinks = tuple(sinks)
+        self._guarantee = guarantee
+        self._decision_log = decision_log
+        self._listener = listener(on_event)
+        self._run: running.RunOfQuery | None = None
+        self._closer: Any = None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Bring one micro-batch into every sink. Called by Spark, once for each batch, in order.
+
+        Raises:
+            ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
+        """
+        try:
+            self._current_run(frame).batch(frame, batch_id)
+        except ExactumError as error:
+            self._close()
+            self.error = error
+            logger.debug("the run stops with", exc_info=True)
+            # What Spark shows of it is the printed traceback: our own frames would bury the message.
+            raise error.with_traceback(None)  # noqa: B904
+        except BaseException:
+            self._close()
+            raise
+
+    def __reduce__(self) -> Any:
+        # Spark Connect pickles what foreachBatch is given, to run it on the server.
+        raise SettingRefused(query.connect_refusal())
+
+    def _current_run(self, frame: DataFrame) -> running.RunOfQuery:
+        """The run that this batch belongs to: the one at hand, or a new one when the query was started again."""
+        query_id = query.query_id_of(frame)
+        if self._run is not None and self._run.running.still_runs():
+            if self._run.running.query_id == query_id:
+                return self._run
+            raise SettingRefused(
+                f"One {self._guarantee.name.lower()} object serves two running queries, "
+                f"{self._run.running.query_id} and {query_id}. Make one for each query. Nothing of the second "
+                "was written."
+            )
+        self._close()
+        self.error = None
+        self._run = running.start(
+            frame,
+            query.find(frame, query_id),
+            self._sinks,
+            self._guarantee,
+            self._decision_log,
+            self._listener,
+        )
+        self._closer = weakref.finalize(self, self._run.close)  # at the latest when Python ends
+        return self._run
+
+    def _close(self) -> None:
+        """Close the run at hand, if any. Idempotent."""
+        run, closer = self._run, self._closer
+        self._run = self._closer = None
+        if run is None or closer is None:
+            return
+        try:
+            closer()
+        except Exception as error:  # noqa: BLE001  (it must not hide why the run ended)
+            logger.warning("%s: a connection could not be closed: %s", run.running, error)

@@ -1,0 +1,192 @@
+"""The running query behind a frame that ``foreachBatch`` was given: who it is, and whether it may run.
+
+Spark refuses async progress tracking, the continuous trigger and real-time mode for ``foreachBatch`` when
+the query starts, each with a conf that switches the check off; here they are refused whatever is set.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.spark import checkpoint
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_TEMPORARY = re.compile(rf"temporary-{_UUID}")
+_RANDOM = re.compile(_UUID)
+_SESSION_WIDE = "spark.sql.streaming.checkpointLocation"
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+_RETAINED_DEFAULT = "100"
+_HOW = (
+    'Give the query a folder of its own that outlives it: .option("checkpointLocation", '
+    '"/data/checkpoints/orders") on writeStream. Nothing was written.'
+)
+
+
+@dataclass(frozen=True)
+class RunningQuery:
+    """One run of one streaming query, as the JVM knows it.
+
+    ``checkpoint`` is the resolved root as Spark prints it (a URI), ``retained`` how many batches Spark's
+    own logs keep, ``execution`` the JVM's StreamExecution.
+    """
+
+    query_id: str
+    run_id: str
+    name: str | None
+    checkpoint: str
+    execution_class: str
+    trigger: str
+    output_mode: str
+    master: str
+    retained: int
+    session_checkpoint: str | None
+    execution: Any = field(repr=False, compare=False)
+
+    @property
+    def folder(self) -> Path | None:
+        """The checkpoint's folder where it lies on a local or shared file system, else None."""
+        return checkpoint.local_folder(self.checkpoint)
+
+    def still_runs(self) -> bool:
+        """False once this run has ended, whatever runs under the same query id by then."""
+        return bool(self.execution.isActive())
+
+    def __str__(self) -> str:
+        called = f"{self.name!r} ({self.query_id})" if self.name else self.query_id
+        return f"query {called}, checkpoint {self.checkpoint}"
+
+
+def query_id_of(frame: DataFrame) -> str:
+    """The id of the streaming query whose batch ``frame`` is.
+
+    Raises:
+        SettingRefused: the frame is no micro-batch of a query of this process.
+    """
+    refuse_connect(frame)
+    query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query_id is None:
+        raise SettingRefused(
+            "exactum was called outside of a streaming query's micro-batch. Give the object to "
+            "writeStream.foreachBatch(...), or call it within the function given there, in the same "
+            "thread (and leave PYSPARK_PIN_THREAD at its default). Nothing was written."
+        )
+    return str(query_id)
+
+
+def find(frame: DataFrame, query_id: str) -> RunningQuery:
+    """The query with this id in the frame's session.
+
+    Raises:
+        SettingRefused: it is not among the active ones.
+    """
+    session: Any = frame.sparkSession
+    context = session.sparkContext
+    uuid = context._jvm.java.util.UUID.fromString(query_id)
+    execution = session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
+    if execution is None:
+        raise SettingRefused(
+            f"Query {query_id} is not among the active queries of this Spark session, so exactum cannot "
+            "check its checkpoint. Run it with a plain classic SparkSession. Nothing was written."
+        )
+    return RunningQuery(
+        query_id=query_id,
+        run_id=str(execution.runId().toString()),
+        name=execution.name(),
+        checkpoint=str(execution.resolvedCheckpointRoot()),
+        execution_class=str(execution.getClass().getSimpleName()),
+        trigger=str(execution.trigger().toString()),
+        output_mode=str(execution.outputMode().toString()),
+        master=str(context.master),
+        retained=int(session.conf.get(_RETAINED, _RETAINED_DEFAULT)),
+        session_checkpoint=session.conf.get(_SESSION_WIDE, None),
+        execution=execution,
+    )
+
+
+def hadoop_reader(frame: DataFrame, root: str) -> checkpoint.ReadText:
+    """Reads below a checkpoint on any file system that the JVM knows."""
+    session: Any = frame.sparkSession
+    jvm = session.sparkContext._jvm
+    configuration = session._jsparkSession.sessionState().newHadoopConf()
+    path_of = jvm.org.apache.hadoop.fs.Path
+
+    def read(relative: str) -> str | None:
+        path = path_of(f"{root}/{relative}")
+        files = path.getFileSystem(configuration)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    return read
+
+
+def refuse_connect(frame: DataFrame) -> None:
+    """
+    Raises:
+        SettingRefused: the frame belongs to Spark Connect.
+    """
+    if type(frame).__module__.startswith("pyspark.sql.connect"):
+        raise SettingRefused(connect_refusal())
+
+
+def connect_refusal() -> str:
+    return (
+        "exactum does not run over Spark Connect yet: there foreachBatch runs in a process of the server, "
+        "and the coordinator has to live in the driver. Use a classic session: exactum.local_session(...), "
+        'or SparkSession.builder.master(...) without "remote". Nothing was written.'
+    )
+
+
+def refuse_unsafe(query: RunningQuery) -> None:
+    """Refuse a query under which no guarantee can hold.
+
+    Raises:
+        CheckpointRefused: its checkpoint does not outlive it.
+        SettingRefused: its trigger or its progress tracking gives the same batch id other offsets later.
+    """
+    last = query.checkpoint.rstrip("/").rpartition("/")[2]
+    if _TEMPORARY.fullmatch(last):
+        raise CheckpointRefused(
+            f"Query {query.query_id} has no checkpoint location; Spark made a temporary one "
+            f"({query.checkpoint}), which a restart does not find, so the whole input would be lost or "
+            f"written again. {_HOW}"
+        )
+    if _RANDOM.fullmatch(last) and query.name is None and _below_session_wide(query):
+        raise CheckpointRefused(
+            f"Query {query.query_id} has no name and takes its checkpoint location from {_SESSION_WIDE}, so "
+            f"Spark makes a new random folder there at each start ({query.checkpoint}) and the next start "
+            f'does not find it. Name the query (.queryName("orders")), or: {_HOW}'
+        )
+    if "AsyncProgressTracking" in query.execution_class:
+        raise SettingRefused(
+            f"{query} runs with async progress tracking, with which a batch may have other offsets after a "
+            "crash: rows would be lost or doubled. Remove the option asyncProgressTrackingEnabled. "
+            "Nothing was written."
+        )
+    for unsafe in ("Continuous", "RealTime"):
+        if query.trigger.startswith(unsafe) or query.execution_class.startswith(unsafe):
+            raise SettingRefused(
+                f"{query} runs with {query.trigger}, which fixes a batch's offsets only after it was "
+                "written, so nobody can tell after a crash what was. Use a processing-time or "
+                "available-now trigger. Nothing was written."
+            )
+
+
+def _below_session_wide(query: RunningQuery) -> bool:
+    if query.session_checkpoint is None:
+        return False
+    parent = query.checkpoint.rstrip("/").rpartition("/")[0]
+    ours, theirs = checkpoint.local_folder(parent), checkpoint.local_folder(query.session_checkpoint)
+    if ours is not None and theirs is not None:
+        return ours == theirs.absolute()
+    return parent.rstrip("/") == query.session_checkpoint.rstrip("/")

@@ -1,0 +1,254 @@
+"""One run of a query under one guarantee: its sinks opened, its protocol, and one batch at a time.
+
+Spark's micro-batch --RunOfQuery.batch--> offsets read --protocol.run--> write job | drained
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from pyspark.sql import DataFrame
+
+from exactum import events
+from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.at_most_once import AtMostOnce
+from exactum.protocol.coordinator import Completed, Coordinator
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, Write, WriteOrder
+from exactum.spark import checkpoint, query, write_job
+from exactum.spark.at_least_once import AtLeastOnce
+from exactum.spark.query import RunningQuery
+from exactum.spark.write_task import WriteTask
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+logger = logging.getLogger("exactum")
+
+DECISIONS = Path("exactum", "decisions")
+"""Where the decision log lies within the checkpoint's folder."""
+
+
+class EpochProtocol(Protocol):
+    """What the three guarantees have in common: ``Coordinator``, ``AtMostOnce``, ``AtLeastOnce``."""
+
+    def run(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed: ...
+
+    def prune(self, below_batch_id: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class RunOfQuery:
+    """Everything that lives as long as one run of one query. Made by ``start``."""
+
+    def __init__(
+        self,
+        running: RunningQuery,
+        protocol: EpochProtocol,
+        opened: Sequence[tuple[str, OpenSink]],
+        pool: ThreadPoolExecutor | None,
+        read: checkpoint.ReadText,
+    ) -> None:
+        self.running = running
+        self._protocol = protocol
+        self._opened = tuple(opened)
+        self._writers = tuple((name, sink.writers) for name, sink in opened)
+        self._pool = pool
+        self._read = read
+
+    def batch(self, frame: DataFrame, batch_id: int) -> Completed:
+        """Bring one micro-batch into every sink, or drain it where it stands already."""
+
+        def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
+            return write_job.run(frame, WriteTask(self._writers, order))
+
+        offsets = checkpoint.source_offsets(self._read, batch_id, self.running.checkpoint)
+        completed = self._protocol.run(batch_id, offsets, write)
+        if not completed.written:
+            write_job.drain(frame)
+        self._prune(batch_id)
+        return completed
+
+    def close(self) -> None:
+        """Let go of every connection; what is open in the targets stays as it is."""
+        try:
+            self._protocol.close()
+            if not isinstance(self._protocol, Coordinator):  # which closes its participants itself
+                for _, sink in self._opened:
+                    sink.participant.close()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False)
+
+    def _prune(self, batch_id: int) -> None:
+        below = batch_id - self.running.retained - 1
+        if below <= 0:
+            return
+        try:
+            self._protocol.prune(below)
+        except Exception as error:  # noqa: BLE001  (the epoch stands; what is kept too long harms nobody)
+            logger.warning("%s: old decision records could not be pruned: %s", self.running, error)
+
+
+def start(
+    frame: DataFrame,
+    running: RunningQuery,
+    sinks: Sequence[Sink],
+    guarantee: Guarantee,
+    decision_log: DecisionLog | str | Path | None,
+    on_event: events.Listener,
+) -> RunOfQuery:
+    """Check everything that can be checked before the first row, connect, and return the run.
+
+    Raises:
+        Refused: the query, a sink, its settings or the frame's columns cannot hold the guarantee.
+        Unavailable: a target did not answer.
+    """
+    query.refuse_unsafe(running)
+    if guarantee is Guarantee.AT_MOST_ONCE:
+        refuse_repeated_stages(frame, running)
+    check_columns(frame, sinks)
+    log = None if guarantee is Guarantee.AT_LEAST_ONCE else open_log(running, decision_log)
+    run = QueryRun(running.query_id, new_incarnation(), guarantee)
+    pool = ThreadPoolExecutor(len(sinks), "exactum-sink") if len(sinks) > 1 else None
+    try:
+        opened = open_sinks(sinks, run, pool)
+    except BaseException:
+        if log is not None:
+            log.close()
+        if pool is not None:
+            pool.shutdown(wait=False)
+        raise
+    participants = [sink.participant for _, sink in opened]
+    protocol: EpochProtocol
+    if log is None:
+        protocol = AtLeastOnce(run, on_event=on_event)
+    elif guarantee is Guarantee.AT_MOST_ONCE:
+        protocol = AtMostOnce(run, log, on_event=on_event)
+    else:
+        protocol = Coordinator(run, participants, log, on_event=on_event, parallel=_parallel(pool))
+    folder = running.folder
+    read = checkpoint.folder_reader(folder) if folder is not None else query.hadoop_reader(frame, running.checkpoint)
+    return RunOfQuery(running, protocol, opened, pool, read)
+
+
+def check_columns(frame: DataFrame, sinks: Sequence[Sink]) -> None:
+    """
+    Raises:
+        FrameRefused: two columns share a name, or a sink cannot write the frame.
+    """
+    columns = frame.dtypes
+    names = [name for name, _ in columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise FrameRefused(
+            f"The frame has more than one column named {', '.join(twice)}; nobody can tell which one is "
+            f"meant. Rename or drop one of: {', '.join(names)}. Nothing was written."
+        )
+    for sink in sinks:
+        sink.check_columns(columns)
+
+
+def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | None) -> DecisionLog:
+    """The decision log that the user gave, or the one in the checkpoint's folder.
+
+    Raises:
+        CheckpointRefused: the checkpoint is on a file system that cannot hold a decision log.
+        SettingRefused: the given place is not a folder of a file system.
+    """
+    if decision_log is None:
+        if running.folder is None:
+            raise CheckpointRefused(
+                f"{running} does not lie on a local or shared file system, where exactum keeps its decision "
+                "log by default: object stores need another one. Pass decision_log= with a folder that "
+                'every driver of this query sees (decision_log="/shared/decisions"), or an object with '
+                "read, decide, prune and close. Nothing was written."
+            )
+        return FileDecisionLog(running.folder / DECISIONS, running.query_id)
+    if isinstance(decision_log, str | Path):
+        folder = checkpoint.local_folder(str(decision_log))
+        if folder is None:
+            raise SettingRefused(
+                f"decision_log={str(decision_log)!r} is not supported: a decision log is a folder on a local "
+                "or shared file system (a path, or file:///path), or an object with read, decide, prune "
+                "and close. Nothing was written."
+            )
+        return FileDecisionLog(folder / running.query_id, running.query_id)
+    return BorrowedLog(decision_log)
+
+
+class BorrowedLog:
+    """The user's own decision log: it outlives this run and is the user's to close."""
+
+    def __init__(self, log: DecisionLog) -> None:
+        self._log = log
+        self.read = log.read
+        self.decide = log.decide
+        self.prune = log.prune
+
+    def close(self) -> None:
+        """Nothing: the log may serve the next run."""
+
+
+def open_sinks(sinks: Sequence[Sink], run: QueryRun, pool: ThreadPoolExecutor | None) -> list[tuple[str, OpenSink]]:
+    """Open all sinks, at the same time where there are several; if one fails, close the others and raise."""
+    names = participant_names(sinks)
+    if pool is None:
+        return [(name, sink.open(run, name)) for sink, name in zip(sinks, names, strict=True)]
+    futures = [pool.submit(sink.open, run, name) for sink, name in zip(sinks, names, strict=True)]
+    errors = [error for error in (future.exception() for future in futures) if error is not None]
+    if errors:
+        for future in futures:
+            if future.exception() is None:
+                future.result().participant.close()
+        raise errors[0]
+    return [(name, future.result()) for name, future in zip(names, futures, strict=True)]
+
+
+def participant_names(sinks: Sequence[Sink]) -> list[str]:
+    """The sinks' names, the later of equal ones numbered: ``name``, ``name#2``, ... in the order given."""
+    names: list[str] = []
+    for sink in sinks:
+        name, number = sink.name, 1
+        while name in names:
+            number += 1
+            name = f"{sink.name}#{number}"
+        names.append(name)
+    return names
+
+
+def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:
+    """At most once cannot tell a repeated stage's tasks from first tries: Spark does not tell Python.
+
+    Stages repeat when another machine's shuffle files are lost, so a local master needs no setting.
+
+    Raises:
+        SettingRefused: the cluster may repeat a stage.
+    """
+    key = "spark.stage.maxConsecutiveAttempts"
+    if running.master.startswith("local") and not running.master.startswith("local-cluster"):
+        return
+    if frame.sparkSession.sparkContext.getConf().get(key, "4") != "1":
+        raise SettingRefused(
+            f"{running} is at most once on the cluster {running.master}, where Spark repeats a stage whose "
+            f"shuffle files are lost and so would write rows twice. Start the session with {key}=1. "
+            "Nothing was written."
+        )
+
+
+def _parallel(
+    pool: ThreadPoolExecutor | None,
+) -> Callable[[Callable[[T], R], Sequence[T]], list[R]]:
+    def run(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        if pool is None or len(items) <= 1:
+            return [function(item) for item in items]
+        return list(pool.map(function, items))
+
+    return run

@@ -1,0 +1,96 @@
+"""A SparkSession for one machine with everything in place: connector, interpreter, loopback, state store."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import exactum
+from exactum.errors import SettingRefused
+from exactum.local import spark_kafka_jars
+
+ARROW_BATCH_RECORDS = 10_000
+"""Records in one Arrow batch: Spark's own default."""
+SHUFFLE_PARTITIONS = 4
+"""Spark's default of 200 makes 200 state stores and 200 tasks for each micro-batch on one machine."""
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: object) -> SparkSession:
+    """A SparkSession on this machine that reads Kafka; any other session works with exactum as well.
+
+    Where a session is running in this process already it is returned, as ``getOrCreate`` does, and only
+    settings that Spark can change at run time take effect.
+
+    Args:
+        app_name: shown in Spark's logs and UI.
+        master: Spark's master; ``local[4]`` for four tasks at a time, ``local[4,2]`` to try a failing task
+            twice.
+        spark_conf: Spark settings; they win over the ones made here. Either Spark's own names,
+            ``**{"spark.sql.shuffle.partitions": 8}``, or with underscores for dots,
+            ``spark_sql_shuffle_partitions=8``.
+
+    Raises:
+        SettingRefused: a setting's name does not begin with ``spark``.
+        LocalServerError: the connector's jars could not be fetched.
+    """
+    given = {setting_name(name): _text(value) for name, value in spark_conf.items()}
+    # Spark ignores spark.pyspark.python when it is set this late; the environment is what it reads.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in {**_defaults(given), **given}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def setting_name(name: str) -> str:
+    """Spark's name of a setting given as a keyword.
+
+    Raises:
+        SettingRefused: it is not one of Spark's.
+    """
+    if name.startswith("spark."):
+        return name
+    if name.startswith("spark_"):
+        return name.replace("_", ".")
+    raise SettingRefused(
+        f"local_session() has no setting {name!r}. Spark's settings begin with 'spark': write "
+        '**{"spark.sql.shuffle.partitions": 8} or spark_sql_shuffle_partitions=8.'
+    )
+
+
+def _defaults(given: dict[str, str]) -> dict[str, str]:
+    jars = [str(jar) for jar in spark_kafka_jars()] if "spark.jars" not in given else []
+    defaults = {
+        "spark.jars": ",".join(jars),
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_RECORDS),
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.python.daemon.module": "exactum.spark.daemon",
+    }
+    package = _package_path()
+    if package is not None:
+        defaults["spark.executorEnv.PYTHONPATH"] = package
+    return defaults
+
+
+def _package_path() -> str | None:
+    """What workers need on PYTHONPATH to import this very exactum; None where it is installed."""
+    folder = str(Path(exactum.__file__).resolve().parent.parent)
+    installed = [str(Path(p).resolve()) for p in [*site.getsitepackages(), site.getusersitepackages()]]
+    if folder in installed:
+        return None
+    return os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

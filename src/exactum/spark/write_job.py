@@ -1,0 +1,86 @@
+"""The driver half of the write job: one Spark job for all sinks, and what its winning tasks prepared.
+
+``collect`` returns one result for each partition, the winner's, whatever retries and speculation did.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from exactum.errors import EpochAborted
+from exactum.protocol.model import PreparedTransaction
+from exactum.spark.failure import carried_by
+from exactum.spark.write_task import WriteTask
+
+PREPARED_SCHEMA = StructType(
+    [
+        StructField("participant", StringType(), False),
+        StructField("identity", StringType(), False),
+        StructField("rows", LongType(), False),
+        StructField("payload", StringType(), False),
+    ]
+)
+
+# The last words are for Spark, which knows an interruption on query.stop() by them. Spark looks for them with a
+# regular expression that overflows the stack on a text as long as its own error's.
+CANCELLED = (
+    "Spark cancelled the write job of this epoch, because the query was stopped or the job was killed. Nothing of it "
+    "is visible; the next start writes it. (py4j.protocol.Py4JJavaError: An error occurred while calling collect: "
+    "java.lang.InterruptedException)"
+)
+_CANCELLATIONS = re.compile(r"java\.lang\.InterruptedException|cancelled part of cancelled job group|Job \d+ cancelled")
+
+
+def run(frame: DataFrame, task: WriteTask) -> list[PreparedTransaction]:
+    """Write the frame into every sink of ``task`` and return what is prepared.
+
+    Raises:
+        EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of exactum's.
+        ExactumError: the error that a task raised, as it raised it; Spark's own is its ``__context__``.
+        Exception: Spark's error, where the job failed outside of our code.
+    """
+    try:
+        rows = map_in_arrow(frame, task).collect()
+    except Exception as error:
+        if was_cancelled(error):
+            raise EpochAborted(CANCELLED) from None
+        carried = carried_by(error)
+        if carried is None:
+            raise
+        # "from None": py4j passes the printed traceback on to the user, and Spark's own would come first.
+        raise carried from None
+    return [PreparedTransaction(*row) for row in rows]
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """True when Spark ended the job from outside: ``query.stop()``, or somebody killed it."""
+    return _CANCELLATIONS.search(str(error)) is not None
+
+
+def map_in_arrow(frame: DataFrame, task: WriteTask) -> DataFrame:
+    """``frame.mapInArrow(task, PREPARED_SCHEMA)`` without its two flaws.
+
+    PySpark's own refuses to run without pandas, which nothing here uses, and it takes a dot in a
+    column's name for a field of a struct.
+    """
+    plain: Any = frame
+    udf = UserDefinedFunction(task, PREPARED_SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    called: Any = udf(*[col(quoted(name)) for name in plain.columns])
+    return DataFrame(plain._jdf.mapInArrow(called._jc, False, None), plain.sparkSession)
+
+
+def quoted(column: str) -> str:
+    """A column's name in back quotes, so that it is taken as it is."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def drain(frame: DataFrame) -> None:
+    """Compute the frame and throw it away, so that Spark's state stores advance past an epoch that stands."""
+    frame.write.format("noop").mode("overwrite").save()

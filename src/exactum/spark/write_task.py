@@ -1,0 +1,121 @@
+"""The executor half of the write job: one task writes its partition into every sink and prepares it.
+
+Workers import this module, so it imports neither pyspark nor pyarrow at module level. ``WriteTask`` is a
+class of an importable module and never a closure: Spark would pickle a closure by value together with its
+module's globals, and the caches of sinks (producers, connections) would be lost with every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import Guarantee, TaskName, WriteOrder, Writer, WriterFactory
+from exactum.spark.failure import TaskFailed
+from exactum.spark.prefetch import Prefetch
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """What ``mapInArrow`` calls in each task: Arrow batches in, one small batch of what was prepared out.
+
+    ``writers`` are the sinks' participant names and their factories, ``order`` says on whose behalf.
+    """
+
+    writers: tuple[tuple[str, WriterFactory], ...]
+    order: WriteOrder
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        task = current_task()
+        if self.order.run.guarantee is Guarantee.AT_MOST_ONCE and not task.first_try:
+            for _ in batches:  # the try before may have written; the input is read for the state's sake
+                pass
+            return
+        prepared = self._run(batches, task)
+        if prepared:
+            # From here the driver may know of them, so they are no longer this task's to abort.
+            yield record_batch(prepared)
+
+    def _run(self, batches: Iterator[Any], task: TaskName) -> list[PreparedTransaction]:
+        """Write and prepare everything, or abort everything and raise.
+
+        Raises:
+            TaskFailed: a writer or the input failed; names the partition and carries the error.
+        """
+        writers: list[Writer] = []
+        try:
+            with Prefetch(batches) as ahead:
+                for batch in ahead:
+                    if batch.num_rows == 0:
+                        continue
+                    if not writers:
+                        self._open(writers, task)
+                    for writer in writers:
+                        writer.write(batch)
+            return prepare(writers)
+        except Exception as error:
+            raise TaskFailed.of(error, task, abort(writers)) from error
+        except BaseException:  # the task is being killed
+            abort(writers)
+            raise
+
+    def _open(self, writers: list[Writer], task: TaskName) -> None:
+        """Open one by one into the caller's list, so that those before a failing one are aborted."""
+        for _, factory in self.writers:
+            writers.append(factory.open(self.order, task))
+
+
+def prepare(writers: Sequence[Writer]) -> list[PreparedTransaction]:
+    """Prepare all writers, overlapped where there are several; each waits for its own target."""
+    if len(writers) <= 1:
+        prepared = [writer.prepare() for writer in writers]
+    else:
+        with ThreadPoolExecutor(len(writers), "exactum-prepare") as pool:
+            prepared = list(pool.map(lambda writer: writer.prepare(), writers))
+    return [p for p in prepared if p is not None]
+
+
+def abort(writers: Sequence[Writer]) -> str:
+    """Abort all writers; returns what went wrong with it, as text to add to the reason. Idempotent.
+
+    A writer that cannot be aborted here is swept by the driver, so it must not hide the reason.
+    """
+    trouble = ""
+    for writer in writers:
+        try:
+            writer.abort()
+        except Exception as error:  # noqa: BLE001  (reported with the reason)
+            trouble += f"; its abort failed as well, and is left to the driver: {error}"
+    return trouble
+
+
+def current_task() -> TaskName:
+    """The Spark task that this code runs in.
+
+    Spark does not tell Python the stage's attempt number, so it is 0 here; ``at_most_once``, which rests
+    on it, asks for a cluster that does not repeat stages.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return TaskName(0, 0, 0)
+    return TaskName(context.partitionId(), context.attemptNumber(), 0)
+
+
+def record_batch(prepared: Sequence[PreparedTransaction]) -> Any:
+    """An Arrow record batch with the columns that the write job declares."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([p.participant for p in prepared], pa.string()),
+            pa.array([p.identity for p in prepared], pa.string()),
+            pa.array([p.rows for p in prepared], pa.int64()),
+            pa.array([p.payload for p in prepared], pa.string()),
+        ],
+        names=["participant", "identity", "rows", "payload"],
+    )

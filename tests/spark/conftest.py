@@ -1,0 +1,112 @@
+"""One real Spark for all tests of this folder, and a query over files of which each is one micro-batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import exactum
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import folder_sink
+
+RUN_TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = exactum.local_session("exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2)
+    session.sparkContext.setLogLevel("OFF")
+    session.sparkContext.addPyFile(folder_sink.__file__)
+    yield session
+    session.stop()
+
+
+class Query:
+    """A query over JSON files of ``{"k", "v"}``, one file for each batch, into a ``FolderSink``."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.input = folder / "input"
+        self.checkpoint = folder / "check point"  # a blank in the name must not matter
+        self.out = folder / "out"
+        self.events: list[Any] = []
+        self._files = 0
+        self._began_s = time.time() - 1_000
+        self.input.mkdir()
+
+    @property
+    def sink(self) -> folder_sink.FolderSink:
+        return folder_sink.FolderSink(str(self.out))
+
+    def exactly_once(self, *sinks: Any, **settings: Any) -> Any:
+        return exactum.exactly_once(*(sinks or (self.sink,)), on_event=self.events.append, **settings)
+
+    def give(self, *values: int, batches: int = 1) -> None:
+        """Files whose rows have ``v`` of ``values`` and ``k`` of their parity, the same in every batch."""
+        for _ in range(batches):
+            hidden = self.input / f".{self._files:04}"
+            hidden.write_text("".join(json.dumps({"k": "eo"[v % 2], "v": v}) + "\n" for v in values))
+            os.utime(hidden, (self._began_s + self._files,) * 2)  # Spark takes them by age
+            hidden.rename(self.input / f"{self._files:04}.json")
+            self._files += 1
+
+    def start(
+        self,
+        batch: Callable[[DataFrame, int], None],
+        *,
+        transform: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+        mode: str = "append",
+        checkpoint: bool = True,
+        name: str | None = None,
+        **trigger: Any,
+    ) -> StreamingQuery:
+        frame = self.spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).json(str(self.input))
+        writer = transform(frame).writeStream.foreachBatch(batch).outputMode(mode)
+        if checkpoint:
+            writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if name:
+            writer = writer.queryName(name)
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
+
+    def run(self, batch: Callable[[DataFrame, int], None], **how: Any) -> str | None:
+        """Run until all files are read or the query fails; the text of its error, or None."""
+        query = self.start(batch, **how)
+        try:
+            if not query.awaitTermination(RUN_TIMEOUT_S):
+                raise AssertionError("the query did not end")
+        except Exception as error:
+            if isinstance(error, AssertionError):
+                raise
+            return str(error)
+        finally:
+            query.stop()
+        return None
+
+    def values(self, where: str = "visible") -> list[int]:
+        return sorted(row["v"] for row in folder_sink.rows(self.out, where))
+
+    def forget_last_commit(self) -> None:
+        """As after a crash between the sink's commit and Spark's commit log."""
+        commits = self.checkpoint / "commits"
+        last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+    def seen(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    return Query(spark, tmp_path)

@@ -1,0 +1,146 @@
+"""A small durable sink for these tests: rows as JSON files, staged first, visible by one rename.
+
+Shipped to the workers as a module of its own. Faults are armed by files in ``<folder>/faults``, so that a
+test can reach a worker process: each armed fault fires once and is then gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exactum.errors import FrameRefused, Unavailable
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+)
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+
+
+@dataclass(frozen=True)
+class FolderSink:
+    """Writes the columns of the frame, each row a JSON object, below ``folder``."""
+
+    folder: str
+    name: str = "folder"
+    needs: tuple[str, ...] = ()
+
+    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
+        for column in self.needs:
+            if column not in [name for name, _ in columns]:
+                raise FrameRefused(f"The frame has no column {column!r}.")
+
+    def open(self, run: QueryRun, participant: str) -> OpenSink:
+        fire(Path(self.folder), "open")
+        for sub in ("staged", "visible", "faults"):
+            (Path(self.folder) / sub).mkdir(parents=True, exist_ok=True)
+        return OpenSink(FolderParticipant(Path(self.folder), participant), FolderWriters(self.folder, participant))
+
+
+@dataclass(frozen=True)
+class FolderWriters:
+    folder: str
+    participant: str
+
+    def open(self, order: WriteOrder, task: TaskName) -> FolderWriter:
+        return FolderWriter(self, order, task)
+
+
+class FolderWriter:
+    def __init__(self, settings: FolderWriters, order: WriteOrder, task: TaskName) -> None:
+        self._folder = Path(settings.folder)
+        self._participant = settings.participant
+        self._order = order
+        self._rows: list[Any] = []
+        safe = settings.participant.replace("#", "-")
+        self._identity = f"{safe}+{order.run.incarnation}+{order.sequence}+{task.partition_id}+{os.urandom(4).hex()}"
+        self._direct = order.run.guarantee is not Guarantee.EXACTLY_ONCE
+        self._file = self._folder / ("visible" if self._direct else "staged") / self._identity
+
+    def write(self, batch: Any) -> None:
+        self._rows += batch.to_pylist()
+        self._file.write_text(json.dumps(self._rows, default=str))
+        fire(self._folder, "write")
+
+    def prepare(self) -> PreparedTransaction | None:
+        fire(self._folder, "prepare")
+        return PreparedTransaction(self._participant, self._identity, len(self._rows))
+
+    def abort(self) -> None:
+        (self._folder / "aborted").touch()
+        if not self._direct:
+            self._file.unlink(missing_ok=True)
+
+
+class FolderParticipant:
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self._folder = folder
+
+    def list_open(self) -> Sequence[Sighting]:
+        mine = self.name.replace("#", "-")
+        parts = [(p.name, p.name.split("+")) for p in (self._folder / "staged").iterdir()]
+        return [Sighting(self.name, n, Incarnation(p[1])) for n, p in parts if p[0] == mine]
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        return prepared
+
+    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        fire(self._folder, "commit")
+        for transaction in prepared:
+            staged = self._folder / "staged" / transaction.identity
+            visible = self._folder / "visible" / transaction.identity
+            if not visible.exists():
+                staged.rename(visible)
+        return CommitReport(committed=tuple(prepared))
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        for transaction in transactions:
+            (self._folder / "staged" / transaction.identity).unlink(missing_ok=True)
+
+    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        raise AssertionError("a folder never expires anything")
+
+    def close(self) -> None:
+        with (self._folder / "closed").open("a") as closed:
+            closed.write("x")
+
+
+def arm(folder: Path, step: str, kind: str = "error", times: int = 1) -> None:
+    """Let the next ``times`` calls of ``step`` fail."""
+    (folder / "faults").mkdir(parents=True, exist_ok=True)
+    for n in range(times):
+        (folder / "faults" / f"{step}-{n}").write_text(kind)
+
+
+def fire(folder: Path, step: str) -> None:
+    """Fail if a fault of this step is armed; taking it is atomic over processes."""
+    for fault in sorted((folder / "faults").glob(f"{step}-*")) if (folder / "faults").exists() else []:
+        try:
+            kind = fault.read_text()
+            fault.unlink()
+        except FileNotFoundError:
+            continue
+        if kind == "exit":
+            os._exit(3)
+        if kind == "unavailable":
+            raise Unavailable(f"the folder did not answer at {step}")
+        if kind == "slow":
+            time.sleep(1.5)
+            return
+        raise ValueError(f"injected at {step}")
+
+
+def rows(folder: Path, where: str = "visible") -> list[Any]:
+    """Every row that stands, in no order."""
+    if not (folder / where).exists():
+        return []
+    return [row for file in (folder / where).iterdir() for row in json.loads(file.read_text())]

@@ -1,0 +1,242 @@
+"""exactly_once on a real Spark, into a small durable sink."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folder_sink import FolderSink, arm, rows
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from exactum import errors, events
+
+pytestmark = pytest.mark.spark
+
+
+def totals(frame: DataFrame) -> DataFrame:
+    return frame.groupBy("k").agg(f.sum("v").alias("v"))
+
+
+def test_every_batch_stands_once(query: Any) -> None:
+    """Each file is one epoch; all rows stand, nothing is left open, and each decision is on disk by its batch id."""
+    for n in range(3):
+        query.give(n)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [0, 1, 2]
+    assert query.values("staged") == []
+    completed = query.seen(events.EpochCompleted)
+    assert [(e.batch_id, e.rows) for e in completed] == [(0, 1), (1, 1), (2, 1)]
+    assert {"write", "verify", "decide", "commit", "sweep"} <= set(completed[0].phase_ms)
+    records = list((query.checkpoint / "exactum" / "decisions").rglob("*"))
+    assert all(any(str(n) in record.name for record in records) for n in range(3))
+
+
+def test_processing_time_and_one_object_for_several_starts(query: Any) -> None:
+    """A query stopped and started again with the same object goes on; each run is a new incarnation."""
+    once = query.exactly_once()
+    query.give(1)
+    running = query.start(once, processingTime="0 seconds")
+    running.processAllAvailable()
+    query.give(2)
+    running.processAllAvailable()
+    running.stop()
+    query.give(3)
+    again = query.start(once, processingTime="0 seconds")
+    again.processAllAvailable()
+    again.stop()
+    assert query.values() == [1, 2, 3]
+    assert len({e.incarnation for e in query.seen(events.EpochCompleted)}) == 2
+    assert (query.out / "closed").read_text() == "x", "the first run's connections are closed, the second's not yet"
+
+
+def test_update_mode_with_state_goes_on_after_redelivery(query: Any) -> None:
+    """An epoch that stands is not written again; its frame is drained, so the state that it carries advances."""
+    query.give(1, 2)
+    query.give(3, 4)
+    assert query.run(query.exactly_once(), transform=totals, mode="update") is None
+    assert query.values() == [1, 2, 4, 6]
+    query.forget_last_commit()
+    query.give(5)
+    assert query.run(query.exactly_once(), transform=totals, mode="update") is None
+    assert query.values() == [1, 2, 4, 6, 9], "1 + 3 + 5: the state knows the redelivered batch"
+    assert [e.batch_id for e in query.seen(events.EpochRedelivered)] == [1]
+
+
+def test_append_mode_with_watermark(query: Any) -> None:
+    """A stateful query in append mode: a window stands once, when the watermark has passed it."""
+
+    def windows(frame: DataFrame) -> DataFrame:
+        timed = frame.withColumn("t", f.timestamp_seconds("v")).withWatermark("t", "0 seconds")
+        return timed.groupBy(f.window("t", "10 seconds")).agg(f.count("*").alias("v")).select("v")
+
+    query.give(1, 2, 3)
+    query.give(15)
+    query.give(40)
+    assert query.run(query.exactly_once(), transform=windows) is None
+    assert query.values()[:2] == [1, 3]
+
+
+def test_a_failing_task_is_tried_again(query: Any) -> None:
+    """A task that fails once aborts its own rows and is tried again by Spark; the epoch stands once."""
+    arm(query.out, "prepare")
+    query.give(1, 2)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+    assert query.values("staged") == []
+    assert (query.out / "aborted").exists()
+
+
+def test_a_killed_worker_is_replaced(query: Any) -> None:
+    """A Python worker that dies in the middle of a task leaves rows staged; they are swept, the epoch stands once."""
+    arm(query.out, "write", kind="exit")
+    query.give(1, 2)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+    assert query.values("staged") == []
+
+
+def test_a_task_that_fails_for_good_stops_the_query(query: Any) -> None:
+    """The query stops with the task's own error; nothing of the batch is visible, nothing is left open."""
+    arm(query.out, "prepare", times=2)
+    query.give(1, 2)
+    once = query.exactly_once()
+    text = query.run(once)
+    assert "exactum.errors.EpochAborted: ValueError: injected at prepare (in the task of partition 0" in text
+    assert "attempt 1)" in text
+    assert "Py4JJavaError" not in text
+    assert isinstance(once.error, errors.EpochAborted)
+    assert query.values() == query.values("staged") == []
+    assert len(query.seen(events.EpochAbandoned)) == 1
+    assert query.run(once) is None
+    assert query.values() == [1, 2]
+    assert once.error is None
+
+
+def test_a_workers_exactum_error_keeps_its_class(query: Any) -> None:
+    """What a worker raises reaches the driver as the same class with its disposition."""
+    arm(query.out, "prepare", kind="unavailable", times=2)
+    query.give(1)
+    once = query.exactly_once()
+    assert "exactum.errors.Unavailable: the folder did not answer at prepare" in query.run(once)
+    assert isinstance(once.error, errors.Unavailable)
+    assert once.error.disposition is errors.Disposition.RETRY
+
+
+def test_an_error_between_decision_and_commit_is_healed_by_the_next_start(query: Any) -> None:
+    """A decided epoch whose commit failed becomes visible at the next start, from the record alone."""
+    arm(query.out, "commit", kind="unavailable")
+    query.give(1, 2)
+    assert "the folder did not answer at commit" in query.run(query.exactly_once())
+    assert query.values() == []
+    assert query.values("staged") == [1, 2]
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+    assert [e.rows for e in query.seen(events.EpochRedelivered)] == [2]
+
+
+def test_several_sinks_share_one_decision(query: Any, tmp_path: Path) -> None:
+    """All sinks get every row or none; sinks of one name get participants of their own."""
+    arm(query.out, "prepare", times=2)
+    other = FolderSink(str(tmp_path / "other"))
+    query.give(1, 2)
+    query.give(3)
+    assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
+    assert query.values() == rows(other_folder := tmp_path / "other") == []
+    assert query.run(query.exactly_once(query.sink, other)) is None
+    assert query.values() == sorted(r["v"] for r in rows(other_folder)) == [1, 2, 3]
+    assert {file.name.split("+")[0] for file in (other_folder / "visible").iterdir()} == {"folder-2"}
+
+
+def test_a_sink_that_does_not_open_stops_the_query(query: Any, tmp_path: Path) -> None:
+    """Where one sink cannot be opened the others are closed again and nothing is written."""
+    arm(tmp_path / "other", "open", kind="unavailable")
+    query.give(1)
+    text = query.run(query.exactly_once(query.sink, FolderSink(str(tmp_path / "other"))))
+    assert "the folder did not answer at open" in text
+    assert (query.out / "closed").exists()
+    assert query.values() == []
+
+
+def test_columns_with_odd_names(query: Any) -> None:
+    """Dots, blanks and quotes in a column's name are nothing special."""
+    query.give(7)
+    renamed = query.run(
+        query.exactly_once(), transform=lambda frame: frame.selectExpr("v AS `a.b`", "v", "k AS `c ``d`")
+    )
+    assert renamed is None
+    assert rows(query.out) == [{"a.b": 7, "v": 7, "c `d": "o"}]
+
+
+def test_within_the_users_own_function(query: Any) -> None:
+    """The object may be called from the user's own foreachBatch function, with a changed frame."""
+    once = query.exactly_once()
+
+    def batch(frame: DataFrame, batch_id: int) -> None:
+        once(frame.withColumn("v", f.col("v") * 10), batch_id)
+
+    query.give(1)
+    query.give(2)
+    assert query.run(batch) is None
+    assert query.values() == [10, 20]
+
+
+def test_an_empty_batch_is_an_epoch_too(query: Any) -> None:
+    """A batch without rows is decided and prepares nothing."""
+    query.give(1)
+    assert query.run(query.exactly_once(), transform=lambda frame: frame.where("v > 5")) is None
+    assert [(e.transactions, e.rows) for e in query.seen(events.EpochCompleted)] == [(0, 0)]
+
+
+def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
+    """query.stop() while a task writes ends the run; the next one brings the batch in, once."""
+    arm(query.out, "write", kind="slow", times=4)
+    query.give(1, 2)
+    running = query.start(query.exactly_once())
+    deadline = time.monotonic() + 20
+    while not list((query.out / "staged").glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.stop()
+    assert running.exception() is None, "Spark takes it for the stop that it is"
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+    assert query.values("staged") == []
+
+
+def test_pruning_keeps_what_spark_can_ask_for(query: Any) -> None:
+    """Records of batches that Spark has forgotten are removed, and the query goes on."""
+    query.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    try:
+        for n in range(8):
+            query.give(n)
+        assert query.run(query.exactly_once()) is None
+    finally:
+        query.spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    query.give(8)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == list(range(9))
+
+
+def test_a_decision_log_of_the_users_choice(query: Any, tmp_path: Path) -> None:
+    """A path is a folder in which each query has its own; nothing is put into the checkpoint then."""
+    query.give(1)
+    assert query.run(query.exactly_once(decision_log=str(tmp_path / "decisions"))) is None
+    query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
+    assert [folder.name for folder in (tmp_path / "decisions").iterdir()] == [query_id]
+    assert not (query.checkpoint / "exactum").exists()
+
+
+def test_a_listener_that_fails_does_not_touch_the_epoch(query: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """An error in on_event is logged and goes no further."""
+    import exactum
+
+    def fails(event: events.Event) -> None:
+        raise RuntimeError("a listener's defect")
+
+    query.give(1)
+    assert query.run(exactum.exactly_once(query.sink, on_event=fails)) is None
+    assert query.values() == [1]
+    assert "on_event failed" in caplog.text

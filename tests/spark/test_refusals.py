@@ -1,0 +1,166 @@
+"""What is refused, by Spark or by exactum, and what the user reads then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folder_sink import FolderSink
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+
+import exactum
+from exactum import errors
+from exactum.spark.query import RunningQuery, refuse_unsafe
+from exactum.spark.running import open_log
+
+pytestmark = pytest.mark.spark
+
+GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
+def test_no_checkpoint_location(query: Any, guarantee: Any) -> None:
+    """Without a checkpoint location a restart would find nothing: the first batch is refused, nothing is written."""
+    query.give(1)
+    text = query.run(guarantee(query.sink), checkpoint=False)
+    assert "exactum.errors.CheckpointRefused: Query " in text
+    assert "has no checkpoint location" in text
+    assert '.option("checkpointLocation"' in text
+    assert query.values() == []
+
+
+def test_session_wide_checkpoint_without_a_name(query: Any, tmp_path: Path) -> None:
+    """A session-wide checkpoint location serves named queries; a nameless one would get a random folder."""
+    key = "spark.sql.streaming.checkpointLocation"
+    query.give(1)
+    query.spark.conf.set(key, str(tmp_path / "all"))
+    try:
+        text = query.run(query.exactly_once(), checkpoint=False)
+        assert "new random folder" in text
+        assert "queryName" in text
+        assert query.values() == []
+        assert query.run(query.exactly_once(), checkpoint=False, name=f"named{tmp_path.name}") is None
+    finally:
+        query.spark.conf.unset(key)
+    assert query.values() == [1]
+
+
+def test_async_progress_tracking(query: Any) -> None:
+    """Spark itself refuses it for foreachBatch, at start; with Spark's check switched off, exactum does."""
+    frame = query.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+
+    def start(**options: str) -> Any:
+        writer = frame.writeStream.foreachBatch(query.exactly_once()).options(**options)
+        return writer.option("checkpointLocation", str(query.checkpoint)).start()
+
+    with pytest.raises(PySparkException, match="does not support async progress tracking"):
+        start(asyncProgressTrackingEnabled="true")
+    running = start(asyncProgressTrackingEnabled="true", _asyncProgressTrackingOverrideSinkSupportCheck="true")
+    with pytest.raises(PySparkException, match=r"SettingRefused: query .* async progress tracking"):
+        running.awaitTermination(30)
+    assert query.values() == []
+
+
+def test_continuous_and_real_time_triggers(query: Any) -> None:
+    """Spark itself refuses both for foreachBatch, at start."""
+    with pytest.raises(PySparkException, match="not supported with continuous trigger"):
+        query.start(query.exactly_once(), continuous="1 second")
+    with pytest.raises(Exception, match=r"(?i)real.?time"):
+        query.start(query.exactly_once(), realTime="5 minutes", mode="update")
+
+
+@pytest.mark.parametrize("trigger", ["ContinuousTrigger(1000)", "RealTimeTrigger(300000)"])
+def test_unsafe_triggers_whose_check_in_spark_is_off(trigger: str) -> None:
+    """exactum refuses them as well, whatever Spark's own checks are set to."""
+    with pytest.raises(errors.SettingRefused, match="processing-time or available-now"):
+        refuse_unsafe(running(trigger=trigger))
+
+
+def test_outside_of_a_query(query: Any) -> None:
+    """Called with a frame that is no micro-batch: says where it belongs."""
+    with pytest.raises(errors.SettingRefused, match="foreachBatch"):
+        query.exactly_once()(query.spark.range(1), 0)
+
+
+def test_spark_connect(query: Any) -> None:
+    """Spark Connect pickles what foreachBatch is given: the error says that it is not supported, and what to do."""
+    with pytest.raises(errors.SettingRefused, match="Spark Connect"):
+        cloudpickle.dumps(query.exactly_once())
+
+
+def test_no_sink() -> None:
+    """A guarantee without a sink is refused at once."""
+    with pytest.raises(errors.SettingRefused, match="was given no sink"):
+        exactum.exactly_once()
+
+
+def test_a_frame_that_the_sink_cannot_write(query: Any) -> None:
+    """The columns are checked before anything is opened."""
+    query.give(1)
+    text = query.run(query.exactly_once(FolderSink(str(query.out), needs=("value",))))
+    assert "exactum.errors.FrameRefused: The frame has no column 'value'." in text
+    assert not query.out.exists()
+
+
+def test_two_columns_of_one_name(query: Any) -> None:
+    """Nobody can tell which one is meant."""
+    query.give(1)
+    text = query.run(query.exactly_once(), transform=lambda frame: frame.selectExpr("v", "k AS v"))
+    assert "more than one column named v" in text
+
+
+def test_one_object_in_two_running_queries(query: Any, tmp_path: Path) -> None:
+    """One object serves one query at a time; the second is refused and the first goes on."""
+    once = query.exactly_once()
+    query.give(1)
+    first = query.start(once, processingTime="0 seconds")
+    first.processAllAvailable()
+    query.checkpoint = tmp_path / "second"
+    assert "serves two running queries" in query.run(once)
+    query.give(2)
+    first.processAllAvailable()
+    first.stop()
+    assert query.values() == [1, 2]
+
+
+def test_a_decision_log_that_does_not_fit(tmp_path: Path) -> None:
+    """An unknown scheme is refused by name; a remote checkpoint needs a decision log of its own."""
+    with pytest.raises(errors.SettingRefused, match="s3://bucket/x"):
+        open_log(running(), "s3://bucket/x")
+    with pytest.raises(errors.CheckpointRefused, match="decision_log="):
+        open_log(running(checkpoint="s3a://bucket/checkpoints/orders"), None)
+    assert open_log(running(checkpoint="s3a://bucket/checkpoints/orders"), tmp_path) is not None
+
+
+def test_other_source_offsets_than_on_record(query: Any, tmp_path: Path) -> None:
+    """A checkpoint whose offsets of a decided batch were changed is refused; nothing is written."""
+    query.give(1)
+    query.give(2)
+    assert query.run(query.exactly_once()) is None
+    query.forget_last_commit()
+    offsets = query.checkpoint / "offsets" / "1"
+    lines = offsets.read_text().splitlines()
+    lines[2] = '{"logOffset":0}'
+    offsets.write_text("\n".join(lines))
+    (query.checkpoint / "offsets" / ".1.crc").unlink()
+    assert "exactum.errors.CheckpointRefused: epoch 1 of query" in query.run(query.exactly_once())
+    assert query.values() == [1, 2]
+
+
+def running(**changes: Any) -> RunningQuery:
+    values: dict[str, Any] = {
+        "query_id": "6094c4b8-915a-454b-814e-a4dbb2f5218e",
+        "run_id": "ddeb8f7b-d7f8-4530-bdfa-1bc5bdb22f39",
+        "name": None,
+        "checkpoint": "file:/data/orders",
+        "execution_class": "MicroBatchExecution",
+        "trigger": "ProcessingTimeTrigger(0)",
+        "output_mode": "Append",
+        "master": "local[2]",
+        "retained": 100,
+        "session_checkpoint": None,
+        "execution": None,
+    }
+    return RunningQuery(**{**values, **changes})

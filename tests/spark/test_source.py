@@ -1,0 +1,125 @@
+"""read_kafka's options, and the exports of the package. No broker: what is read is tested with one."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import exactum
+from exactum.errors import SettingRefused
+from exactum.spark import source
+from exactum.spark.session import setting_name
+from exactum.spark.start_position import start_position
+
+
+@pytest.mark.parametrize(
+    ("topics", "option"),
+    [
+        ("orders", {"subscribe": "orders"}),
+        ("a, b", {"subscribe": "a,b"}),
+        (["a", "b"], {"subscribe": "a,b"}),
+        (re.compile("a-.*"), {"subscribePattern": "a-.*"}),
+        ({"a": [0, 2]}, {"assign": '{"a": [0, 2]}'}),
+    ],
+)
+def test_topics(topics: Any, option: dict[str, str]) -> None:
+    """A name, several, a pattern or an assignment, each as Spark's own option."""
+    assert source.subscription(topics) == option
+
+
+@pytest.mark.parametrize("topics", ["", [], [""], {}, {"a": []}, {"a": "01"}, {"a": [-1]}, {"a": [True]}])
+def test_topics_that_name_nothing(topics: Any) -> None:
+    """Refused before Spark is asked."""
+    with pytest.raises(SettingRefused):
+        source.subscription(topics)
+
+
+def test_defaults_hold_the_guarantee() -> None:
+    """Committed records only, and no silent loss; further options pass through with Spark's names."""
+    assert source.further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
+        "maxOffsetsPerTrigger": "10",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "true",
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"SUBSCRIBE": "x"},
+        {"kafka.bootstrap.servers": "x:1"},
+        {"endingOffsets": "latest"},
+        {"kafka.isolation.level": "read_everything"},
+    ],
+)
+def test_options_that_are_refused(options: dict[str, Any]) -> None:
+    """What has an argument of its own, what streams do not have, and what is unknown."""
+    with pytest.raises(SettingRefused):
+        source.further_options(options)
+
+
+@pytest.mark.parametrize("options", [{"failondataloss": False}, {"kafka.isolation.level": "read_uncommitted"}])
+def test_options_that_are_warned_about(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Allowed when they are asked for, with a warning."""
+    with caplog.at_level(logging.WARNING, "exactum"):
+        chosen = source.further_options(options)
+    assert len(caplog.records) == 1
+    assert len({name.lower() for name in chosen}) == len(chosen), "the user's spelling wins"
+
+
+def test_start_positions() -> None:
+    """ "earliest" and "latest" are known; anything else is refused by name."""
+    assert start_position("latest").options() == {"startingOffsets": "latest"}
+    with pytest.raises(SettingRefused, match="'yesterday'"):
+        start_position("yesterday")
+
+
+def test_setting_names() -> None:
+    """Spark's own names, or underscores for dots; nothing else."""
+    assert setting_name("spark.sql.shuffle.partitions") == "spark.sql.shuffle.partitions"
+    assert setting_name("spark_sql_shuffle_partitions") == "spark.sql.shuffle.partitions"
+    with pytest.raises(SettingRefused, match="'shuffle'"):
+        setting_name("shuffle")
+
+
+def test_exports() -> None:
+    """Every public name can be had, and no other is listed."""
+    for name in exactum.__all__:
+        assert getattr(exactum, name) is not None
+    assert dir(exactum) == sorted(exactum.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = exactum.nothing
+
+
+def test_import_is_light() -> None:
+    """``import exactum`` on an executor loads neither pyspark nor a Kafka client."""
+    code = (
+        "import sys, exactum; print([m for m in ('pyspark', 'confluent_kafka', 'kafka', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.spark
+def test_no_connector() -> None:
+    """A session without the connector: the error says how to get it, with the version of this Spark."""
+    code = """
+import exactum
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    exactum.read_kafka(spark, "t", bootstrap_servers="localhost:1")
+except exactum.errors.SettingRefused as error:
+    print(error)
+spark.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert "exactum.local_session" in done.stdout
+    assert "spark-sql-kafka-0-10_2.13:4." in done.stdout

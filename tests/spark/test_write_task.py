@@ -1,0 +1,198 @@
+"""The engine-agnostic half of the write job: prefetch, writers, and errors carried through text."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exactum import errors
+from exactum.protocol.model import Incarnation, PreparedTransaction
+from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.spark.failure import TaskFailed, carried_by
+from exactum.spark.prefetch import Prefetch
+from exactum.spark.write_task import WriteTask
+
+TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
+ORDER = WriteOrder(QueryRun("q", Incarnation("i"), Guarantee.EXACTLY_ONCE), 7, 0, 1)
+
+
+@dataclass
+class Recorder:
+    """A writer, and its own factory, that records what it is asked."""
+
+    fails_at: str = ""
+    calls: list[str] = field(default_factory=list)
+
+    def open(self, order: WriteOrder, task: TaskName) -> Recorder:
+        return self._call("open")
+
+    def write(self, batch: Any) -> None:
+        self._call("write")
+
+    def prepare(self) -> PreparedTransaction | None:
+        self._call("prepare")
+        return PreparedTransaction("p", "x", 1)
+
+    def abort(self) -> None:
+        self._call("abort")
+
+    def _call(self, step: str) -> Recorder:
+        self.calls.append(step)
+        if step == self.fails_at:
+            raise errors.Unavailable(f"no answer at {step}")
+        return self
+
+
+def batches(*rows: int) -> Iterator[pa.RecordBatch]:
+    for n in rows:
+        yield pa.RecordBatch.from_pydict({"v": list(range(n))})
+
+
+def run(*writers: Recorder, source: Iterator[Any]) -> list[pa.RecordBatch]:
+    return list(WriteTask(tuple((f"w{n}", w) for n, w in enumerate(writers)), ORDER)(source))
+
+
+def test_all_writers_get_all_batches_and_prepare() -> None:
+    """One small record batch comes out, with what was prepared."""
+    one, two = Recorder(), Recorder()
+    (out,) = run(one, two, source=batches(2, 3))
+    assert one.calls == two.calls == ["open", "write", "write", "prepare"]
+    assert out.schema.names == ["participant", "identity", "rows", "payload"]
+    assert out.num_rows == 2
+
+
+def test_an_empty_partition_opens_nothing() -> None:
+    """No rows: no writer, no transaction, no output."""
+    writer = Recorder()
+    assert run(writer, source=batches(0, 0)) == []
+    assert writer.calls == []
+
+
+@pytest.mark.parametrize("step", ["open", "write", "prepare"])
+def test_a_failing_writer_aborts_all(step: str) -> None:
+    """Every writer that was opened is aborted, and the error names the task."""
+    sound, failing = Recorder(), Recorder(fails_at=step)
+    with pytest.raises(TaskFailed, match="partition 0, attempt 0"):
+        run(sound, failing, source=batches(1, 1))
+    assert sound.calls[-1] == "abort"
+    assert ("abort" in failing.calls) == (step != "open")
+
+
+def test_a_failing_input_aborts() -> None:
+    """An error of the frame's own rows aborts the task as well."""
+    writer = Recorder()
+
+    def source() -> Iterator[Any]:
+        yield from batches(1)
+        raise ValueError("a bad row")
+
+    with pytest.raises(TaskFailed, match="ValueError: a bad row"):
+        run(writer, source=source())
+    assert writer.calls[-1] == "abort"
+
+
+def test_a_failing_abort_does_not_hide_the_reason() -> None:
+    """The reason comes first, and the other writers are aborted still."""
+    bad, sound = Recorder(fails_at="abort"), Recorder()
+    failing = Recorder(fails_at="prepare")
+    with pytest.raises(TaskFailed, match="no answer at prepare; its abort failed as well") as raised:
+        run(bad, sound, failing, source=batches(1))
+    assert sound.calls[-1] == failing.calls[-1] == "abort"
+    assert isinstance(carried_by(raised.value), errors.Unavailable)
+
+
+def test_a_killed_task_aborts() -> None:
+    """What ends a task without being an Exception aborts too, and passes through."""
+
+    class Killed(BaseException):
+        pass
+
+    def source() -> Iterator[Any]:
+        yield from batches(1)
+        raise Killed
+
+    writer = Recorder()
+    with pytest.raises(Killed):
+        run(writer, source=source())
+    assert writer.calls[-1] == "abort"
+
+
+def test_the_task_pickles_by_reference() -> None:
+    """Workers get the class by name, so that caches of modules survive from batch to batch."""
+    from pyspark import cloudpickle
+
+    text = cloudpickle.dumps(WriteTask((), ORDER))
+    assert b"exactum.spark.write_task" in text
+    assert pickle.loads(text) == WriteTask((), ORDER)
+
+
+def test_prefetch_keeps_order_and_ends_its_thread() -> None:
+    """Every item once, in order; asked again at the end, it is still the end."""
+    with Prefetch(iter(range(100))) as ahead:
+        assert list(ahead) == list(range(100))
+        assert list(ahead) == []
+    assert no_thread_left()
+
+
+def test_prefetch_is_bounded_and_closes_early() -> None:
+    """It takes no more than its depth ahead, and closing it ends the thread though items remain."""
+    taken: list[int] = []
+
+    def source() -> Iterator[int]:
+        for n in range(1000):
+            taken.append(n)
+            yield n
+
+    with Prefetch(source(), depth_max=4) as ahead:
+        next(ahead)
+        time.sleep(0.1)
+        assert len(taken) <= 7
+    assert no_thread_left()
+
+
+def test_prefetch_carries_errors_over() -> None:
+    """The source's error is raised in its place, after the items before it."""
+
+    def source() -> Iterator[int]:
+        yield 1
+        raise KeyError("x")
+
+    with Prefetch(source()) as ahead:
+        assert next(ahead) == 1
+        with pytest.raises(KeyError):
+            next(ahead)
+    assert no_thread_left()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (errors.FrameRefused("no 'value'\nat all"), errors.FrameRefused, "no 'value'\nat all"),
+        (ValueError("bad ü"), errors.EpochAborted, "ValueError: bad ü"),
+    ],
+)
+def test_an_error_crosses_sparks_text(error: Exception, kind: type, message: str) -> None:
+    """The class and the message arrive whatever Spark wraps around the text of the traceback."""
+    text = f"Job aborted: Task 3 failed\nTraceback\n{TaskFailed.of(error, TASK)}\n\tat org.apache.spark.X\n{{}}"
+    carried = carried_by(RuntimeError(text))
+    assert type(carried) is kind
+    assert str(carried) == f"{message} (in the task of partition 3, attempt 1)"
+
+
+def test_other_errors_carry_nothing() -> None:
+    """What is not ours, or damaged, is left as Spark raised it."""
+    assert carried_by(RuntimeError("boom")) is None
+    assert carried_by(RuntimeError("exactum-task-failed: {broken}")) is None
+    forged = 'exactum-task-failed: {"error": "annotations", "message": "m"}'
+    assert type(carried_by(RuntimeError(forged))) is errors.EpochAborted
+
+
+def no_thread_left() -> bool:
+    return not [t for t in threading.enumerate() if t.name == "exactum-prefetch"]
