@@ -273,8 +273,37 @@ def test_a_record_for_a_removed_sink_stops_the_start() -> None:
     gone = PreparedTransaction("gone", "x", 1)
     record = DecisionRecord(Epoch(QUERY, 0), 0, Decision.COMMIT, Incarnation("a"), (gone,))
     MemoryDecisionLog(world.storage, QUERY).decide(record)
-    with pytest.raises(EpochAborted, match="gone"):
+    with pytest.raises(CheckpointRefused, match="gone"):
         world.coordinator("b").run(0, end(0), world.write())
+
+
+def test_a_late_task_is_swept_between_two_epochs() -> None:
+    """A speculative task that opens its transaction after the epoch does not hold readers of a quiet stream back."""
+    world = World()
+    coordinator = world.coordinator("a")
+    assert coordinator.sweep_own(0) == 0
+    coordinator.run(0, end(0), world.write())
+    world.targets[0].begin(Incarnation("a"), ["late"])
+    foreign = world.targets[0].begin(Incarnation("b"), ["not ours"])
+    assert coordinator.sweep_own(0) == 1
+    assert [t.identity for t in world.targets[0].unsettled()] == [foreign]
+
+
+def test_nothing_is_swept_while_an_epoch_runs_or_after_a_failure() -> None:
+    """What is open then may be the epoch's own, or decided."""
+    world = World()
+    coordinator = world.coordinator("a")
+    swept: list[int] = []
+
+    def failing(order: object) -> Sequence[PreparedTransaction]:
+        world.targets[0].begin(Incarnation("a"), ["open"])
+        swept.append(coordinator.sweep_own(0))
+        raise Unavailable("a task failed")
+
+    with pytest.raises(Unavailable):
+        coordinator.run(0, end(0), failing)
+    world.targets[0].begin(Incarnation("a"), ["open"])
+    assert [*swept, coordinator.sweep_own(0)] == [0, 0]
 
 
 def test_a_sink_that_cannot_be_reached_is_left_to_the_next_start() -> None:

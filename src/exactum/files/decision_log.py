@@ -218,9 +218,7 @@ class FileDecisionLog:
             try:
                 _write_durably(temporary, content)
             except OSError as error:
-                raise Unavailable(
-                    f"{record.epoch}: the record {path} could not be written: {error}"
-                ) from error
+                raise Unavailable(f"{record.epoch}: the record {path} could not be written: {error}") from error
             try:
                 os.link(temporary, path)
             except FileExistsError:

@@ -33,6 +33,9 @@ log = logging.getLogger("exactum.kafka")
 
 AHEAD_MAX = 16
 """Most producers kept initialised ahead of need, by each process and sink."""
+AHEAD_AGE_MAX_S = 3_600.0
+"""Longest that one of them waits: the broker forgets an id that was idle for transactional.id.expiration.ms (a
+week by default), and a producer whose id is forgotten fails with its first record."""
 POOLS_MAX = 8
 """Most runs of queries whose producers one process remembers; older ones are let go."""
 INIT_TIMEOUT_MS = 60_000
@@ -78,6 +81,7 @@ class OwnedProducer:
 
     producer: Producer
     slot: _Slot
+    initialised_s: float = field(default_factory=time.monotonic)
 
     @property
     def transactional_id(self) -> str:
@@ -118,7 +122,7 @@ class ProducerPool:
                 usage.taken_before = max(1, usage.taken)
                 usage.taken, usage.sequence = 0, sequence
             usage.taken += 1
-            future = self._ahead.popleft() if self._ahead else self._submit()
+            future = self._next()
         try:
             owned = future.result()
         except Exception:
@@ -161,6 +165,21 @@ class ProducerPool:
             future.add_done_callback(_destroy_result)
         self.forget_plain()
         self._background.shutdown(wait=False)
+
+    def _next(self) -> Future[OwnedProducer]:
+        """One made ahead that is still good, else a new one. Too old or failed, back then, is no good."""
+        while self._ahead:
+            future = self._ahead.popleft()
+            if not future.done():
+                return future
+            if future.exception() is not None:
+                continue
+            owned = future.result()
+            if time.monotonic() - owned.initialised_s < AHEAD_AGE_MAX_S:
+                return future
+            self._background.submit(owned.producer.destroy)
+            self._usage.busy.discard(owned.slot.transactional_id)
+        return self._submit()
 
     def _submit(self) -> Future[OwnedProducer]:
         slot = self._free_slot()

@@ -56,9 +56,7 @@ class Participant(Protocol):
             Unavailable: the target did not answer.
         """
 
-    def salvage(
-        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
-    ) -> Sequence[PreparedTransaction]:
+    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """Prepare anew the rows of decided transactions that were undone, and return the new ones.
 
         Nothing of it becomes visible before the new ones are recorded and committed.

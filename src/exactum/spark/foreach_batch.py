@@ -14,7 +14,7 @@ from exactum import events
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
-from exactum.spark import query, running
+from exactum.spark import query, running, watch
 from exactum.spark.event_log import listener
 
 logger = logging.getLogger("exactum")
@@ -137,6 +137,7 @@ class ForeachBatch:
             self._listener,
         )
         self._closer = weakref.finalize(self, self._run.close)  # at the latest when Python ends
+        watch.over(self._run.running, self._run.idle, self._closer)
         return self._run
 
     def _close(self) -> None:

@@ -6,6 +6,7 @@ Spark's micro-batch --RunOfQuery.batch--> offsets read --protocol.run--> write j
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +31,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 logger = logging.getLogger("exactum")
+
+IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
+"""How long after a quiet stream's last epoch its leftovers are looked for."""
 
 DECISIONS = Path("exactum", "decisions")
 """Where the decision log lies within the checkpoint's folder."""
@@ -62,6 +66,8 @@ class RunOfQuery:
         self._writers = tuple((name, sink.writers) for name, sink in opened)
         self._pool = pool
         self._read = read
+        self._last_batch: tuple[int, float] | None = None  # batch id, and when it was done
+        self._sweeps = 0
 
     def batch(self, frame: DataFrame, batch_id: int) -> Completed:
         """Bring one micro-batch into every sink, or drain it where it stands already."""
@@ -74,7 +80,20 @@ class RunOfQuery:
         if not completed.written:
             write_job.drain(frame)
         self._prune(batch_id)
+        self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
+
+    def idle(self) -> None:
+        """Called now and then while the query waits: abort what a late task has left open, a few times an epoch.
+
+        Spark kills the losers of speculation within seconds of the winner's end.
+        """
+        if self._last_batch is None or not isinstance(self._protocol, Coordinator):
+            return
+        batch_id, done_s = self._last_batch
+        if self._sweeps < len(IDLE_SWEEPS_S) and time.monotonic() - done_s >= IDLE_SWEEPS_S[self._sweeps]:
+            self._sweeps += 1
+            self._protocol.sweep_own(batch_id)
 
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""

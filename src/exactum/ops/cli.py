@@ -1,0 +1,101 @@
+"""The command ``exactum``. What a command needs is imported when it runs, so that ``--help`` is fast."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from exactum._version import __version__
+from exactum.errors import ExactumError
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended: 128 + SIGINT
+
+
+class ExactumGroup(click.Group):
+    """Prints an ExactumError as its message, without a traceback, and exits with status 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ExactumError as error:
+            click.secho(f"exactum: {error}", fg="red", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=ExactumGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="exactum")
+def main() -> None:
+    """Exactly-once sinks for PySpark streaming, by two-phase commit."""
+
+
+@main.group()
+def local() -> None:
+    """Real servers for a laptop."""
+
+
+@local.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the data live and are kept; by default a temporary folder, removed at the end.",
+)
+@click.option(
+    "--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="Three give replication factor 3."
+)
+def kafka(port: int, data_dir: Path | None, nodes: int) -> None:
+    """Run a Kafka broker until Ctrl-C.
+
+    The jars are fetched at the first time, into a cache of exactum's own. Needs Java 17 or later.
+    """
+    from exactum.local.foreground import run_kafka
+
+    run_kafka(port, data_dir, nodes, echo=click.echo)
+
+
+@main.command()
+@click.option(
+    "--seconds", type=click.FloatRange(min=5), default=70, show_default=True, help="How long records are produced."
+)
+@click.option("--kills", type=click.IntRange(0, 100), default=5, show_default=True, help="SIGKILLs for each driver.")
+@click.option("--records-per-second", type=click.FloatRange(min=1), default=2000, show_default=True)
+@click.option("--comparison/--no-comparison", default=True, help="Also through Spark's own Kafka sink, beside it.")
+@click.option("--seed", type=int, help="Repeats the plan of kills of an earlier run; by default a new one.")
+@click.option("--keep", is_flag=True, help="Keep the work folder: logs, checkpoints, the broker's data.")
+def demo(seconds: float, kills: int, records_per_second: float, comparison: bool, seed: int | None, keep: bool) -> None:
+    """Kill a query again and again, and count what comes out.
+
+    Starts a Kafka broker, streams numbered orders through a query (and the same through Spark's own Kafka
+    sink), kills both drivers with SIGKILL in the middle of their work and restarts them. Shows what a
+    read_committed reader sees all along, and ends with a verdict. The exit status is 0 only if exactum's
+    output is exact: no order lost, none doubled, order kept within each key.
+    """
+    from exactum.ops.demo.show import Settings, Show
+
+    for number in ENDING:
+        signal.signal(number, _interrupt)
+    seed = random.randrange(1_000_000) if seed is None else seed
+    show = Show(Settings(seconds, kills, records_per_second, comparison, seed, keep))
+    try:
+        exact = show.run()
+    except KeyboardInterrupt:
+        click.secho("exactum: interrupted; everything that was started is stopped", fg="red", err=True)
+        sys.exit(INTERRUPTED)
+    sys.exit(0 if exact else 1)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)  # an impatient second Ctrl-C must not leave processes behind
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Kills a driver with SIGKILL when it hurts most, and starts it again: one thread for each driver.
+
+A kill at random nearly never meets the moment that matters, so most are aimed, by what the checkpoint and
+the topic show: while output is being written, or between exactum's decision and its commit.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from exactum.ops.demo.broker_view import BrokerView
+from exactum.ops.demo.checkpoint import Checkpoint
+from exactum.ops.demo.driver import Driver
+
+AIM_TIMEOUT_S = 8.0
+WORK_TIMEOUT_S = 120.0
+WATCH_INTERVAL_S = 0.05
+AIM_INTERVAL_S = 0.0005
+RANDOM_WAIT_MAX_S = 1.5
+WORK_BATCHES_MIN = 3
+"""How many batches a driver finishes at least between two kills."""
+
+
+class Aim(Enum):
+    """The moment of a kill."""
+
+    WRITING = "in the middle of a write"
+    DECIDED = "between decision and commit"
+    RANDOM = "at a random moment"
+
+
+@dataclass(frozen=True)
+class PlannedKill:
+    """``due_s`` is in seconds after the chaos began; ``wait_s`` is used by a random kill only."""
+
+    due_s: float
+    aim: Aim
+    wait_s: float
+
+
+def plan(kills: int, seconds: float, aims: Sequence[Aim], seed: int) -> list[PlannedKill]:
+    """``kills`` kills spread over ``seconds``, with the ``aims`` in turn. The same seed gives the same plan."""
+    dice = random.Random(seed)
+    gap = seconds / max(kills, 1)
+    return [
+        PlannedKill((n + dice.uniform(0.5, 0.8)) * gap, aims[n % len(aims)], dice.uniform(0, RANDOM_WAIT_MAX_S))
+        for n in range(kills)
+    ]
+
+
+class Chaos:
+    """The life of one driver under chaos. ``run`` belongs to a thread of its own; the counts may be read by all."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        checkpoint: Checkpoint,
+        broker: BrokerView,
+        topic: str,
+        transactional: bool,
+        kills: Sequence[PlannedKill],
+        say: Callable[[str], None],
+    ) -> None:
+        self.kills = 0
+        self.state = "waiting"
+        self._driver = driver
+        self._checkpoint = checkpoint
+        self._broker = broker
+        self._topic = topic
+        self._transactional = transactional
+        self._plan = kills
+        self._say = say
+
+    @property
+    def done(self) -> bool:
+        """Whether all kills are made and the driver works again."""
+        return self.kills == len(self._plan) and self.state == "working"
+
+    def run(self, begin: threading.Event, stop: threading.Event) -> None:
+        """Start the driver; from ``begin`` on kill and restart it as planned; then watch it until ``stop``.
+
+        Raises:
+            ExactumError: the driver ended by itself, or does not begin to work.
+        """
+        self._start(stop)
+        while not begin.is_set() and not stop.wait(WATCH_INTERVAL_S):
+            self._driver.check()
+        begun = time.monotonic()
+        for kill in self._plan:
+            self._await_turn(begun + kill.due_s, stop)
+            if stop.is_set():
+                return
+            aim = self._aim(kill, stop)
+            self._kill(aim)
+            self._start(stop)
+        while not stop.wait(WATCH_INTERVAL_S):
+            self._driver.check()
+
+    def _start(self, stop: threading.Event) -> None:
+        """Start the driver and wait until it has finished a batch."""
+        began, before = time.monotonic(), self._checkpoint.last_commit()
+        self._driver.start()
+        self.state = "starting"
+        while self._checkpoint.last_commit() == before and not stop.wait(WATCH_INTERVAL_S):
+            self._driver.check()
+            if time.monotonic() - began > WORK_TIMEOUT_S:
+                raise self._driver.failure(f"finished no batch within {WORK_TIMEOUT_S:.0f} s")
+        if not stop.is_set():
+            self.state = "working"
+            again = " again" if self._driver.starts > 1 else ""
+            self._say(f"{self._driver.name}: works{again}, {time.monotonic() - began:.1f} s after its start")
+
+    def _kill(self, aim: Aim) -> None:
+        processes = self._driver.kill()
+        self.kills += 1
+        self.state = "killed"
+        found = ""
+        if self._transactional:
+            # What the kill really met: an aimed one may come a millisecond late.
+            hidden = self._broker.hidden(self._topic)
+            found = f", {hidden:,} records in open transactions" if hidden else ", no transaction was open"
+        self._say(f"{self._driver.name}: SIGKILL {aim.value}, {processes} processes{found}")
+
+    def _await_turn(self, due: float, stop: threading.Event) -> None:
+        """Wait until the kill is due, and the driver has worked for a while since its last start."""
+        enough = self._checkpoint.last_commit() + WORK_BATCHES_MIN - 1
+        deadline = time.monotonic() + WORK_TIMEOUT_S
+        while not stop.wait(WATCH_INTERVAL_S) and time.monotonic() < deadline:
+            self._driver.check()
+            if time.monotonic() >= due and self._checkpoint.last_commit() >= enough:
+                return
+
+    def _aim(self, kill: PlannedKill, stop: threading.Event) -> Aim:
+        """Wait for the moment, and return which one it became: when the aimed one does not come, any will do."""
+        self._driver.look()
+        deadline = time.monotonic() + AIM_TIMEOUT_S
+        if kill.aim is Aim.RANDOM:
+            stop.wait(kill.wait_s)
+            return Aim.RANDOM
+        met = self._meets_write if kill.aim is Aim.WRITING else self._meets_decision
+        return kill.aim if met(deadline, stop) else Aim.RANDOM
+
+    def _meets_decision(self, deadline: float, stop: threading.Event) -> bool:
+        """A record has appeared. Its content is not looked at: only a starting driver records an ABORT."""
+        before = self._checkpoint.last_record()
+        while time.monotonic() < deadline and not stop.wait(AIM_INTERVAL_S):
+            if self._checkpoint.last_record() > before:
+                return True
+        return False
+
+    def _meets_write(self, deadline: float, stop: threading.Event) -> bool:
+        """The topic has grown since Spark's commit log did: a batch is being written."""
+        first = batch = self._checkpoint.last_commit()
+        end = self._broker.end(self._topic)
+        while time.monotonic() < deadline and not stop.wait(AIM_INTERVAL_S):
+            now = self._broker.end(self._topic)
+            if (last := self._checkpoint.last_commit()) != batch:
+                batch, end = last, self._broker.end(self._topic)  # read after the commit: its own markers are in
+            elif now > end and batch != first:
+                return True
+        return False

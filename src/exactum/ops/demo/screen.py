@@ -1,0 +1,133 @@
+"""What a person sees while the demo runs: a live table on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+PLAIN_INTERVAL_S = 2.0
+LIVE_REFRESHES_PER_SECOND = 4
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One query's numbers at a moment. ``open_transactions`` is None for a sink without transactions."""
+
+    name: str
+    state: str
+    committed: int
+    duplicates: int
+    missing: int
+    open_transactions: int | None
+    epochs: int
+    restarts: int
+
+    @property
+    def finished(self) -> bool:
+        """Whether the driver works and everything that was produced so far has been seen."""
+        return self.state == "working" and self.missing == 0
+
+
+@dataclass(frozen=True)
+class Standings:
+    """All numbers at a moment."""
+
+    phase: str
+    produced: int
+    queries: Sequence[Standing] = ()
+
+
+class Screen:
+    """Shows ``standings()`` again and again while it is entered, and lines by ``say``, which threads may call."""
+
+    def __init__(self, standings: Callable[[], Standings], console: Console | None = None) -> None:
+        self._standings = standings
+        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._began = time.monotonic()
+        self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._live: Live | None = None
+        self._printed_s = 0.0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Screen:
+        if self._is_live:
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._table,
+                refresh_per_second=LIVE_REFRESHES_PER_SECOND,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    @property
+    def seconds(self) -> float:
+        """Since the screen was made."""
+        return time.monotonic() - self._began
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print one line with the time before it."""
+        with self._lock:
+            line = Text(f"{self._clock()} {text}")
+            if style:
+                line.stylize(style)
+            self._console.print(line)
+            self._console.file.flush()
+
+    def tick(self) -> None:
+        """In a pipe: print the numbers (before there are any: the phase), at most every two seconds."""
+        if self._is_live or self.seconds - self._printed_s < PLAIN_INTERVAL_S:
+            return
+        self._printed_s = self.seconds
+        now = self._standings()
+        numbers = " | ".join([f"produced {now.produced:,}", *(_line(query) for query in now.queries)])
+        self.say(numbers if now.produced else f"{now.phase} ...")
+
+    def _clock(self) -> str:
+        return f"[{self.seconds:3.0f} s]"
+
+    def _table(self) -> Table:
+        now = self._standings()
+        table = Table(title=f"{self._clock()} {now.phase}", title_justify="left", title_style="bold", min_width=60)
+        table.add_column("")
+        for query in now.queries:
+            table.add_column(query.name, justify="right", min_width=18)
+        queries = now.queries
+        rows: list[tuple[str, list[Text]]] = [
+            ("driver", [Text(q.state, "green" if q.state == "working" else "yellow") for q in queries]),
+            ("restarts", [_number(q.restarts) for q in queries]),
+            ("produced", [_number(now.produced) for _ in queries]),
+            ("committed, as a reader sees it", [_number(q.committed) for q in queries]),
+            ("duplicates", [_number(q.duplicates, "bold red") for q in queries]),
+            ("missing so far (in flight)", [_number(q.missing) for q in queries]),
+            ("transactions open", [_number(q.open_transactions) for q in queries]),
+            ("epochs", [_number(q.epochs) for q in queries]),
+        ]
+        for label, cells in rows:
+            table.add_row(label, *cells)
+        return table
+
+
+def _number(value: int | None, style: str = "") -> Text:
+    return Text("-" if value is None else f"{value:,}", style if value else "")
+
+
+def _line(query: Standing) -> str:
+    transactions = "" if query.open_transactions is None else f"open {query.open_transactions}, "
+    return (
+        f"{query.name}: committed {query.committed:,}, duplicates {query.duplicates:,}, "
+        f"in flight {query.missing:,}, {transactions}epochs {query.epochs:,}, restarts {query.restarts}"
+    )

@@ -1,0 +1,224 @@
+"""The demo from its first second to the verdict, and the end of everything that it started."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from exactum.local import LocalKafka, broker_jars, spark_kafka_jars
+from exactum.ops.demo import reader
+from exactum.ops.demo.broker_view import BrokerView
+from exactum.ops.demo.screen import Screen, Standings
+from exactum.ops.demo.source import Source
+from exactum.ops.demo.subject import EXACTUM, SPARK, Subject
+from exactum.ops.demo.verdict import Verdict
+
+PARTITIONS = 4
+ORDERS = "orders"
+WATCH_INTERVAL_S = 0.25
+SWITCH_INTERVAL_S = 0.0005
+"""An aimed kill has a few milliseconds: it cannot wait 5 ms, Python's default, for another thread's turn to end."""
+REST_S = 1.5
+"""Three triggers of the queries: nothing has changed for so long when they have come to rest."""
+DRAIN_TIMEOUT_S = 120.0
+OVERTIME_MAX_S = 180.0
+"""On a slow machine orders flow until all kills are made, at most so much longer than asked."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asks for. ``seconds`` is how long orders flow once the drivers work."""
+
+    seconds: float
+    kills: int
+    records_per_second: float
+    comparison: bool
+    seed: int
+    keep: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything that runs. ``tasks`` are the threads, whose errors ``Show`` passes on."""
+
+    broker: BrokerView
+    source: Source
+    subjects: Sequence[Subject]
+    tasks: Sequence[Future[None]]
+
+
+class Show:
+    """One run of the demo."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._folder = Path(tempfile.gettempdir(), f"exactum-demo-{secrets.token_hex(4)}")
+        self._screen = Screen(self._standings)
+        self._kafka = LocalKafka(data_dir=self._folder / "kafka")
+        self._begin_chaos, self._stop = threading.Event(), threading.Event()
+        self._phase = "starting"
+        self._produced, self._produced_all = 0, False
+        self._subjects: Sequence[Subject] = ()
+        self._exact = False
+
+    def run(self) -> bool:
+        """Run it and return whether exactum's output is exact.
+
+        Raises:
+            ExactumError: something could not be started, or ended by itself.
+        """
+        with ExitStack() as ending:
+            self._folder.mkdir(mode=0o700)
+            ending.push(self._dispose)
+            ending.callback(sys.setswitchinterval, sys.getswitchinterval())
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
+            self._screen.say(f"seed {self._settings.seed}, work folder {self._folder}")
+            broker_jars()  # they show their own progress, once for each machine
+            spark_kafka_jars()
+            with self._screen:
+                stage = self._start(ending)
+                self._await_work(stage)
+                self._let_flow(stage)
+                self._drain(stage)
+                verdicts = self._judge(stage)
+            for verdict in verdicts:
+                self._screen.say(str(verdict), "bold green" if verdict.exact else "bold red")
+            self._exact = verdicts[0].exact
+        return self._exact
+
+    def _start(self, ending: ExitStack) -> Stage:
+        """Start the broker, the topics, the producer, the readers, and the drivers; ``ending`` ends them."""
+        self._enter("starting the broker")
+        ending.callback(self._kafka.stop)
+        if not self._settings.keep:
+            ending.callback(self._kafka.kill)  # nobody needs its data any more, so it need not take leave
+        self._kafka.start()
+        contenders = [EXACTUM, SPARK] if self._settings.comparison else [EXACTUM]
+        for topic in (ORDERS, *(contender.topic for contender in contenders)):
+            self._kafka.create_topic(topic, partitions=PARTITIONS)
+        self._enter("starting the drivers")
+        servers, settings = self._kafka.bootstrap_servers, self._settings
+        broker = BrokerView(servers, PARTITIONS)
+        ending.callback(broker.close)
+        source = Source(servers, ORDERS, settings.records_per_second, self._folder / "producer.log")
+        ending.callback(source.kill)
+        self._subjects = [
+            Subject(
+                contender,
+                broker,
+                servers,
+                self._folder,
+                settings.kills,
+                settings.seconds,
+                settings.seed + number,
+                self._screen.say,
+            )
+            for number, contender in enumerate(contenders)
+        ]
+        for subject in self._subjects:
+            ending.callback(subject.driver.kill)
+        pool = ThreadPoolExecutor(2 * len(self._subjects), "exactum-demo")
+        ending.callback(pool.shutdown)
+        ending.callback(self._stop.set)
+        tasks = []
+        for subject in self._subjects:
+            follow = (servers, subject.topic, PARTITIONS, subject.tally, self._stop)
+            tasks.append(pool.submit(reader.follow, *follow))
+            tasks.append(pool.submit(subject.chaos.run, self._begin_chaos, self._stop))
+        return Stage(broker, source, self._subjects, tasks)
+
+    def _await_work(self, stage: Stage) -> None:
+        """Start the producer when both queries are there, so that neither begins with a backlog.
+
+        These waits are bounded by the chaos, which fails when a driver does not work in time.
+        """
+        while not all(subject.checkpoint.started for subject in stage.subjects):
+            self._watch(stage)
+        self._enter("starting the producer")
+        stage.source.start()
+        while not all(subject.chaos.state == "working" for subject in stage.subjects):
+            self._watch(stage)
+
+    def _let_flow(self, stage: Stage) -> None:
+        """Let orders flow until the time is over and all kills are made."""
+        self._enter(f"orders flow, and each driver gets {self._settings.kills} SIGKILLs")
+        self._begin_chaos.set()
+        begun = time.monotonic()
+        while (past := time.monotonic() - begun) < self._settings.seconds + OVERTIME_MAX_S:
+            if past >= self._settings.seconds and all(subject.chaos.done for subject in stage.subjects):
+                return
+            self._watch(stage)
+        self._screen.say("this machine is slow: not all kills were made")
+
+    def _drain(self, stage: Stage) -> None:
+        """Stop the production, and let the queries finish and come to rest."""
+        self._produced_all = True
+        self._produced = stage.source.stop()
+        self._enter(f"production is over after {self._produced:,} orders, the queries finish")
+        deadline = time.monotonic() + DRAIN_TIMEOUT_S
+        before, changed = self._standings(), time.monotonic()
+        # All orders seen is not the end: a batch may be on its way a second time.
+        while time.monotonic() - changed < REST_S or not all(query.finished for query in before.queries):
+            if time.monotonic() > deadline:
+                self._screen.say(f"a query has not finished within {DRAIN_TIMEOUT_S:.0f} s")
+                return
+            self._watch(stage)
+            if (now := self._standings()) != before:
+                before, changed = now, time.monotonic()
+
+    def _judge(self, stage: Stage) -> list[Verdict]:
+        self._enter("a new reader counts everything from the beginning")
+        servers = self._kafka.bootstrap_servers
+        return [
+            Verdict.of(
+                subject.name,
+                subject.chaos.kills,
+                self._produced,
+                fresh=reader.read_all(servers, subject.topic, PARTITIONS),
+                live=subject.tally,
+                hidden=stage.broker.hidden(subject.topic),
+            )
+            for subject in stage.subjects
+        ]
+
+    def _watch(self, stage: Stage) -> None:
+        """Wait a moment, look at the broker, pass on what failed in a thread."""
+        time.sleep(WATCH_INTERVAL_S)
+        for task in stage.tasks:
+            if task.done():
+                task.result()
+        if not self._produced_all:
+            stage.source.check()
+        self._produced = max(self._produced, stage.broker.end(ORDERS))
+        for subject in stage.subjects:
+            if subject.open_transactions is not None:
+                subject.open_transactions = stage.broker.open_transactions()
+        self._screen.tick()
+
+    def _enter(self, phase: str) -> None:
+        self._phase = phase
+        self._screen.say(phase)
+
+    def _standings(self) -> Standings:
+        produced = self._produced
+        return Standings(self._phase, produced, [subject.standing(produced) for subject in self._subjects])
+
+    def _dispose(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the work folder, unless it is wanted or shows why the demo failed."""
+        failed = not self._exact and not isinstance(error, KeyboardInterrupt)
+        if self._settings.keep or (failed and any(self._folder.glob("*.log"))):
+            self._screen.say(f"kept: {self._folder}")
+        else:
+            shutil.rmtree(self._folder)
