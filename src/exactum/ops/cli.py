@@ -62,9 +62,13 @@ def kafka(port: int, data_dir: Path | None, nodes: int) -> None:
 
 @main.command()
 @click.option(
-    "--seconds", type=click.FloatRange(min=5), default=70, show_default=True, help="How long records are produced."
+    "--seconds",
+    type=click.FloatRange(min=5),
+    default=45,
+    show_default=True,
+    help="How long records flow, once both drivers work.",
 )
-@click.option("--kills", type=click.IntRange(0, 100), default=5, show_default=True, help="SIGKILLs for each driver.")
+@click.option("--kills", type=click.IntRange(0, 100), default=3, show_default=True, help="SIGKILLs for each driver.")
 @click.option("--records-per-second", type=click.FloatRange(min=1), default=2000, show_default=True)
 @click.option("--comparison/--no-comparison", default=True, help="Also through Spark's own Kafka sink, beside it.")
 @click.option("--seed", type=int, help="Repeats the plan of kills of an earlier run; by default a new one.")

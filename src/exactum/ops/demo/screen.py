@@ -50,7 +50,7 @@ class Screen:
 
     def __init__(self, standings: Callable[[], Standings], console: Console | None = None) -> None:
         self._standings = standings
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or Console(highlight=False)
         self._began = time.monotonic()
         self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live: Live | None = None
@@ -84,7 +84,7 @@ class Screen:
             line = Text(f"{self._clock()} {text}")
             if style:
                 line.stylize(style)
-            self._console.print(line)
+            self._console.print(line, soft_wrap=not self._is_live)  # a line of a pipe stays one line
             self._console.file.flush()
 
     def tick(self) -> None:

@@ -16,17 +16,26 @@ from exactum.ops.demo.tally import Tally
 
 @dataclass(frozen=True)
 class Contender:
-    """What tells the two queries apart: each is killed equally often, at the moments that hurt it most."""
+    """What tells the two queries apart: each is killed equally often, at the moments that hurt it most.
+
+    The ``lead`` of their kills differs, so that on two cores only one of them starts again at a time.
+    """
 
     name: str
     module: str
     topic: str
     aims: Sequence[Aim]
     transactional: bool
+    lead: float
 
 
 EXACTUM = Contender(
-    "exactum", "exactum.ops.demo.query", "shouted", (Aim.DECIDED, Aim.WRITING, Aim.RANDOM), transactional=True
+    "exactum",
+    "exactum.ops.demo.query",
+    "shouted",
+    (Aim.DECIDED, Aim.WRITING, Aim.RANDOM),
+    transactional=True,
+    lead=0.15,
 )
 SPARK = Contender(
     "Spark's own sink",
@@ -34,6 +43,7 @@ SPARK = Contender(
     "shouted_spark",
     (Aim.WRITING, Aim.WRITING, Aim.RANDOM),
     transactional=False,
+    lead=0.65,
 )
 
 
@@ -67,7 +77,7 @@ class Subject:
             broker,
             contender.topic,
             contender.transactional,
-            plan(kills, seconds, contender.aims, seed),
+            plan(kills, seconds, contender.aims, seed, contender.lead),
             say,
         )
 

@@ -1,0 +1,86 @@
+"""The command line: what it prints, and with which status it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from exactum import __version__
+from exactum.errors import LocalServerError
+from exactum.ops import cli
+
+HEAVY = ("pyspark", "confluent_kafka", "kafka", "pyarrow", "numpy")
+
+
+def test_help_names_the_commands() -> None:
+    """``exactum --help`` shows what there is."""
+    result = CliRunner().invoke(cli.main, ["--help"])
+    assert result.exit_code == 0
+    assert "demo" in result.output
+    assert "local" in result.output
+
+
+@pytest.mark.parametrize("command", [["demo"], ["local"], ["local", "kafka"]])
+def test_every_command_has_help(command: list[str]) -> None:
+    """Every command explains itself and its options."""
+    result = CliRunner().invoke(cli.main, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_version() -> None:
+    """``exactum --version`` is the package's version."""
+    result = CliRunner().invoke(cli.main, ["--version"])
+    assert result.exit_code == 0
+    assert __version__ in result.output
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Help comes at once: neither Spark nor a Kafka client is imported for it."""
+    program = f"import sys, exactum.ops.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--frobnicate"], ["demo", "--kills", "many"], ["demo", "--kills", "-1"], ["local", "zookeeper"]]
+)
+def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
+    """What cannot be understood is said, with click's status 2."""
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 2
+    assert "Usage:" in result.output
+
+
+def test_an_error_is_a_message_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ExactumError is printed once, to stderr, and the status is 1."""
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise LocalServerError("port 9092 of 127.0.0.1 is in use.")
+
+    monkeypatch.setattr("exactum.local.foreground.run_kafka", refuse)
+    result = CliRunner().invoke(cli.main, ["local", "kafka"])
+    assert result.exit_code == 1
+    assert result.stderr == "exactum: port 9092 of 127.0.0.1 is in use.\n"
+    assert "Traceback" not in result.output
+
+
+def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only exactum's own errors are shortened: anything else is a defect, and shows where it is."""
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("exactum.local.foreground.run_kafka", fail)
+    assert isinstance(CliRunner().invoke(cli.main, ["local", "kafka"]).exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(("exact", "status"), [(True, 0), (False, 1)])
+def test_the_demo_ends_with_its_verdict(monkeypatch: pytest.MonkeyPatch, exact: bool, status: int) -> None:
+    """The status is 0 only if exactum's output is exact."""
+    monkeypatch.setattr("exactum.ops.demo.show.Show.run", lambda show: exact)
+    monkeypatch.setattr("exactum.ops.cli.signal.signal", lambda number, handler: None)
+    assert CliRunner().invoke(cli.main, ["demo"]).exit_code == status

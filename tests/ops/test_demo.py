@@ -1,0 +1,94 @@
+"""The demo on real servers, in a pipe, as ``make demo | tee`` runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "exactum.ops.cli", "demo"]
+TIMEOUT_S = 400
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of all running processes whose environment names this folder: children inherit it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "environ").read_bytes()
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue  # it ended meanwhile, or is a stranger's
+            if f"TMPDIR={folder}".encode() in environment:
+                found.append(line)
+    return found
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
+    """Two SIGKILLs of the driver: status 0, a verdict, no escape codes, no process, no file."""
+    result = subprocess.run(
+        [*COMMAND, "--seconds", "10", "--kills", "2", "--no-comparison", "--seed", "1"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "\x1b" not in result.stdout
+    assert re.search(
+        r"VERDICT exactum: exact after 2 SIGKILLs \(produced [\d,]+, committed [\d,]+, 0 dup", result.stdout
+    )
+    assert result.stdout.count("exactum: SIGKILL") == 2
+    assert re.search("SIGKILL (between decision and commit|right after a commit)", result.stdout)
+    assert re.search(r"produced [\d,]+ \| exactum: committed [\d,]+, duplicates 0, in flight", result.stdout)
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.glob("exactum-demo-*")) == []
+
+
+@contextmanager
+def demo_at_work(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A demo whose drivers are starting."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    demo = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    try:
+        assert demo.stdout is not None
+        assert any("starting the drivers ..." in line for line in demo.stdout)
+        yield demo
+    finally:
+        demo.kill()
+        demo.communicate()
+
+
+@pytest.mark.broker
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C while the drivers start: status 130, no process, no file."""
+    with demo_at_work(tmp_path) as demo:
+        assert len(processes_of(tmp_path)) > 3
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(60) == 130
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.glob("exactum-demo-*")) == []
+
+
+@pytest.mark.broker
+def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
+    """SIGKILL of the demo itself: everything that it started ends as well."""
+    with demo_at_work(tmp_path) as demo:
+        demo.kill()
+        demo.wait()
+        deadline = time.monotonic() + 30
+        while (left := processes_of(tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert left == []
