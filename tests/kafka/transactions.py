@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.sink import KafkaSink
@@ -82,8 +84,12 @@ def frame(values: Sequence[object], keys: Sequence[object] | None = None, **more
     return pa.record_batch({**columns, **more})
 
 
-def read_all(servers: str, topic: str, *, committed: bool = True) -> list[Record]:
-    """Every record from the beginning up to the end that this isolation level shows."""
+def read_all(servers: str, topic: str, *, committed: bool = True, open_ones: bool = False) -> list[Record]:
+    """Every record from the beginning up to the end that this isolation level shows.
+
+    The broker answers a commit before its markers are written, so the committed end is waited for: call it with
+    no transaction open, or with ``open_ones`` set.
+    """
     level = "read_committed" if committed else "read_uncommitted"
     consumer = Consumer(
         {
@@ -97,6 +103,8 @@ def read_all(servers: str, topic: str, *, committed: bool = True) -> list[Record
     )
     try:
         count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        if committed and not open_ones:
+            wait_for_rest(servers, [TopicPartition(topic, i) for i in range(count)])
         consumer.assign([TopicPartition(topic, i, 0) for i in range(count)])
         records, ended = [], set()
         while len(ended) < count:
@@ -110,3 +118,17 @@ def read_all(servers: str, topic: str, *, committed: bool = True) -> list[Record
         return records
     finally:
         consumer.close()
+
+
+def wait_for_rest(servers: str, partitions: Sequence[TopicPartition], within_s: float = 30.0) -> None:
+    """Until no transaction holds the last stable offset back."""
+    admin = AdminClient({"bootstrap.servers": servers})
+
+    def ends(level: IsolationLevel) -> list[int]:
+        asked = admin.list_offsets({p: OffsetSpec.latest() for p in partitions}, isolation_level=level)
+        return [future.result(timeout=10).offset for future in asked.values()]
+
+    end_s = time.monotonic() + within_s
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        assert time.monotonic() < end_s, f"a transaction on {partitions[0].topic} is still open after {within_s} s"
+        time.sleep(0.02)

@@ -127,6 +127,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_event_message_next": (POINTER(_Message), [c_void_p]),
     "rd_kafka_err2str": (c_char_p, [c_int]),
     "rd_kafka_err2name": (c_char_p, [c_int]),
+    "rd_kafka_fatal_error": (c_int, [c_void_p, c_char_p, c_size_t]),
     "rd_kafka_topic_new": (c_void_p, [c_void_p, c_char_p, c_void_p]),
     "rd_kafka_topic_destroy": (None, [c_void_p]),
     "rd_kafka_metadata": (c_int, [c_void_p, c_int, c_void_p, POINTER(c_void_p), c_int]),
@@ -370,10 +371,21 @@ class Producer:
         """Raise the failure of any record seen so far."""
         if not self._failed:
             return
-        (topic, name), count = next(iter(self._failed.items()))
+        fatal = self._fatal_error()
+        if fatal is not None:
+            raise fatal
+        # Records purged because of another failure say nothing of the cause: name that first.
+        (topic, name), count = min(self._failed.items(), key=lambda f: f[0][1].startswith("_PURGE"))
         total = sum(self._failed.values())
         text = next((str(e) for e in self._errors if e.name == name), name)
         raise DeliveryError(name, f"{total} records for topic {topic} were not accepted ({count}: {text})")
+
+    def _fatal_error(self) -> DeliveryError | None:
+        text = ctypes.create_string_buffer(512)
+        code = self._c.rd_kafka_fatal_error(self._handle, text, 512)
+        if code == 0:
+            return None
+        return DeliveryError(self._c.rd_kafka_err2name(code).decode(), text.value.decode(errors="replace"), fatal=True)
 
     def poll(self, timeout_ms: int) -> None:
         """Serve events for at most ``timeout_ms``; returns after the first one and all that queue behind."""

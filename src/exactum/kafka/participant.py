@@ -172,6 +172,8 @@ class KafkaParticipant:
             state = leaders[topic, index].get(transaction.producer_id)
             if state is None or state.producer_epoch != transaction.producer_epoch or state.last_sequence < 0:
                 continue  # added to the transaction, but no record went there
+            if state.transaction_start_offset < 0:
+                continue  # its records there were aborted, and the producer went on in a new transaction
             held.setdefault(topic, {})[str(index)] = [state.transaction_start_offset, state.last_sequence + 1]
             rows += state.last_sequence + 1
         if rows != prepared.rows:

@@ -1,0 +1,190 @@
+"""A cluster of three nodes, replication 3, min in-sync replicas 2, of which one after the other dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from child import Child
+from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
+from kafka.protocol.metadata import FindCoordinatorRequest
+from onlooker import Onlooker
+from supervised import SupervisedQuery
+
+from exactum.kafka.participant import KafkaTransaction
+from exactum.kafka.sink import KafkaSink
+from exactum.local import LocalKafka
+from exactum.protocol.model import PreparedTransaction
+
+pytestmark = pytest.mark.broker
+
+SOURCE = Path(__file__).parents[2] / "src"
+EPOCH_TIMEOUT_S = 90.0
+STREAM_TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[LocalKafka]:
+    with LocalKafka(nodes=3) as cluster:
+        yield cluster
+
+
+def leader_of(cluster: LocalKafka, topic: str, partition: int) -> int:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    return int(admin.list_topics(topic, timeout=20).topics[topic].partitions[partition].leader)
+
+
+def coordinator_of(cluster: LocalKafka, transactional_id: str) -> int:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))
+    try:
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id], min_version=4)
+        (answer,) = admin._manager.run(admin._manager.send, request, None).coordinators
+        assert answer.error_code == 0, f"no coordinator of {transactional_id}: {answer}"
+        return int(answer.node_id)
+    finally:
+        admin.close()
+
+
+class Outage:
+    """Kills one node at the step it is told, and brings it back afterwards."""
+
+    def __init__(self, cluster: LocalKafka, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._due: tuple[str, str] | None = None
+        self.down: int | None = None
+        self.killed: list[int] = []
+
+    def plan(self, step: str, whom: str) -> None:
+        self._due = step, whom
+
+    def between(self, step: str, prepared: Sequence[PreparedTransaction]) -> AbstractContextManager[None]:
+        """Just before the step, or ``during`` it."""
+        if self._due is None or self._due[0] not in (step, f"during {step}"):
+            return nullcontext()
+        (when, whom), self._due = self._due, None
+        if whom == "leader":
+            victim = leader_of(self._cluster, self._topic, 0)
+        else:
+            victim = coordinator_of(self._cluster, KafkaTransaction.of(prepared[0]).transactional_id)
+        self.down = victim
+        self.killed.append(victim)
+        if when == step:
+            self._cluster.kill(victim)
+            return nullcontext()
+        return meanwhile(lambda: self._cluster.kill(victim))
+
+    def over(self) -> None:
+        assert self.down is not None, "the step at which a node was to be killed did not come"
+        self._cluster.restart(self.down)
+        self.down = None
+
+
+@contextmanager
+def meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """The block and ``act`` begin at the same time."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(act)
+        yield
+        done.result()
+
+
+def test_every_decided_epoch_is_visible_once_whichever_node_dies(nodes: LocalKafka, tmp_path: Path) -> None:
+    """A partition leader or the transactions' coordinator is killed before or during each step of an epoch; one
+    more epoch runs while it is down, another one when it is back. Every epoch is there once, nothing is left
+    open, nothing hangs."""
+    nodes.create_topic("epochs", partitions=6)
+    outage = Outage(nodes, "epochs")
+    sink = KafkaSink("epochs", bootstrap_servers=nodes.bootstrap_servers)
+    took: dict[str, float] = {}
+    with SupervisedQuery(sink, "three-nodes", tmp_path, outage.between) as query:
+
+        def epoch(name: str) -> None:
+            took[name] = query.epoch()
+            assert took[name] < EPOCH_TIMEOUT_S, f"{name} took {took[name]:.0f} s:\n" + "\n".join(query.reasons)
+
+        epoch("all up")
+        for step, whom in (
+            ("write", "leader"),
+            ("prepare", "leader"),
+            ("verify", "coordinator"),
+            ("decide", "coordinator"),
+            ("during commit", "coordinator"),
+            ("committed", "leader"),
+        ):
+            outage.plan(step, whom)
+            epoch(f"{whom} killed at {step}")
+            epoch(f"after that, node {outage.down} down")
+            outage.over()
+            epoch(f"after {whom} killed at {step}")
+        print({name: round(s, 1) for name, s in took.items()}, outage.killed, query.reasons, sep="\n")
+        assert set(outage.killed) == {1, 2, 3}, f"killed {outage.killed}: not every node had its turn"
+        onlooker = Onlooker(nodes.bootstrap_servers)
+        onlooker.check_at_rest("epochs")
+        onlooker.check_exact(query.expected, "epochs")
+
+
+def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(nodes: LocalKafka, tmp_path: Path) -> None:
+    """Kafka to Kafka by Spark, fed all the time, while each node is killed and brought back."""
+    nodes.create_topic("numbers", partitions=4)
+    nodes.create_topic("shouted", partitions=4)
+    onlooker = Onlooker(nodes.bootstrap_servers)
+    expected: set[str] = set()
+
+    def feed(seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            values = [f"n{number}" for number in range(len(expected), len(expected) + 200)]
+            onlooker.produce("numbers", values)
+            expected.update(value.upper() for value in values)
+            time.sleep(0.1)
+
+    def completed() -> int:
+        path = tmp_path / "events"
+        return path.read_text().count('"EpochCompleted"') if path.exists() else 0
+
+    feed(0.5)
+    with spark_stream(nodes.bootstrap_servers, tmp_path) as stream:
+        stream.until(lambda: completed() >= 2, "the first epochs were complete", STREAM_TIMEOUT_S)
+        for node in nodes.nodes:
+            feed(0.5)
+            nodes.kill(node)
+            feed(4.0)
+            nodes.restart(node)
+            before = completed()
+            stream.until(lambda b=before: completed() > b or feed(0.1), f"node {node} was back", STREAM_TIMEOUT_S)
+        (tmp_path / "stop").touch()
+        stream.finishes(STREAM_TIMEOUT_S)
+    onlooker.check_at_rest("shouted")
+    onlooker.check_exact(expected, "shouted")
+
+
+def spark_stream(bootstrap_servers: str, folder: Path) -> Child:
+    """``stream.py`` on a Spark of its own."""
+    argument = {
+        "folder": str(folder),
+        "bootstrap_servers": bootstrap_servers,
+        "source": "numbers",
+        "output": "shouted",
+        "read": {"maxOffsetsPerTrigger": 400},
+        "local_session": {
+            "master": "local[2]",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+            "spark.ui.showConsoleProgress": False,
+        },
+    }
+    path = {"PYTHONPATH": str(SOURCE)} if os.environ.get("PYTHONPATH") else {}
+    return Child(
+        "stream",
+        [sys.executable, str(Path(__file__).with_name("stream.py")), json.dumps(argument)],
+        folder,
+        {**os.environ, **path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": str(folder / "spark")},
+    )

@@ -1,0 +1,271 @@
+"""Faults at named steps, by wrapping the ports: a sink and a decision log that fail where they are told.
+
+    driver: read, decide (the log) - list_open, verify, commit, abort, salvage (a participant) - batch (the
+            whole foreachBatch call; "before" the next one is after Spark's commit log of this one)
+    tasks:  write, prepare
+
+Workers import this module, so it is importable by name and has no state but files.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    DecisionRecord,
+    PreparedTransaction,
+    Sighting,
+)
+from exactum.protocol.participant import Participant
+from exactum.protocol.sink import OpenSink, QueryRun, Sink, TaskName, WriteOrder, Writer, WriterFactory
+
+T = TypeVar("T")
+HOLD_TIMEOUT_S = 120.0
+
+
+class Planned(Exception):
+    """The failure that a fault raises in a task."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens at the ``nth`` time that ``step`` is reached.
+
+    ``when`` is before or after its effect; ``half``, of a commit, after the first half of its transactions.
+    For a step of a task ``nth`` is the write job of this incarnation, and only its first try fails unless
+    ``tries`` says how many do. ``action``: ``kill`` the whole process tree, ``die`` alone, ``raise``, or
+    ``hold``: make the file ``reached`` and wait for the file ``go``, both in ``folder``.
+    """
+
+    step: str
+    when: str = "before"
+    nth: int = 1
+    action: str = "kill"
+    tries: int = 1
+    partition: int | None = None
+    sink: str = ""
+    folder: str = ""
+
+    def strike(self) -> None:
+        print(f"FAULT {self.action} {self.when} {self.step} {self.nth} in process {os.getpid()}", flush=True)
+        if self.action == "kill":
+            kill_session()
+        elif self.action == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.action == "raise":
+            raise Planned(f"planned failure {self.when} {self.step}")
+        elif self.action == "hold":
+            hold(Path(self.folder))
+        else:
+            raise ValueError(self.action)
+
+
+def hold(folder: Path) -> None:
+    (folder / "reached").touch()
+    deadline = time.monotonic() + HOLD_TIMEOUT_S
+    while not (folder / "go").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody made {folder / 'go'}")
+        time.sleep(0.01)
+
+
+def session_members(session: int) -> list[int]:
+    """All processes of a session: a job is the leader of its own, and nothing below it leaves it."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry))
+    return found
+
+
+def signal_session(session: int, number: int) -> None:
+    """Send a signal to every process of a session but this one, and to those born meanwhile."""
+    done = {os.getpid()}
+    while new := [pid for pid in session_members(session) if pid not in done]:
+        for pid in new:
+            done.add(pid)
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+
+def kill_session() -> None:
+    """SIGKILL the whole tree of the job this process belongs to. All are stopped first, so that nobody acts
+    on the death of another: it is one moment, as when the machine loses power.
+    """
+    session = os.getsid(0)
+    signal_session(session, signal.SIGSTOP)
+    signal_session(session, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
+class Faults:
+    """The faults of the driver, counted. Safe to use from the threads that run participants in parallel."""
+
+    planned: Sequence[Fault]
+    _counts: Counter[int] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def at(self, step: str, when: str, sink: str = "") -> Callable[[], None] | None:
+        """What is planned for here and now, if anything."""
+        struck = None
+        with self._lock:
+            for number, fault in enumerate(self.planned):
+                if (fault.step, fault.when) == (step, when) and fault.sink in sink:
+                    self._counts[number] += 1
+                    if self._counts[number] == fault.nth:
+                        struck = fault.strike
+        return struck
+
+    def around(self, step: str, effect: Callable[[], T], sink: str = "") -> T:
+        self.strike(step, "before", sink)
+        result = effect()
+        self.strike(step, "after", sink)
+        return result
+
+    def strike(self, step: str, when: str, sink: str = "") -> None:
+        planned = self.at(step, when, sink)
+        if planned is not None:
+            planned()
+
+
+class FaultySink:
+    """A sink both of whose halves fail as planned."""
+
+    def __init__(self, inner: Sink, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
+        self._inner.check_columns(columns)
+
+    def open(self, run: QueryRun, participant: str) -> OpenSink:
+        opened = self._inner.open(run, participant)
+        planned = tuple(f for f in self._faults.planned if f.step in ("write", "prepare") and f.sink in participant)
+        return OpenSink(FaultyParticipant(opened.participant, self._faults), FaultyWriters(opened.writers, planned))
+
+
+class FaultyParticipant:
+    """The driver half."""
+
+    def __init__(self, inner: Participant, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def list_open(self) -> Sequence[Sighting]:
+        return self._faults.around("list_open", self._inner.list_open, self.name)
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        return self._faults.around("verify", lambda: self._inner.verify(prepared), self.name)
+
+    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        half = self._faults.at("commit", "half", self.name)
+        if half is not None:
+            self._inner.commit(permit, prepared[: (len(prepared) + 1) // 2])
+            half()
+        return self._faults.around("commit", lambda: self._inner.commit(permit, prepared), self.name)
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        self._faults.around("abort", lambda: self._inner.abort(transactions), self.name)
+
+    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        return self._faults.around("salvage", lambda: self._inner.salvage(permit, expired), self.name)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@dataclass(frozen=True)
+class FaultyWriters:
+    """The executors' half."""
+
+    inner: WriterFactory
+    planned: tuple[Fault, ...]
+
+    def open(self, order: WriteOrder, task: TaskName) -> Writer:
+        mine = [
+            f
+            for f in self.planned
+            if f.nth == order.sequence
+            and task.attempt_number < f.tries
+            and (f.partition is None or f.partition == task.partition_id)
+        ]
+        return FaultyWriter(self.inner.open(order, task), mine)
+
+
+class FaultyWriter:
+    def __init__(self, inner: Writer, planned: Sequence[Fault]) -> None:
+        self._inner = inner
+        self._planned = planned
+
+    def write(self, batch: Any) -> None:
+        self._strike("write", "before")
+        self._inner.write(batch)
+        self._strike("write", "after")
+
+    def prepare(self) -> PreparedTransaction | None:
+        self._strike("prepare", "before")
+        prepared = self._inner.prepare()
+        self._strike("prepare", "after")
+        return prepared
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    def _strike(self, step: str, when: str) -> None:
+        for fault in self._planned:
+            if (fault.step, fault.when) == (step, when):
+                fault.strike()
+
+
+class FaultyLog:
+    """The decision log, made when first used: the query has its id by then."""
+
+    def __init__(self, make: Callable[[], DecisionLog], faults: Faults) -> None:
+        self._make = make
+        self._made: DecisionLog | None = None
+        self._faults = faults
+
+    @property
+    def _inner(self) -> DecisionLog:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        return self._faults.around("read", lambda: self._inner.read(batch_id))
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        return self._faults.around("decide", lambda: self._inner.decide(record))
+
+    def prune(self, below_batch_id: int) -> int:
+        return self._inner.prune(below_batch_id)
+
+    def close(self) -> None:
+        self._inner.close()

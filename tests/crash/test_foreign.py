@@ -1,0 +1,187 @@
+"""Others who touch our transactional ids, and others whose ids only look like ours. Without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from epochs import Crash, Driver, Moment, Query, await_true, crash, rows
+from oracle import check_at_rest, ongoing, read_all
+
+from exactum.errors import EpochAborted
+from exactum.local import LocalKafka
+
+pytestmark = pytest.mark.broker
+
+OURS = [f"ours-{n}" for n in range(100)]
+
+
+def frame() -> object:
+    return rows([{"key": value.encode(), "value": value.encode()} for value in OURS])
+
+
+def foreign(servers: str, transactional_id: str) -> Producer:
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0})
+    producer.init_transactions(30)
+    return producer
+
+
+class Intruder:
+    """A producer of somebody else that takes over the id of our transaction when it is called."""
+
+    def __init__(self, query: Query, servers: str, and_then: str = "nothing") -> None:
+        self._query = query
+        self._servers = servers
+        self._and_then = and_then
+        self.producer: Producer | None = None
+
+    def __call__(self) -> None:
+        names = ongoing(self._servers, self._query.query_id)
+        self.producer = foreign(self._servers, names[0])
+        if self._and_then == "nothing":
+            return
+        self.producer.begin_transaction()
+        self.producer.produce(self._query.topic, "foreign")
+        self.producer.flush(30)
+        if self._and_then == "commit":
+            self.producer.commit_transaction(30)
+
+
+def seen(query: Query, servers: str, part: str = "") -> list[str | None]:
+    """What is visible, once nothing of the query (or with ``part`` in its id) is open any more."""
+    check_at_rest(servers, [query.topic], part or query.query_id)
+    return [s.value for s in read_all(servers, [query.topic])]
+
+
+@pytest.mark.parametrize("moment", [("write", "after"), ("prepare", "after"), ("verify", "before")])
+def test_an_id_taken_before_the_decision_voids_the_attempt(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment
+) -> None:
+    """The epoch is not decided, the error says what to do, and the next start writes it once."""
+    servers = kafka.bootstrap_servers
+    query = Query(tmp_path, topic("foreign"), servers)
+    with query.driver() as driver:
+        driver.epoch(0, rows([{"value": b"first"}]))
+    intruder = Intruder(query, servers)
+    with query.driver({moment: intruder}) as driver, pytest.raises(EpochAborted) as raised:
+        driver.epoch(1, frame())
+    assert intruder.producer is not None
+    print(raised.value)
+    assert moment == ("write", "after") or "transactional_id_prefix" in str(raised.value)
+    assert seen(query, servers) == ["first"]
+    with query.driver() as driver:
+        driver.epoch(1, frame())
+    assert sorted(seen(query, servers)) == sorted(["first", *OURS])  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("and_then", ["nothing", "commit", "stay open"])
+@pytest.mark.parametrize("moment", [("decide", "after", 2), ("commit", "before")])
+def test_an_id_taken_after_the_decision_loses_nothing(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment, and_then: str
+) -> None:
+    """Our transaction is aborted by the intruder; a commit of the intruder's own is not taken for ours."""
+    servers = kafka.bootstrap_servers
+    query = Query(tmp_path, topic("foreign"), servers)
+    intruder = Intruder(query, servers, and_then)
+    with query.driver({moment: intruder}) as driver:
+        driver.epoch(0, frame())
+        assert "TransactionsSalvaged" in driver.names()
+    assert intruder.producer is not None
+    if and_then == "stay open":
+        intruder.producer.abort_transaction(30)
+    there = [value for value in seen(query, servers) if value != "foreign"]
+    assert sorted(there) == sorted(OURS)  # type: ignore[type-var]
+
+
+def test_an_id_taken_while_we_are_down_loses_nothing(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Decided and killed; somebody takes the id and commits his own before we are back: salvaged."""
+    servers = kafka.bootstrap_servers
+    query = Query(tmp_path, topic("foreign"), servers)
+    with query.driver({("commit", "before"): crash}) as driver, pytest.raises(Crash):
+        driver.epoch(0, frame())
+    intruder = Intruder(query, servers, "commit")
+    intruder()
+    with query.driver() as driver:
+        driver.epoch(0, frame())
+        assert "TransactionsSalvaged" in driver.names()
+    assert sorted(v for v in seen(query, servers) if v != "foreign") == sorted(OURS)  # type: ignore[type-var]
+
+
+def test_an_id_taken_after_the_commit_changes_nothing(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Committed, killed before Spark knew; somebody takes the id and aborts: not written again."""
+    servers = kafka.bootstrap_servers
+    query = Query(tmp_path, topic("foreign"), servers)
+    with query.driver({("commit", "after"): crash}) as driver:
+        with pytest.raises(Crash):
+            driver.epoch(0, frame())
+        name = json.loads(driver.prepared[0].payload)["transactional_id"]
+    producer = foreign(servers, name)
+    producer.begin_transaction()
+    producer.produce(query.topic, "foreign")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    with query.driver() as driver:
+        driver.epoch(0, frame())
+        assert driver.names() == ["EpochRedelivered", "DoorClosed"]
+    assert sorted(seen(query, servers)) == sorted(OURS)  # type: ignore[type-var]
+
+
+def neighbours(driver: Driver, query: Query, prefix: str) -> list[str]:
+    """Ids that begin like ours, or look like ours in some part, and are not ours."""
+    sink, hexes = f"kafka:{query.topic}", f"{driver.run.incarnation}/{'ab' * 8}"
+    return [
+        f"{prefix}-eu/{query.query_id}/{sink}/{hexes}/0",
+        f"{prefix}/q-other/{sink}/{hexes}/0",
+        f"{prefix}/{query.query_id}/{sink}-2/{hexes}/0",
+        f"{prefix}/{query.query_id}/{sink}/{hexes}/0/more",
+        f"{prefix}/{query.query_id}/{sink}/{hexes}/x",
+        f"x{prefix}/{query.query_id}/{sink}/{hexes}/0",
+        f"{prefix.upper()}/{query.query_id}/{sink}/{hexes}/0",
+        f"{prefix.replace('.', 'x')}/{query.query_id}/{sink}/{hexes}/0",
+        f"{prefix}/{query.query_id}",
+    ]
+
+
+def test_transactions_that_only_look_like_ours_are_left_alone(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Through a start that sweeps, an epoch that is abandoned, and a clean one: theirs stay open and commit."""
+    servers, prefix = kafka.bootstrap_servers, "a.pp"
+    ours, theirs = topic("ours"), topic("theirs", partitions=1)
+    query = Query(tmp_path, ours, servers, transactional_id_prefix=prefix)
+    with query.driver({("verify", "before"): crash}) as driver:
+        with pytest.raises(Crash):
+            driver.epoch(0, frame())
+        names = neighbours(driver, query, prefix)
+    producers = []
+    for name in names:
+        producer = foreign(servers, name)
+        producer.begin_transaction()
+        producer.produce(theirs, name)
+        producer.flush(30)
+        producers.append(producer)
+    swept = len(ongoing(servers, query.query_id)) - sum(query.query_id in name for name in names)
+    assert swept == 1
+
+    def fail() -> None:
+        raise EpochAborted("planned")
+
+    with query.driver({("verify", "after"): fail}) as driver:
+        with pytest.raises(EpochAborted, match="planned"):
+            driver.epoch(0, frame())
+        assert driver.names().count("LeftoversSwept") == 2
+    with query.driver() as driver:
+        driver.epoch(0, frame())
+        mine = driver.run.incarnation
+    assert sorted(seen(query, servers, mine)) == sorted(OURS)  # type: ignore[type-var]
+    for producer in producers:
+        producer.commit_transaction(30)
+    await_true(lambda: len(read_all(servers, [theirs])) == len(names), "theirs are committed")
+    check_at_rest(servers, [ours, theirs], query.query_id)

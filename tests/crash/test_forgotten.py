@@ -1,0 +1,78 @@
+"""The broker forgets a transactional id that was idle (after a week, by default): what a long absence leaves.
+
+Without Spark, on a broker that forgets after a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from epochs import Crash, Query, await_true, crash, rows
+from kafka.admin import KafkaAdminClient
+from oracle import check_at_rest, read_all
+
+from exactum.local import LocalKafka
+
+pytestmark = pytest.mark.broker
+
+ROWS = [{"key": f"{n}".encode(), "value": f"{n}".encode()} for n in range(50)]
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[LocalKafka]:
+    properties = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+        "transactional.id.expiration.ms": 1_000,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 500,
+    }
+    with LocalKafka(properties=properties) as cluster:
+        yield cluster
+
+
+def known(servers: str, part: str) -> list[str]:
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    try:
+        listed = admin.list_transactions()
+    finally:
+        admin.close()
+    return [t.transactional_id for each in listed.values() for t in each if part in t.transactional_id]
+
+
+def check_exact(servers: str, query: Query, *batches: str) -> None:
+    check_at_rest(servers, [query.topic], query.query_id)
+    there = sorted(s.value or "" for s in read_all(servers, [query.topic]))
+    assert there == sorted(r["value"].decode() for _ in batches for r in ROWS)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_the_log_tells_what_became_of_a_forgotten_transaction(
+    forgetful: LocalKafka, tmp_path: Path, moment: str
+) -> None:
+    """Killed before or after the commit and away until the id is forgotten: told apart by the log's markers,
+    so that what was committed is not written again and what was not is salvaged.
+    """
+    servers = forgetful.bootstrap_servers
+    forgetful.create_topic(f"forgotten-{moment}", partitions=2)
+    query = Query(tmp_path, f"forgotten-{moment}", servers, transaction_timeout_ms=2_500)
+    with query.driver({("commit", moment): crash}) as driver, pytest.raises(Crash):
+        driver.epoch(0, rows(ROWS))
+    await_true(lambda: not known(servers, query.query_id), "the ids are forgotten")
+    with query.driver() as driver:
+        driver.epoch(0, rows(ROWS))
+        assert ("TransactionsSalvaged" in driver.names()) is (moment == "before")
+    check_exact(servers, query, "once")
+
+
+def test_a_query_that_was_idle_goes_on(forgetful: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers that were made ahead of need, and whose ids are forgotten since, do not stop the query."""
+    monkeypatch.setattr("exactum.kafka.producers.AHEAD_AGE_MAX_S", 0.5)
+    servers = forgetful.bootstrap_servers
+    forgetful.create_topic("idle", partitions=2)
+    query = Query(tmp_path, "idle", servers)
+    with query.driver() as driver:
+        driver.epoch(0, rows(ROWS))
+        await_true(lambda: not known(servers, query.query_id), "the ids are forgotten")
+        driver.epoch(1, rows(ROWS))
+    check_exact(servers, query, "first", "second")

@@ -1,0 +1,77 @@
+"""One driver is held at each of its steps while another one does everything; then it goes on. Without Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from epochs import Crash, Driver, Hold, Moment, Query, crash, rows
+from oracle import check_at_rest, read_all
+
+from exactum.errors import Fenced
+from exactum.local import LocalKafka
+
+pytestmark = pytest.mark.broker
+
+MOMENTS: list[Moment] = [
+    ("list_open", "before"),
+    ("list_open", "after"),
+    ("decide", "before"),
+    ("decide", "after"),
+    ("abort", "after"),
+    ("write", "after"),
+    ("prepare", "after"),
+    ("verify", "after"),
+    ("list_open", "after", 2),
+    ("decide", "after", 2),
+    ("commit", "half"),
+    ("commit", "after"),
+]
+"""Every gap between two steps of a start and of an epoch: ``after`` one is ``before`` the next."""
+
+
+def batch(number: int) -> list[object]:
+    """Two tasks."""
+    return [
+        rows([{"key": f"{n}".encode(), "value": f"{number}-{task}-{n}".encode()} for n in range(20)]) for task in (0, 1)
+    ]
+
+
+def epochs(driver: Driver, numbers: range, failures: list[BaseException]) -> None:
+    try:
+        for number in numbers:
+            driver.epoch(number, *batch(number))
+    except BaseException as error:
+        failures.append(error)
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=["-".join(map(str, moment)) for moment in MOMENTS])
+def test_a_driver_held_at_any_step_does_no_harm(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment
+) -> None:
+    """A predecessor crashed with everything prepared. One driver starts and is held; another one starts and
+    runs two epochs; the held one goes on, and both try the rest. At least one of them is fenced, whoever is
+    left finishes, and every epoch stands once.
+    """
+    servers = kafka.bootstrap_servers
+    query = Query(tmp_path, topic("held"), servers)
+    with query.driver({("verify", "before"): crash}) as dead, pytest.raises(Crash):
+        dead.epoch(0, *batch(0))
+    hold, failures = Hold(), ([], [])  # type: ignore[var-annotated]
+    with query.driver({moment: hold}) as held, query.driver() as other:
+        thread = threading.Thread(target=epochs, args=(held, range(4), failures[0]))
+        thread.start()
+        assert hold.reached.wait(60), failures
+        epochs(other, range(2), failures[1])
+        assert not failures[1]
+        hold.go.set()
+        thread.join(60)
+        epochs(other, range(2, 4), failures[1])
+    assert [type(e) for each in failures for e in each] == [Fenced], "the older one, and only that, is fenced"
+    fenced = held if failures[0] else other
+    assert "IncarnationFenced" in fenced.names()
+    wanted = sorted(f"{number}-{task}-{n}" for number in range(4) for task in (0, 1) for n in range(20))
+    check_at_rest(servers, [query.topic], query.query_id)
+    assert sorted(s.value or "" for s in read_all(servers, [query.topic])) == wanted

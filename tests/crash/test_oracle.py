@@ -1,0 +1,149 @@
+"""The oracle must be able to fail: each check is fed what it exists to find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from oracle import (
+    Checkpoint,
+    CommittedReader,
+    Input,
+    OracleFailure,
+    Seen,
+    check_at_rest,
+    check_epochs,
+    check_exact,
+    check_no_duplicates,
+    check_order,
+    check_same,
+    check_totals,
+    read_all,
+)
+
+from exactum.local import LocalKafka
+
+EXPECTED = {"a": ["a1", "a2", "a3"], "b": ["b1"]}
+GOOD = [Seen("t", 0, 0, "a", "a1"), Seen("t", 0, 1, "a", "a2"), Seen("t", 1, 0, "b", "b1"), Seen("t", 0, 3, "a", "a3")]
+
+
+def test_an_exact_output_passes() -> None:
+    """The checks are quiet when all is well."""
+    check_exact(GOOD, EXPECTED, ["t"])
+    check_same(GOOD, reversed(GOOD))
+
+
+def test_a_duplicate_is_found() -> None:
+    """The same value at two offsets is a duplicate."""
+    twice = [*GOOD, Seen("t", 0, 7, "a", "a3")]
+    with pytest.raises(OracleFailure, match="more than once"):
+        check_no_duplicates(twice)
+    with pytest.raises(OracleFailure, match="more than once"):
+        check_exact(twice, EXPECTED, ["t"])
+
+
+def test_a_loss_is_found() -> None:
+    """A value that is missing in one of two topics is lost."""
+    both = [*GOOD, *(Seen("u", s.partition, s.offset, s.key, s.value) for s in GOOD[:-1])]
+    with pytest.raises(OracleFailure, match="u: 1 of 4 lost"):
+        check_exact(both, EXPECTED, ["t", "u"])
+
+
+def test_a_foreign_record_is_found() -> None:
+    """A value that nobody wrote is no less wrong than a missing one."""
+    with pytest.raises(OracleFailure, match="1 that nobody wrote"):
+        check_exact([*GOOD, Seen("t", 1, 5, "b", "b2")], EXPECTED, ["t"])
+
+
+def test_a_reorder_is_found() -> None:
+    """Two values of one key that changed places."""
+    swapped = [Seen("t", 0, 5, "a", "a1"), *GOOD[1:]]
+    with pytest.raises(OracleFailure, match="comes after"):
+        check_order(swapped, EXPECTED)
+
+
+def test_a_key_in_two_partitions_is_found() -> None:
+    """A key has one partition, else it has no order."""
+    moved = [*GOOD[:-1], Seen("t", 1, 9, "a", "a3")]
+    with pytest.raises(OracleFailure, match="partitions"):
+        check_order(moved, EXPECTED)
+
+
+def test_two_readers_who_differ_are_found() -> None:
+    """What was visible once stays, and nothing appears among what was read already."""
+    with pytest.raises(OracleFailure, match="misses"):
+        check_same(GOOD, GOOD[1:])
+    with pytest.raises(OracleFailure, match="sees besides"):
+        check_same(GOOD[1:], GOOD)
+
+
+def test_a_wrong_total_is_found(tmp_path: Path) -> None:
+    """A total that was written twice, left out, or counted a record twice."""
+    source = Input("in", {"a": ["n1", "n2"]}, {(0, 0): ("a", "n1"), (0, 1): ("a", "n2")}, 2)
+    (tmp_path / "offsets").mkdir()
+    for batch in (0, 1):
+        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"in": {{"0": {batch + 1}}}}}')
+    checkpoint = Checkpoint(tmp_path, "in")
+    check_totals([Seen("t", 0, 0, "a", "1:1"), Seen("t", 0, 2, "a", "2:3")], source, checkpoint)
+    for wrong in (["1:1", "1:1", "2:3"], ["2:3"], ["1:1", "3:5"]):
+        with pytest.raises(OracleFailure, match="instead of"):
+            check_totals([Seen("t", 0, n, "a", value) for n, value in enumerate(wrong)], source, checkpoint)
+
+
+def test_an_epoch_that_is_visible_too_early_is_found(tmp_path: Path) -> None:
+    """Records of an undecided epoch, and missing ones of a finished epoch."""
+    source = Input("in", {"a": ["n1", "n2"]}, {(0, 0): ("a", "n1"), (0, 1): ("a", "n2")}, 2)
+    for folder in ("offsets", "commits", "exactum/decisions"):
+        (tmp_path / folder).mkdir(parents=True)
+    for batch in (0, 1):
+        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"in": {{"0": {batch + 1}}}}}')
+    (tmp_path / "commits" / "0").touch()
+    (tmp_path / "exactum" / "decisions" / "0.json").write_text('{"batch_id": 0, "decision": "commit"}')
+    checkpoint = Checkpoint(tmp_path, "in")
+    first, second = Seen("t", 0, 0, "a", "N1"), Seen("t", 0, 2, "a", "N2")
+    check_epochs([first], source, checkpoint, ["t"])
+    with pytest.raises(OracleFailure, match="1 records of undecided epochs"):
+        check_epochs([first, second], source, checkpoint, ["t"])
+    with pytest.raises(OracleFailure, match="1 of finished epochs are not"):
+        check_epochs([], source, checkpoint, ["t"])
+
+
+@pytest.mark.broker
+def test_an_open_transaction_is_found(kafka: LocalKafka, topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open transaction hides what lies behind it: not at rest; the reader does not see it either."""
+    monkeypatch.setattr("oracle.REST_TIMEOUT_S", 0.5)
+    name = topic("rest", partitions=1)
+    servers = kafka.bootstrap_servers
+    check_at_rest(servers, [name], "oracle-open")
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "oracle-open-1", "log_level": 0})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(name, "hidden", "a")
+    producer.flush(20)
+    with pytest.raises(OracleFailure, match=r"open \['oracle-open-1'\].*\(0, 1\)"):
+        check_at_rest(servers, [name], "oracle-open")
+    assert read_all(servers, [name]) == []
+    producer.abort_transaction(20)
+    monkeypatch.undo()
+    check_at_rest(servers, [name], "oracle-open")
+    assert read_all(servers, [name]) == []
+
+
+@pytest.mark.broker
+def test_the_reader_knows_when_it_has_seen_all(kafka: LocalKafka, topic) -> None:
+    """``caught_up`` returns everything that was readable at the call, also behind aborted records and markers."""
+    name, servers = topic("reader", partitions=2), kafka.bootstrap_servers
+    with CommittedReader(servers, [name]) as reader:
+        assert reader.caught_up() == []
+        source = Input(name)
+        source.produce(servers, 50, keys=4)
+        check_exact(reader.caught_up(), source.values, [name])
+        producer = Producer({"bootstrap.servers": servers, "transactional.id": "oracle-reader", "log_level": 0})
+        producer.init_transactions(20)
+        for end in (producer.abort_transaction, producer.commit_transaction):
+            producer.begin_transaction()
+            for partition in (0, 1):
+                producer.produce(name, "last", "z", partition=partition)
+            end(20)
+        assert [s.value for s in reader.caught_up()].count("last") == 2

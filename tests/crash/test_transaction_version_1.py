@@ -1,0 +1,57 @@
+"""A smaller run on a broker that still has ``transaction.version`` 1, where a commit keeps the producer epoch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from jobs import live_and_die, new_world
+from test_timed_out import TIMEOUT_MS, die_and_time_out
+
+from exactum.local import LocalKafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+DEATHS = [
+    ("all tasks have prepared", {"step": "verify", "when": "before"}),
+    ("half of a sink is committed", {"step": "commit", "when": "half"}),
+    ("the epoch is complete, Spark has not logged it", {"step": "batch", "when": "after", "nth": 2}),
+]
+
+
+@pytest.fixture(scope="module")
+def older() -> Iterator[LocalKafka]:
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
+    with LocalKafka(transaction_version=1, properties=properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def older_topic(older: LocalKafka, request: pytest.FixtureRequest) -> Callable[..., str]:
+    numbers = itertools.count()
+
+    def create(name: str, partitions: int) -> str:
+        unique = f"{name}-{request.node.name}-{next(numbers)}"
+        older.create_topic(unique, partitions=partitions)
+        return unique
+
+    return create
+
+
+def test_killed_and_restarted(older: LocalKafka, older_topic: Callable[..., str], tmp_path: Path) -> None:
+    """Exact through the deaths that differ by version, and quiet."""
+    live_and_die(new_world(older.bootstrap_servers, older_topic, tmp_path, records=480), DEATHS)
+
+
+def test_decided_and_timed_out(older: LocalKafka, older_topic: Callable[..., str], tmp_path: Path) -> None:
+    """The salvage works there as well."""
+    sink = {"transaction_timeout_ms": TIMEOUT_MS}
+    world = new_world(older.bootstrap_servers, older_topic, tmp_path, records=120, act={"sink": sink})
+    with world.reader() as reader:
+        die_and_time_out(world)
+        with world.job() as job:
+            job.finishes()
+            assert "TransactionsSalvaged" in [event["event"] for event in job.events()]
+            world.check_exact(reader)

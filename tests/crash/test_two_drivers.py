@@ -1,0 +1,75 @@
+"""Two drivers on one checkpoint: Spark fences nobody, so the decision log does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import Job, new_world
+
+from exactum.local import LocalKafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def check_says_why(job: Job) -> None:
+    """It was fenced by us, or Spark itself met the other's files: in any case it says that there are two."""
+    result = job.result()
+    print(result["error"], result["message"])
+    text = result["message"]
+    ours = result["error"] == "Fenced" and "another run of this query has taken over" in text
+    sparks = result["error"] == "NoneType" and ("oncurrent" in text or "Multiple streaming" in text)
+    if not (ours or sparks):
+        raise job.failed(f"it does not say that there are two drivers: {result}")
+
+
+def test_a_stopped_driver_that_wakes_up_is_fenced(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    """One is stopped with all prepared, one with its epoch decided; a third runs to the end; then both wake up.
+
+    The undecided one is fenced and says so. The decided one finds its epoch committed, and stops as well.
+    Nothing that they do changes the output.
+    """
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=360)
+    with (
+        world.reader() as reader,
+        world.job({"faults": [{"step": "verify", "nth": 2, "action": "hold"}]}) as undecided,
+    ):
+        undecided.held()
+        undecided.pause()
+        with world.job({"faults": [{"step": "commit", "nth": 2, "action": "hold"}]}) as decided:
+            decided.held()
+            decided.pause()
+            with world.job() as last:
+                last.finishes()
+            world.check_exact(reader)
+            for job in (undecided, decided):
+                job.let_go()
+                job.resume()
+            for job in (undecided, decided):
+                job.wait()
+                check_says_why(job)
+            assert undecided.result()["error"] == "Fenced"
+            assert "Fenced" in undecided.log
+            world.check_exact(reader)
+
+
+def test_two_running_drivers_leave_one_exact_output(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A second driver starts while the first one runs: who stops says why, and the output is exact."""
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=3000, act={"max_offsets": 30})
+    with world.reader() as reader, world.job() as first:
+        first.until(lambda: len(first.events()) > 3, "it has completed an epoch")
+        with world.job() as second:
+            for job in (first, second):
+                job.wait()
+            outcomes = [job.result()["outcome"] for job in (first, second)]
+            for job, outcome in zip((first, second), outcomes, strict=True):
+                if outcome == "failed":
+                    check_says_why(job)
+            assert "failed" in outcomes, "both went on: nobody was fenced"
+        world.check_between(reader)
+        with world.job({"max_offsets": 3000}) as last:
+            assert last.finishes() == [{"outcome": "finished"}]
+        world.check_exact(reader)
