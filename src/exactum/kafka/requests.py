@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
+from kafka.future import Future
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.transactions import (
     DescribeProducersRequest,
@@ -503,7 +504,13 @@ class BrokerRequests:
         return result
 
     def _send(self, request: Any, node_id: int | None) -> Awaitable[Any]:
-        sent: Awaitable[Any] = self._manager.send(request, node_id)
+        sent: Awaitable[Any]
+        try:
+            sent = self._manager.send(request, node_id)
+        except kafka_errors.UnknownBrokerIdError as error:
+            # Raised at once for a node that has died and left the metadata. As the answer of that one request
+            # it makes the callers forget who sent them there, and the others' answers are not lost.
+            sent = Future().failure(error)
         return sent
 
     def _retry(self, step: Callable[[], Awaitable[T]]) -> T:

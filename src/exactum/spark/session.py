@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.errors import SettingRefused
 from exactum.local import spark_kafka_jars
+from exactum.spark import warmth
 
 ARROW_BATCH_RECORDS = 10_000
 """Records in one Arrow batch: Spark's own default."""
@@ -33,7 +34,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
             twice.
         spark_conf: Spark settings; they win over the ones made here. Either Spark's own names,
             ``**{"spark.sql.shuffle.partitions": 8}``, or with underscores for dots,
-            ``spark_sql_shuffle_partitions=8``.
+            ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the small job
+            that starts Python workers in the background.
 
     Raises:
         SettingRefused: a setting's name does not begin with ``spark``.
@@ -45,7 +47,10 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**_defaults(given), **given}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session: SparkSession = builder.getOrCreate()
+    if given.get(warmth.SETTING, "true") == "true":
+        warmth.start_workers(session)
+    return session
 
 
 def setting_name(name: str) -> str:
@@ -69,6 +74,7 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
     defaults = {
         "spark.jars": ",".join(jars),
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",  # a bar for each micro-batch tells nobody anything
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -64,7 +65,7 @@ def was_cancelled(error: BaseException) -> bool:
     return _CANCELLATIONS.search(str(error)) is not None
 
 
-def map_in_arrow(frame: DataFrame, task: WriteTask) -> DataFrame:
+def map_in_arrow(frame: DataFrame, task: Callable[[Iterator[Any]], Iterator[Any]]) -> DataFrame:
     """``frame.mapInArrow(task, PREPARED_SCHEMA)`` without its two flaws.
 
     PySpark's own refuses to run without pandas, which nothing here uses, and it takes a dot in a
