@@ -64,8 +64,8 @@ class Onlooker:
                 if message.error() is None:
                     found.append(message.value().decode())
                 elif message.error().code() == KafkaError._PARTITION_EOF:
-                    if message.offset() >= ends[message.topic(), message.partition()]:
-                        waiting.discard((message.topic(), message.partition()))
+                    place = message.topic(), message.partition()
+                    waiting -= {place} if message.offset() >= ends[place] else set()
         finally:
             consumer.close()
         return found
@@ -84,7 +84,8 @@ class Onlooker:
         seen = self.values(*topics)
         twice = sorted(value for value, n in Counter(seen).items() if n > 1)
         lost, foreign = sorted(set(expected) - set(seen)), sorted(set(seen) - set(expected))
-        assert not (twice or lost or foreign), (
+        wrong = [*twice, *lost, *foreign]
+        assert not wrong, (
             f"of {len(expected)} values: {len(twice)} doubled {twice[:SHOWN_MAX]}, {len(lost)} lost "
             f"{lost[:SHOWN_MAX]}, {len(foreign)} that nobody wrote {foreign[:SHOWN_MAX]}"
         )

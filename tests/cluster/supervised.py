@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from exactum import events
 from exactum.errors import Disposition, ExactumError
 from exactum.files.decision_log import FileDecisionLog
 from exactum.kafka.sink import KafkaSink
@@ -79,6 +80,7 @@ class SupervisedQuery:
         self.expected: set[str] = set()
         self.starts = 0
         self.reasons: list[str] = []
+        self.phases: list[dict[str, int]] = []
         self._sink = sink
         self._query_id = query_id
         self._folder = folder
@@ -112,6 +114,10 @@ class SupervisedQuery:
             return time.monotonic() - began_s
         raise AssertionError(f"no start brought epoch {self._batch_id} through:\n" + "\n".join(self.reasons))
 
+    def _listen(self, event: events.Event) -> None:
+        if isinstance(event, events.EpochCompleted):
+            self.phases.append({name: round(ms) for name, ms in event.phase_ms.items()})
+
     def _values(self, task: int) -> list[str]:
         return [f"{self._query_id}-{self._batch_id}-{task}-{row}" for row in range(ROWS_OF_A_TASK)]
 
@@ -121,7 +127,7 @@ class SupervisedQuery:
             self._opened = self._sink.open(run, self._sink.name)
             log = FileDecisionLog(self._folder, self._query_id)
             watched = Watched(self._opened.participant, log, self._between)
-            self._coordinator = Coordinator(run, [watched], watched)
+            self._coordinator = Coordinator(run, [watched], watched, on_event=self._listen)
             self.starts += 1
         return self._coordinator
 

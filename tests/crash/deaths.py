@@ -58,7 +58,9 @@ class Fault:
     folder: str = ""
 
     def strike(self) -> None:
-        print(f"FAULT {self.action} {self.when} {self.step} {self.nth} in process {os.getpid()}", flush=True)
+        # A file of its own: what a worker prints reaches the log through the JVM, which may be killed before.
+        with open("faults", "a") as file:
+            file.write(f"FAULT {self.action} {self.when} {self.step} {self.nth} in process {os.getpid()}\n")
         if self.action == "kill":
             kill_session()
         elif self.action == "die":

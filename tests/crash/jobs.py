@@ -66,6 +66,12 @@ class Job:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
+    @property
+    def faults(self) -> str:
+        """The faults that struck, a line each; the job and its workers run in the job's folder."""
+        path = self.folder / "faults"
+        return path.read_text() if path.exists() else ""
+
     def failed(self, what: str) -> AssertionError:
         return AssertionError(f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}")
 
@@ -85,7 +91,7 @@ class Job:
     def dies(self) -> None:
         """Wait until it was killed by the fault that was planned."""
         code = self.wait()
-        if code != -signal.SIGKILL or "FAULT kill" not in self.log:
+        if code != -signal.SIGKILL or "FAULT kill" not in self.faults:
             raise self.failed(f"the job was to be killed, and ended with {code}")
 
     def finishes(self) -> list[dict[str, Any]]:

@@ -57,7 +57,7 @@ def test_failing_tasks_and_state(kafka: LocalKafka, topic: Callable[..., str], t
     with CommittedReader(kafka.bootstrap_servers, state.outputs) as reader:
         with world.job(*acts) as job:
             job.dies()
-            assert [job.log.count(f"FAULT {action}") for action in ("die", "raise")] == [2, 1 + TRIES]
+            assert [job.faults.count(f"FAULT {action}") for action in ("die", "raise")] == [2, 1 + TRIES]
             retried = list(queries)[:3]
             assert [job.result(n)["outcome"] for n in range(5)] == ["finished"] * 3 + ["failed", "stopped"]
             for number, what in enumerate(retried):

@@ -41,7 +41,8 @@ def test_decided_and_timed_out_is_salvaged(kafka: LocalKafka, topic: Callable[..
             assert reader.caught_up() == []
         with world.job() as job:
             job.finishes()
-            names = [event["event"] for event in job.events()]
+            # The copy of the salvage that was killed is swept, unless its own timeout was faster.
+            names = [event["event"] for event in job.events() if event["event"] != "LeftoversSwept"]
             assert names[:4] == ["TransactionsExpired", "TransactionsSalvaged", "EpochRedelivered", "DoorClosed"]
             assert "read back and written again, nothing is lost (60 rows" in job.log
             world.check_exact(reader)

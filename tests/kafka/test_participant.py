@@ -4,9 +4,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka import TopicPartition
 from transactions import frame, opened, read_all
 
 from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused

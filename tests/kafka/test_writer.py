@@ -176,9 +176,8 @@ def test_at_least_once_rows_are_visible_when_the_task_is_done(kafka, topic) -> N
 def test_settings_that_cannot_work_are_refused_at_start(kafka, topic, arguments, error, match) -> None:
     """Each with one clear message, before anything is written."""
     settings = {"topic": topic("refused"), "bootstrap_servers": kafka.bootstrap_servers, **arguments}
-    with pytest.raises(error, match=match):
-        with opened(KafkaSink(**settings)) as sink:
-            sink.write(frame([b"a"]))
+    with pytest.raises(error, match=match), opened(KafkaSink(**settings)) as sink:
+        sink.write(frame([b"a"]))
 
 
 def test_a_broker_that_is_not_there(kafka) -> None:

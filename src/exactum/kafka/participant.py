@@ -10,6 +10,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from exactum.kafka.writer import (
     DELIVERY_TIMEOUT_MS,
     IDENTITY_TIMEOUT_MS,
     prepared_transaction,
+    transaction_failure,
 )
 from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
 
@@ -107,13 +109,7 @@ class KafkaParticipant:
         Any refusal means that it is settled or has moved on already.
         """
         ends = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, transactions)}
-        answers = self._requests.end_transactions(ends, commit=False)
-        denied = [name for name, error in answers.items() if "Authorization" in error]
-        if denied:
-            raise SettingRefused(
-                f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE on the "
-                "transactional id (docs/kafka.md lists the ACLs)."
-            )
+        _check_allowed(self._requests.end_transactions(ends, commit=False))
 
     # ---- verify ------------------------------------------------------------------------------
 
@@ -209,6 +205,7 @@ class KafkaParticipant:
                     raise self._unknown(permit, transactions[identity], answers)
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
+            _check_allowed({t: answers[t] for t in (transactions[i].transactional_id for i in pending)})
         raise OutcomeUnknown(
             f"{permit.record.epoch}: {len(pending)} transactions of sink {self.name!r} are open and the broker "
             f"does not commit them (last answers: {sorted(set(answers.values()))}). Start the query again."
@@ -267,8 +264,15 @@ class KafkaParticipant:
             rows = self._send_again(permit, expired, producer)
             identity = producer.identity(IDENTITY_TIMEOUT_MS)
         except DeliveryError as error:
-            producer.abort_transaction(ABORT_TIMEOUT_MS)
-            raise Unavailable(f"{permit.record.epoch}: salvage could not write: {error}. Start again.") from error
+            cause = transaction_failure(error, producer)
+            with suppress(DeliveryError):  # what stays open is swept at the next start
+                producer.abort_transaction(ABORT_TIMEOUT_MS)
+            if "AUTHORIZATION" in cause.name:
+                raise SettingRefused(
+                    f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user needs WRITE on the "
+                    "topic (docs/kafka.md lists the ACLs). Grant it and start again."
+                ) from error
+            raise Unavailable(f"{permit.record.epoch}: salvage could not write: {cause}. Start again.") from error
         finally:
             producer.destroy()
         again = prepared_transaction(self._plan, transactional_id, identity, rows, [])
@@ -322,6 +326,16 @@ class KafkaParticipant:
                     "producer_epoch": producer[1],
                 }
             ),
+        )
+
+
+def _check_allowed(answers: Mapping[str, str]) -> None:
+    """``answers``: EndTxn's error by transactional id, of transactions that are still open."""
+    denied = [name for name, error in answers.items() if "Authorization" in error]
+    if denied:
+        raise SettingRefused(
+            f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE on the "
+            "transactional id (docs/kafka.md lists the ACLs). Grant it and start again."
         )
 
 

@@ -49,7 +49,7 @@ class ProducerPlan:
     """What a process needs to make the producers of one sink in one run of a query. Picklable."""
 
     bootstrap_servers: str
-    settings: Settings
+    settings: Settings = field(repr=False)  # it may hold a password
     scope: TransactionScope
     incarnation: Incarnation
     transaction_timeout_ms: int

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,9 @@ from typing import Any, TypeVar
 import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 from kafka.future import Future
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.transactions import (
     DescribeProducersRequest,
@@ -108,7 +112,7 @@ class BrokerRequests:
 
         Raises:
             Unavailable: no bootstrap server answered within ``connect_timeout_ms``.
-            SettingRefused: the broker refused the credentials.
+            SettingRefused: the broker refused the credentials, or its certificate is not trusted.
         """
         self._where = where
         self._servers = bootstrap_servers
@@ -117,24 +121,24 @@ class BrokerRequests:
         self._coordinators: dict[str, int] = {}
         quieten_client_log()
         _check_reachable(bootstrap_servers, where, connect_timeout_ms)
+        made: list[KafkaNetClient] = []
         try:
             self._client = KafkaAdminClient(
+                kafka_client=lambda **configs: _net_client(made, configs),
                 bootstrap_servers=[s.strip() for s in bootstrap_servers.split(",") if s.strip()],
                 bootstrap_timeout_ms=connect_timeout_ms,
                 request_timeout_ms=request_timeout_ms,
                 max_in_flight_requests_per_connection=64,
                 reconnect_backoff_ms=20,
                 reconnect_backoff_max_ms=1_000,
-                **admin_settings(settings, where),
+                **_unprintable(admin_settings(settings, where)),
             )
-        except (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError) as error:
-            raise SettingRefused(f"{where}: {bootstrap_servers} refused the credentials: {error}.") from error
         except (kafka_errors.KafkaError, OSError, ValueError) as error:
-            raise Unavailable(
-                f"{where}: no broker answered at {bootstrap_servers} within {connect_timeout_ms} ms "
-                f"({type(error).__name__}: {error}). Is it running, is the address right, do the security "
-                "settings match the listener?"
-            ) from error
+            last = made[0]._manager.last_failure if made else None
+            for client in made:
+                client.close()
+                client._net.stop()
+            raise _not_connected(where, bootstrap_servers, connect_timeout_ms, last or error) from error
         self._manager = self._client._manager
 
     def close(self) -> None:
@@ -332,7 +336,11 @@ class BrokerRequests:
         return result
 
     def fetch(self, partition: Partition, offset: int, *, bytes_max: int = 8 * 1024 * 1024) -> FetchedRecords:
-        """Raw batches from ``offset`` on, aborted and open transactions included (isolation level 0)."""
+        """Raw batches from ``offset`` on, aborted and open transactions included (isolation level 0).
+
+        Raises:
+            SettingRefused: READ on the topic is not granted.
+        """
 
         def request(_: Sequence[Partition]) -> Any:
             topic = FetchRequest.FetchTopic
@@ -365,6 +373,8 @@ class BrokerRequests:
                     yield (topic.topic, p.partition_index), _error_name(p.error_code), p
 
         error, p = self._by_leader([partition], request, read)[partition]
+        if error == "TopicAuthorizationFailedError":
+            raise self._denied("READ on the topic", partition[0], error)
         records = p.records
         return FetchedRecords(
             records=bytes(records) if records is not None else b"",
@@ -457,7 +467,7 @@ class BrokerRequests:
         async def step() -> dict[Partition, tuple[str, Any]]:
             unknown = {topic for topic, i in pending if (topic, i) not in self._leaders}
             if unknown:
-                await self._metadata(unknown)
+                await self._metadata(unknown, all_visible=True)
             groups: dict[int, list[Partition]] = defaultdict(list)
             for partition in sorted(pending):
                 if partition not in self._leaders:
@@ -486,13 +496,19 @@ class BrokerRequests:
 
         return self._retry(step) if pending else {}
 
-    async def _metadata(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """Ask for the topics' partitions and remember their leaders."""
+    async def _metadata(self, topics: Iterable[str], *, all_visible: bool = False) -> dict[str, list[int]]:
+        """Ask for the topics' partitions and remember their leaders.
+
+        Raises:
+            SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
+        """
         ask = MetadataRequest.MetadataRequestTopic
         request = MetadataRequest(topics=[ask(name=t) for t in topics], allow_auto_topic_creation=False)
         result: dict[str, list[int]] = {}
         for topic in (await self._send(request, None)).topics:
             error = _error_name(topic.error_code)
+            if all_visible and error == "TopicAuthorizationFailedError":
+                raise self._denied("DESCRIBE on the topic", topic.name, error)
             if error in ("UnknownTopicOrPartitionError", "TopicAuthorizationFailedError"):
                 continue
             if error:
@@ -565,6 +581,88 @@ def _check_reachable(bootstrap_servers: str, where: str, timeout_ms: int) -> Non
     raise Unavailable(
         f"{where}: no broker could be reached at {bootstrap_servers} ({'; '.join(reasons)}). Is it running, and is "
         "the address right?"
+    )
+
+
+class _Secret(str):
+    """A password that kafka-python can use but does not show when it logs its configuration (at DEBUG)."""
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+def _unprintable(configs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _Secret(value) if "password" in name else value for name, value in configs.items()}
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """Remembers why a connection failed, and ends the bootstrap where repeating it is of no use.
+
+    kafka-python's own hides the reason and goes on until its timeout, also after a wrong password. And it drops an
+    answer that it reads together with the end of the connection, such as the refusal of a password.
+    """
+
+    last_failure: BaseException | None = None
+
+    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.bootstrapped and self.last_failure is not None and _is_refusal(self.last_failure):
+            raise self.last_failure
+        connection = super().get_connection(*args, **kwargs)
+        connection.init_future.add_errback(self._note_failure)
+        return connection
+
+    async def _build_transport(self, *args: Any, **kwargs: Any) -> Any:
+        transport = await super()._build_transport(*args, **kwargs)
+        receive = transport._sock_recv
+
+        def answer_first() -> tuple[bytes, BaseException | None]:
+            data, error = receive()
+            return data, None if data else error  # the end is met again by the next read
+
+        transport._sock_recv = answer_first
+        return transport
+
+    def _note_failure(self, error: BaseException) -> None:
+        if not self.bootstrapped:
+            self.last_failure = error
+
+
+def _net_client(made: list[KafkaNetClient], configs: Mapping[str, Any]) -> KafkaNetClient:
+    """What KafkaAdminClient makes for itself, with our manager; put into ``made`` so that it can be closed."""
+    net = NetworkSelector(**configs)
+    made.append(KafkaNetClient(net=net, manager=_Manager(net, **configs)))
+    return made[0]
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether every further attempt would fail alike: credentials, certificates."""
+    lasting = (
+        kafka_errors.SaslAuthenticationFailedError,
+        kafka_errors.UnsupportedSaslMechanismError,
+        kafka_errors.AuthorizationError,
+        ssl.SSLError,  # of our own files; the handshake's arrives as text
+        FileNotFoundError,
+    )
+    return isinstance(error, lasting) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _not_connected(where: str, servers: str, timeout_ms: int, error: BaseException) -> SettingRefused | Unavailable:
+    if isinstance(error, (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)):
+        return SettingRefused(
+            f"{where}: {servers} refused the credentials ({_reason(error)}). Look at sasl.mechanism, sasl.username "
+            "and sasl.password."
+        )
+    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
+        return SettingRefused(f"{where}: {servers} does not take this sasl.mechanism ({_reason(error)}).")
+    if _is_refusal(error):
+        return SettingRefused(
+            f"{where}: no TLS connection to {servers} ({_reason(error)}). Is ssl.ca.location the file with the "
+            "authority that signed the broker's certificate, can the other ssl.*.location files be read, and does "
+            "the certificate name this host?"
+        )
+    return Unavailable(
+        f"{where}: no broker answered at {servers} within {timeout_ms} ms ({_reason(error)}). Is it running, is the "
+        "address right, do the security settings match the listener?"
     )
 
 

@@ -40,6 +40,8 @@ DEFAULTS = {
     "queue.buffering.max.kbytes": "131072",
     # The coordinator query of a new producer is repeated only when the broker connection comes up.
     "reconnect.backoff.ms": "10",
+    # librdkafka's 10 s would keep a task waiting long after the dead node's work has moved to another one.
+    "reconnect.backoff.max.ms": "1000",
     "sticky.partitioning.linger.ms": "10",
 }
 """Where exactum's defaults differ from librdkafka's; the user's settings win."""

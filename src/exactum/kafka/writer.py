@@ -62,7 +62,7 @@ class TransactionalWriter:
             producer = self._begun()
             produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
-            raise write_failure(error, self._task, self._factory) from error
+            raise write_failure(self._cause(error), self._task, self._factory) from error
         self._rows += batch.num_rows
         self._topics |= topics_of(batch, self._factory.topic)
 
@@ -74,7 +74,7 @@ class TransactionalWriter:
         try:
             producer.flush(DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
-            raise write_failure(error, self._task, self._factory) from error
+            raise write_failure(self._cause(error), self._task, self._factory) from error
         producer_id, producer_epoch = producer.identity(IDENTITY_TIMEOUT_MS)
         self._owned = None
         self._pool.let_go(owned)
@@ -97,6 +97,9 @@ class TransactionalWriter:
             # The driver sweeps what is still open under this query's name.
             log.warning("task %s could not abort its own transaction: %s", self._task, error)
         self._pool.let_go(owned)
+
+    def _cause(self, error: DeliveryError) -> DeliveryError:
+        return error if self._owned is None else transaction_failure(error, self._owned.producer)
 
     def _begun(self) -> Producer:
         if self._owned is None:
@@ -157,6 +160,23 @@ def prepared_transaction(
             }
         ),
     )
+
+
+def transaction_failure(error: DeliveryError, producer: Producer) -> DeliveryError:
+    """Why librdkafka dropped records of a begun transaction, where ``error`` says only that it did.
+
+    When the broker does not add a partition to the transaction (rights), the records are purged. The reason is
+    told by any call that the failed state excludes (rdkafka_txnmgr.c, rd_kafka_txn_require_states0): beginning a
+    second transaction is one that can never succeed.
+    """
+    if not error.name.startswith("_PURGE") and error.name != "_STATE":
+        return error
+    try:
+        producer.begin_transaction()
+    except DeliveryError as cause:
+        if cause.name != "_STATE":
+            return DeliveryError(cause.name, f"{str(cause).removeprefix(f'{cause.name}: ')}; so {error}")
+    return error
 
 
 def write_failure(error: DeliveryError, task: TaskName, factory: KafkaWriterFactory) -> EpochAborted | SettingRefused:

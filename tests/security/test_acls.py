@@ -1,0 +1,442 @@
+"""The rights and credentials of the Kafka sink on a real SASL_SSL broker that denies what no ACL allows.
+
+The rights are read from the table in docs/kafka.md, so that it cannot differ from what is tested.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import re
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
+from transactions import OpenedSink, frame, opened
+
+from exactum.errors import SettingRefused
+from exactum.kafka import producers
+from exactum.kafka.participant import KafkaTransaction
+from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
+from exactum.local import LocalKafka
+from exactum.local.java import java_program
+from exactum.protocol.sink import Guarantee
+
+pytestmark = [
+    pytest.mark.broker,
+    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+]
+
+DOCS = Path(__file__).parents[2] / "docs" / "kafka.md"
+SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+TOPIC, PARTITIONS = "guarded", 2
+TOPIC_MESSAGE_MAX = 2_000_000
+ABOVE_LIBRDKAFKAS_MAX = b"x" * 1_500_000
+BROKER_TIMEOUT_MS = 1_200_000  # differs from Kafka's default: only who may read it can know it
+SHORT_TIMEOUT_MS = 2_000
+REFUSED_WITHIN_S = 10.0  # under a second on a quiet machine
+WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Right:
+    """One operation on one resource, as the table grants it."""
+
+    kind: str
+    name: str
+    prefixed: bool
+    operation: str
+
+    def __str__(self) -> str:
+        return f"{self.operation}-{self.kind}"
+
+
+KINDS = {"output topic": "topic", "transactional id": "transactional_id", "cluster": "cluster"}
+SOURCE_ROWS = {"input topic", "consumer group"}
+
+
+def documented() -> list[Right]:
+    """The sink's rows of the table in docs/kafka.md. A row that nobody knows is an error."""
+    table = DOCS.read_text().split("| resource | pattern | operations | for |")[1].split("\n\n")[0]
+    rights = []
+    for line in table.strip().splitlines()[1:]:
+        resource, pattern, operations, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        if resource in SOURCE_ROWS:
+            continue
+        named = re.search(r"`([^`]+)`", pattern)
+        name = named[1] if named else TOPIC
+        rights += [Right(KINDS[resource], name, pattern.startswith("prefixed"), o) for o in operations.split(", ")]
+    return rights
+
+
+RIGHTS = documented()
+REFUSED = {
+    ("topic", "WRITE"): f"for topic {TOPIC} .*needs WRITE on the topic",
+    ("topic", "READ"): f"{TOPIC}.*needs READ on the topic",
+    ("transactional_id", "WRITE"): "exactum/.*needs WRITE .*on the transactional id",
+}
+"""What the error names where one right is missing."""
+IMPLIED = {("topic", "DESCRIBE"), ("transactional_id", "DESCRIBE")}
+"""Rights that WRITE brings along: alone, their absence changes nothing."""
+DEGRADED = {("topic", "DESCRIBE_CONFIGS"), ("cluster", "DESCRIBE_CONFIGS")}
+"""Rights without which a documented default is taken."""
+
+
+def of_kinds(keys: Iterable[tuple[str, str]]) -> list[Right]:
+    return [right for right in RIGHTS if (right.kind, right.operation) in keys]
+
+
+def lacking(*missing: Right) -> str:
+    """The user who has every documented right but these."""
+    return "lacks-" + "-".join(str(RIGHTS.index(right)) for right in missing) if missing else "full"
+
+
+TOPIC_UNSEEN = [r for r in RIGHTS if r.kind == "topic"]
+IDS_UNSEEN = [r for r in RIGHTS if r.kind == "transactional_id"]
+USERS = {lacking(*missing): missing for missing in ([], TOPIC_UNSEEN, IDS_UNSEEN, *([r] for r in RIGHTS))}
+PASSWORD = "correct-horse-{}"
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[LocalKafka]:
+    """One broker with a user for each test's rights; returns when the broker enforces them."""
+    properties = {
+        "transaction.max.timeout.ms": BROKER_TIMEOUT_MS,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+    }
+    users = {user: PASSWORD.format(user) for user in USERS}
+    with LocalKafka(security="SASL_SSL", users=users, properties=properties, jvm_options=SMALL) as cluster:
+        cluster.create_topic(TOPIC, partitions=PARTITIONS, config={"max.message.bytes": TOPIC_MESSAGE_MAX})
+        granted = 0
+        for user, missing in USERS.items():
+            resources = dict.fromkeys((r.kind, r.name, r.prefixed) for r in RIGHTS if r not in missing)
+            for kind, name, prefixed in resources:
+                left = [
+                    r for r in RIGHTS if r not in missing and (r.kind, r.name, r.prefixed) == (kind, name, prefixed)
+                ]
+                cluster.grant(user, kind, name, *(r.operation for r in left), prefixed=prefixed)
+                granted += len(left)
+        everything = AclBindingFilter(
+            *(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
+        )
+        admin = cluster.admin()
+        wait_until(lambda: len(admin.describe_acls(everything).result(WAIT_S)) == granted)
+        yield cluster
+        # Producers that are being initialised ahead of need would hold the process up once the broker is gone.
+        for plan, pool in list(producers._pools.items()):
+            if plan.bootstrap_servers == cluster.bootstrap_servers:
+                pool.close()
+                pool._background.shutdown(wait=True)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s, f"it did not happen within {WAIT_S} s"
+        time.sleep(0.05)
+
+
+def sink_of(
+    cluster: LocalKafka, user: str, *, topic: str | None = TOPIC, timeout_ms: int | None = None, **changed: str
+) -> KafkaSink:
+    """``changed``: client settings that differ from the right ones, with _ for the dots."""
+    settings = cluster.client_settings(user) | {name.replace("_", "."): value for name, value in changed.items()}
+    return KafkaSink(
+        topic,
+        bootstrap_servers=cluster.bootstrap_servers,
+        transaction_timeout_ms=timeout_ms,
+        producer=settings,
+    )
+
+
+def commit_all(sink: OpenedSink, *frames: pa.RecordBatch) -> None:
+    verified = sink.participant.verify(sink.write(*frames))
+    assert len(sink.participant.commit(sink.permit(verified), verified).committed) == len(frames)
+
+
+def plan_of(sink: OpenedSink) -> tuple[int, str | None]:
+    """The transaction timeout in ms, and the largest message."""
+    plan = sink.participant._plan
+    return plan.transaction_timeout_ms, dict(plan.settings).get("message.max.bytes")
+
+
+def committed(cluster: LocalKafka) -> list[bytes]:
+    """Every value that a read_committed reader sees, with no transaction left open."""
+    partitions = [TopicPartition(TOPIC, i, 0) for i in range(PARTITIONS)]
+    admin = cluster.admin()
+
+    def ends(level: IsolationLevel) -> list[int]:
+        asked = admin.list_offsets({p: OffsetSpec.latest() for p in partitions}, isolation_level=level)
+        return [future.result(WAIT_S).offset for future in asked.values()]
+
+    wait_until(lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED))
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            **cluster.client_settings("admin"),
+        }
+    )
+    try:
+        consumer.assign(partitions)
+        values, ended = [], set()
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, f"the reader got nothing for {WAIT_S} s"
+            if message.error() is not None:
+                ended.add(message.partition())
+            else:
+                values.append(message.value())
+        return values
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def refused(match: str) -> Iterator[None]:
+    """SettingRefused, at once, and with words that say what to change."""
+    began_s = time.monotonic()
+    with pytest.raises(SettingRefused, match=f"(?s){match}"):
+        yield
+    took_s = time.monotonic() - began_s
+    assert took_s < REFUSED_WITHIN_S, f"refused only after {took_s:.1f} s"
+
+
+def test_every_documented_right_is_tested() -> None:
+    """The table and this file know the same rights: none is granted untested, none tested ungranted."""
+    assert {(r.kind, r.operation) for r in RIGHTS} == REFUSED.keys() | IMPLIED | DEGRADED
+
+
+# ---- the documented rights are enough ----------------------------------------------------------
+
+
+def test_documented_rights_are_enough(secure: LocalKafka) -> None:
+    """From open to a repeated commit, and the sweep of a crashed run's leftover, with one set of settings."""
+    sink_ = sink_of(secure, lacking())
+    with opened(sink_) as sink:
+        assert plan_of(sink) == (BROKER_TIMEOUT_MS, str(TOPIC_MESSAGE_MAX))
+        verified = sink.participant.verify(sink.write(frame([b"first"]), frame([ABOVE_LIBRDKAFKAS_MAX])))
+        assert {s.identity for s in sink.participant.list_open()} == {p.identity for p in verified}
+        for _ in range(2):
+            assert len(sink.participant.commit(sink.permit(verified), verified).committed) == 2
+        leftover = sink.write(frame([b"leftover"]))
+    with opened(sink_) as later:
+        seen = later.participant.list_open()
+        assert [s.identity for s in seen] == [p.identity for p in leftover]
+        later.participant.abort(seen)
+        later.participant.abort(seen)
+        assert later.participant.list_open() == []
+    values = committed(secure)
+    assert (values.count(b"first"), values.count(ABOVE_LIBRDKAFKAS_MAX), values.count(b"leftover")) == (1, 1, 0)
+
+
+def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
+    """A decided transaction that the broker timed out is read back and written again; so is its denial told."""
+    rows = [f"salvaged-{i}".encode() for i in range(100)]
+    no_write = lacking(*of_kinds([("topic", "WRITE")]))
+    with opened(sink_of(secure, lacking(), timeout_ms=SHORT_TIMEOUT_MS)) as sink:
+        verified = sink.participant.verify(sink.write(frame(rows, rows)))
+        permit = sink.permit(verified)
+        wait_until(lambda: not sink.participant.list_open())
+        report = sink.participant.commit(permit, verified)
+        assert report.expired == tuple(verified)
+        with opened(sink_of(secure, no_write)) as denied, refused("needs WRITE on the topic"):
+            denied.participant.salvage(permit, report.expired)
+        again = sink.participant.salvage(permit, report.expired)
+        assert len(sink.participant.commit(sink.permit(again), again).committed) == 1
+        assert sink.participant.list_open() == []
+    assert sorted(v for v in committed(secure) if v.startswith(b"salvaged")) == sorted(rows)
+
+
+def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(secure: LocalKafka) -> None:
+    """The sink without a topic of its own and the weaker guarantee need nothing else."""
+    with opened(sink_of(secure, lacking(), topic=None)) as sink:
+        commit_all(sink, frame([b"routed"], topic=pa.array([TOPIC])))
+    with opened(sink_of(secure, lacking()), guarantee=Guarantee.AT_LEAST_ONCE) as sink:
+        assert sink.write(frame([b"plain"])) == []
+    values = committed(secure)
+    assert (values.count(b"routed"), values.count(b"plain")) == (1, 1)
+
+
+# ---- one right taken away ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", of_kinds(REFUSED), ids=str)
+def test_a_missing_right_is_named_at_once(secure: LocalKafka, missing: Right) -> None:
+    """A person must change something: SettingRefused within seconds, with the right and the resource."""
+    with refused(REFUSED[missing.kind, missing.operation]):
+        with opened(sink_of(secure, lacking(missing)), "denied") as sink:
+            commit_all(sink, frame([b"denied"]))
+    with opened(sink_of(secure, lacking()), "denied") as sink:
+        sink.participant.abort(sink.participant.list_open())
+    assert b"denied" not in committed(secure)
+
+
+@pytest.mark.parametrize("missing", of_kinds(IMPLIED), ids=str)
+def test_describe_comes_with_write(secure: LocalKafka, missing: Right) -> None:
+    """As the docs say: without DESCRIBE of its own the sink works, for WRITE implies it."""
+    with opened(sink_of(secure, lacking(missing))) as sink:
+        commit_all(sink, frame([b"implied"]))
+
+
+@pytest.mark.parametrize(
+    ("missing", "match"),
+    [(TOPIC_UNSEEN, f"'{TOPIC}'.*lacks DESCRIBE"), (IDS_UNSEEN, "exactum/.*needs DESCRIBE on the transactional id")],
+    ids=["topic", "transactional_id"],
+)
+def test_a_resource_without_any_right_is_named_at_once(secure: LocalKafka, missing: list[Right], match: str) -> None:
+    """Found when the query starts, before anything is written."""
+    with refused(match), opened(sink_of(secure, lacking(*missing))):
+        pass
+
+
+def test_without_describe_configs_the_documented_defaults_hold(secure: LocalKafka) -> None:
+    """15 minutes and librdkafka's message size; a larger record is refused with the setting to change."""
+    topic, cluster = of_kinds(DEGRADED)
+    with opened(sink_of(secure, lacking(cluster))) as sink:
+        assert plan_of(sink) == (BROKER_TIMEOUT_MAX_MS, str(TOPIC_MESSAGE_MAX))
+        commit_all(sink, frame([b"degraded"]))
+    with opened(sink_of(secure, lacking(topic))) as sink:
+        assert plan_of(sink) == (BROKER_TIMEOUT_MS, None)
+        commit_all(sink, frame([b"degraded"]))
+        with refused("message.max.bytes"):
+            sink.write(frame([ABOVE_LIBRDKAFKAS_MAX]))
+
+
+def test_a_right_lost_between_prepare_and_commit_is_named_and_the_epoch_stays_whole(secure: LocalKafka) -> None:
+    """Neither commit nor abort pretends or hangs; with the right back, the same transaction is committed."""
+    no_write = lacking(*of_kinds([("transactional_id", "WRITE")]))
+    with opened(sink_of(secure, lacking()), "revoked") as sink:
+        verified = sink.participant.verify(sink.write(frame([b"kept"])))
+        permit = sink.permit(verified)
+        with opened(sink_of(secure, no_write), "revoked") as denied:
+            with refused("exactum/revoked/.*needs WRITE on the transactional id"):
+                denied.participant.commit(permit, verified)
+            seen = denied.participant.list_open()
+            assert [s.identity for s in seen] == [p.identity for p in verified]
+            with refused("exactum/revoked/.*needs WRITE on the transactional id"):
+                denied.participant.abort(seen)
+        assert len(sink.participant.commit(permit, verified).committed) == 1
+    assert committed(secure).count(b"kept") == 1
+
+
+@pytest.mark.parametrize(
+    ("missing", "match"),
+    [
+        (TOPIC_UNSEEN, f"'{TOPIC}'.*needs DESCRIBE on the topic"),
+        (of_kinds([("topic", "READ")]), f"'{TOPIC}'.*needs READ on the topic"),
+    ],
+    ids=["unseen", "unread"],
+)
+def test_a_topic_that_a_later_run_may_not_read_back_is_named_at_once(
+    secure: LocalKafka, missing: list[Right], match: str
+) -> None:
+    """A sink without a topic of its own meets it only here; it does not search for leaders until a timeout."""
+    with opened(sink_of(secure, lacking()), "unread") as sink:
+        verified = sink.participant.verify(sink.write(frame([b"unread"])))
+        with opened(sink_of(secure, lacking(*missing), topic=None), "unread") as blind, refused(match):
+            blind.participant.salvage(sink.permit(verified), verified)
+        sink.participant.abort(sink.participant.list_open())
+
+
+# ---- credentials -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The certificate of an authority that signed nothing."""
+    folder = tmp_path_factory.mktemp("ca")
+    store = ["-keystore", str(folder / "other.p12"), "-alias", "other", "-storepass", "exactum-local"]
+    made = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=other", "-ext", "bc:c=ca:true"]
+    for action in (made, ["-exportcert", "-rfc", "-file", str(folder / "other.pem")]):
+        subprocess.run([java_program("keytool"), *action, *store], check=True, capture_output=True, timeout=WAIT_S)
+    return str(folder / "other.pem")
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"sasl_password": "guessed-staple"}, "refused the credentials.*sasl.password"),
+        ({"sasl_username": "nobody"}, "refused the credentials.*sasl.username"),
+        ({"sasl_mechanism": "SCRAM-SHA-256"}, "sasl.mechanism"),
+        ({"ssl_ca_location": "foreign"}, "CERTIFICATE_VERIFY_FAILED.*ssl.ca.location"),
+        ({"ssl_ca_location": "/nowhere/ca.pem"}, "ssl.ca.location"),
+    ],
+    ids=["password", "username", "mechanism", "authority", "no-file"],
+)
+def test_wrong_credentials_are_refused_at_once_and_never_shown(
+    secure: LocalKafka,
+    foreign_ca: str,
+    caplog: pytest.LogCaptureFixture,
+    changed: dict[str, str],
+    match: str,
+) -> None:
+    """The message says which setting to look at; no password in it, in its causes, or in any log at DEBUG."""
+    show_all_logs(caplog)
+    changed = {name: foreign_ca if value == "foreign" else value for name, value in changed.items()}
+    sink_ = sink_of(secure, lacking(), **changed)
+    with refused(match), catching() as caught, opened(sink_):
+        pass
+    gc.collect()  # here and not in another module's test
+    secrets = [secure.client_settings(lacking())["sasl.password"], "guessed-staple"]
+    shown = "".join(traceback.format_exception(caught[0])) + repr(sink_) + caplog.text
+    assert "Starting KafkaAdminClient with configuration" in caplog.text
+    assert not any(secret in shown for secret in secrets)
+
+
+def test_a_password_stays_out_of_logs_reprs_and_the_decision_record(
+    secure: LocalKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A whole epoch and a refusal, with every log at DEBUG: nothing that is printed or kept shows it."""
+    show_all_logs(caplog)
+    sink_ = sink_of(secure, lacking())
+    with opened(sink_, "discreet") as sink:
+        verified = sink.participant.verify(sink.write(frame([b"discreet"])))
+        permit = sink.permit(verified)
+        sink.participant.commit(permit, verified)
+        assert KafkaTransaction.of(verified[0]).transactional_id.startswith("exactum/discreet/")
+        shown = [json.dumps(permit.record.to_json()), repr(sink_), repr(sink.opened), repr(sink.participant._plan)]
+    no_write = lacking(*of_kinds([("topic", "WRITE")]))
+    with refused("WRITE"), catching() as caught, opened(sink_of(secure, no_write), "discreet") as sink:
+        sink.write(frame([b"denied"]))
+    shown += traceback.format_exception(caught[0])
+    assert "Starting KafkaAdminClient with configuration" in caplog.text
+    for user in (lacking(), no_write):
+        assert not any(PASSWORD.format(user) in text for text in (*shown, caplog.text))
+
+
+def show_all_logs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for name in ("kafka", "exactum"):
+        caplog.set_level(logging.DEBUG, logger=name)
+
+
+@contextmanager
+def catching() -> Iterator[list[BaseException]]:
+    """The error that passes, for a closer look."""
+    caught: list[BaseException] = []
+    try:
+        yield caught
+    except BaseException as error:
+        caught.append(error)
+        raise

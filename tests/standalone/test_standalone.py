@@ -1,0 +1,84 @@
+"""On a real cluster: a Spark master, two workers on two hosts, exactum shipped with --py-files.
+
+One application serves all tests, in any order: each test gives it one batch whose last record is slow, so that
+the task that works on it has an open transaction, and everybody else of the batch is prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import shipment
+from application import Application
+from machines import Machines
+from witness import Witness
+
+from exactum.local import LocalKafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
+
+HOSTS = ("127.0.0.2", "127.0.0.3")
+
+
+@pytest.fixture(scope="module")
+def application(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    folder = tmp_path_factory.mktemp("standalone")
+    pythons = (
+        shipment.python_without_exactum(folder / "driver"),
+        shipment.python_without_exactum(folder / "node", shipment.EXECUTORS_NEED),
+    )
+    assert not any(shipment.can_import_exactum(python) for python in pythons)
+    source, output = f"{folder.name}-in", f"{folder.name}-out"
+    for topic in (source, output):
+        kafka.create_topic(topic, partitions=3)
+    with Machines(folder, HOSTS) as machines:
+        shipped = shipment.shipped_file(folder)
+        witness = Witness(kafka.bootstrap_servers)
+        with Application(machines, witness, folder / "application", source, output, shipped, *pythons) as running:
+            yield running
+            running.stop()
+
+
+def test_executors_use_the_shipped_file(application: Application) -> None:
+    """Nodes that have the three clients but no exactum run it from the file given to --py-files."""
+    found = application.imported()
+    assert {host for host, _ in found["executors"]} == set(HOSTS)
+    for _, file in found["executors"]:
+        assert f"/{application.shipped.name}/exactum/" in file
+    assert f"/{application.shipped.name}/exactum/" in found["driver"]
+    application.completed()
+
+
+def test_speculation_writes_once(application: Application) -> None:
+    """Two attempts of one task that both write at the same time on two hosts: the one that Spark accepts is
+    committed, and the other one's transaction is aborted though its attempt never ends by itself.
+    """
+    swept = application.swept()
+    slow = application.new_round()
+    first, second = application.held(slow, visitors=2)
+    assert first.partition == second.partition
+    assert (first.attempt, second.attempt) == (0, 1)
+    assert {first.host, second.host} == set(HOSTS)
+    application.let_go(slow)
+    application.completed()
+    assert application.swept() > swept
+    assert application.visits(slow) == [first, second]
+
+
+@pytest.mark.parametrize("executors", [1, 2], ids=["one", "all"])
+def test_executors_killed_in_a_batch(application: Application, executors: int) -> None:
+    """An executor (or every one, with all shuffle files) dies while its task has an open transaction and others
+    have prepared theirs: Spark does the rest again elsewhere, and the output has everything once.
+    """
+    swept = application.swept()
+    slow = application.new_round()
+    held = application.held(slow, visitors=executors)
+    killed = {visit.pid for visit in held[:executors]}
+    assert len(killed) == executors
+    for pid in killed:
+        application.machines.kill_executor(pid)
+    application.let_go(slow)
+    application.completed()
+    assert application.swept() >= swept + executors
+    assert any(visit.pid not in killed for visit in application.visits(slow))
