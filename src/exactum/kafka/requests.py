@@ -1,7 +1,7 @@
 """Kafka protocol requests from the driver, in batches, to all nodes at once. Holds no protocol rules.
 
-The only module that touches kafka-python, and its private connection manager: there is no public way to
-send EndTxn for a transaction that another process opened. Hence the narrow version pin in pyproject.
+This module and ``connection`` use kafka-python's private connection manager: there is no public way to send
+EndTxn for a transaction that another process opened. Hence the narrow version pin in pyproject.
 
 A request whose answer is lost is sent again until ``deadline_ms`` has passed: every request here is
 idempotent. EndTxn is capped at version 4: version 5 moves the producer epoch (KIP-890), after which the
@@ -11,9 +11,6 @@ this holds on brokers of transaction.version 2 as well (docs/adr/0004).
 
 from __future__ import annotations
 
-import logging
-import socket
-import ssl
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,11 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
-from kafka.admin import KafkaAdminClient
 from kafka.future import Future
-from kafka.net.compat import KafkaNetClient
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.transactions import (
     DescribeProducersRequest,
@@ -38,8 +31,9 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.connection import connect, reason_of
 from exactum.kafka.outcome import TransactionDescription
-from exactum.kafka.settings import Settings, admin_settings
+from exactum.kafka.settings import Settings
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -85,16 +79,6 @@ class FetchedRecords:
     error: str
 
 
-def quieten_client_log() -> None:
-    """kafka-python logs every lost connection as an error; here they are retried, or raised with a reason.
-
-    A level that the user has set stays.
-    """
-    client = logging.getLogger("kafka")
-    if client.level == logging.NOTSET:
-        client.setLevel(logging.CRITICAL)
-
-
 class BrokerRequests:
     """One connection to each node, for as long as a run of a query lasts. Safe to use from threads."""
 
@@ -119,26 +103,7 @@ class BrokerRequests:
         self._deadline_ms = deadline_ms
         self._leaders: dict[Partition, int] = {}
         self._coordinators: dict[str, int] = {}
-        quieten_client_log()
-        _check_reachable(bootstrap_servers, where, connect_timeout_ms)
-        made: list[KafkaNetClient] = []
-        try:
-            self._client = KafkaAdminClient(
-                kafka_client=lambda **configs: _net_client(made, configs),
-                bootstrap_servers=[s.strip() for s in bootstrap_servers.split(",") if s.strip()],
-                bootstrap_timeout_ms=connect_timeout_ms,
-                request_timeout_ms=request_timeout_ms,
-                max_in_flight_requests_per_connection=64,
-                reconnect_backoff_ms=20,
-                reconnect_backoff_max_ms=1_000,
-                **_unprintable(admin_settings(settings, where)),
-            )
-        except (kafka_errors.KafkaError, OSError, ValueError) as error:
-            last = made[0]._manager.last_failure if made else None
-            for client in made:
-                client.close()
-                client._net.stop()
-            raise _not_connected(where, bootstrap_servers, connect_timeout_ms, last or error) from error
+        self._client = connect(bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms)
         self._manager = self._client._manager
 
     def close(self) -> None:
@@ -415,7 +380,7 @@ class BrokerRequests:
                 try:
                     rows = list(read(await future, part))
                 except kafka_errors.KafkaError as error:
-                    again = again or _reason(error)
+                    again = again or reason_of(error)
                     self._forget_coordinators(part)
                     continue
                 for name, error_name, value in rows:
@@ -479,7 +444,7 @@ class BrokerRequests:
                 try:
                     rows = list(read(await future))
                 except kafka_errors.KafkaError as error:
-                    again = again or _reason(error)
+                    again = again or reason_of(error)
                     for partition in part:
                         self._leaders.pop(partition, None)
                     continue
@@ -543,9 +508,9 @@ class BrokerRequests:
             except _Again as error:
                 reason = str(error)
             except (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError) as error:
-                raise SettingRefused(f"{self._where}: {self._servers} refused: {_reason(error)}.") from error
+                raise SettingRefused(f"{self._where}: {self._servers} refused: {reason_of(error)}.") from error
             except (kafka_errors.KafkaError, OSError) as error:
-                reason = _reason(error)
+                reason = reason_of(error)
             if (time.monotonic() - began_s) * 1000 > self._deadline_ms:
                 raise Unavailable(
                     f"{self._where}: the Kafka cluster at {self._servers} gave no final answer within "
@@ -561,121 +526,12 @@ class BrokerRequests:
         )
 
 
-def _check_reachable(bootstrap_servers: str, where: str, timeout_ms: int) -> None:
-    """Connect a plain socket to one of the servers: a clear answer at once, where kafka-python would go on trying.
-
-    Raises:
-        SettingRefused: an address has no port.
-        Unavailable: none of them accepts a connection.
-    """
-    reasons: list[str] = []
-    for address in (a.strip() for a in bootstrap_servers.split(",") if a.strip()):
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise SettingRefused(f"{where}: bootstrap_servers has {address!r}, which is not host:port.")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout_ms / 1000).close()
-            return
-        except OSError as error:
-            reasons.append(f"{address}: {error}")
-    raise Unavailable(
-        f"{where}: no broker could be reached at {bootstrap_servers} ({'; '.join(reasons)}). Is it running, and is "
-        "the address right?"
-    )
-
-
-class _Secret(str):
-    """A password that kafka-python can use but does not show when it logs its configuration (at DEBUG)."""
-
-    def __repr__(self) -> str:
-        return "'***'"
-
-
-def _unprintable(configs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _Secret(value) if "password" in name else value for name, value in configs.items()}
-
-
-class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """Remembers why a connection failed, and ends the bootstrap where repeating it is of no use.
-
-    kafka-python's own hides the reason and goes on until its timeout, also after a wrong password. And it drops an
-    answer that it reads together with the end of the connection, such as the refusal of a password.
-    """
-
-    last_failure: BaseException | None = None
-
-    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
-        if not self.bootstrapped and self.last_failure is not None and _is_refusal(self.last_failure):
-            raise self.last_failure
-        connection = super().get_connection(*args, **kwargs)
-        connection.init_future.add_errback(self._note_failure)
-        return connection
-
-    async def _build_transport(self, *args: Any, **kwargs: Any) -> Any:
-        transport = await super()._build_transport(*args, **kwargs)
-        receive = transport._sock_recv
-
-        def answer_first() -> tuple[bytes, BaseException | None]:
-            data, error = receive()
-            return data, None if data else error  # the end is met again by the next read
-
-        transport._sock_recv = answer_first
-        return transport
-
-    def _note_failure(self, error: BaseException) -> None:
-        if not self.bootstrapped:
-            self.last_failure = error
-
-
-def _net_client(made: list[KafkaNetClient], configs: Mapping[str, Any]) -> KafkaNetClient:
-    """What KafkaAdminClient makes for itself, with our manager; put into ``made`` so that it can be closed."""
-    net = NetworkSelector(**configs)
-    made.append(KafkaNetClient(net=net, manager=_Manager(net, **configs)))
-    return made[0]
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Whether every further attempt would fail alike: credentials, certificates."""
-    lasting = (
-        kafka_errors.SaslAuthenticationFailedError,
-        kafka_errors.UnsupportedSaslMechanismError,
-        kafka_errors.AuthorizationError,
-        ssl.SSLError,  # of our own files; the handshake's arrives as text
-        FileNotFoundError,
-    )
-    return isinstance(error, lasting) or "CERTIFICATE_VERIFY_FAILED" in str(error)
-
-
-def _not_connected(where: str, servers: str, timeout_ms: int, error: BaseException) -> SettingRefused | Unavailable:
-    if isinstance(error, (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)):
-        return SettingRefused(
-            f"{where}: {servers} refused the credentials ({_reason(error)}). Look at sasl.mechanism, sasl.username "
-            "and sasl.password."
-        )
-    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
-        return SettingRefused(f"{where}: {servers} does not take this sasl.mechanism ({_reason(error)}).")
-    if _is_refusal(error):
-        return SettingRefused(
-            f"{where}: no TLS connection to {servers} ({_reason(error)}). Is ssl.ca.location the file with the "
-            "authority that signed the broker's certificate, can the other ssl.*.location files be read, and does "
-            "the certificate name this host?"
-        )
-    return Unavailable(
-        f"{where}: no broker answered at {servers} within {timeout_ms} ms ({_reason(error)}). Is it running, is the "
-        "address right, do the security settings match the listener?"
-    )
-
-
 class _Again(Exception):
     """The step has not come to an end; its message says why."""
 
 
 def _error_name(code: int) -> str:
     return "" if code == 0 else str(kafka_errors.for_code(code).__name__)
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:

@@ -1,0 +1,172 @@
+"""The driver's connection to a cluster by kafka-python: clear and quick refusals, no passwords in logs.
+
+kafka-python goes on trying until its timeout, also after a wrong password, and hides why. What is added here uses
+classes of it that are not public, like ``requests``; both are under the version pin in pyproject.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.admin import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.settings import Settings, admin_settings
+
+
+def connect(
+    bootstrap_servers: str, settings: Settings, where: str, connect_timeout_ms: int, request_timeout_ms: int
+) -> KafkaAdminClient:
+    """A connected client with an I/O thread of its own.
+
+    Raises:
+        Unavailable: no bootstrap server answered within ``connect_timeout_ms``.
+        SettingRefused: the broker refused the credentials, or its certificate is not trusted.
+    """
+    quieten_client_log()
+    _check_reachable(bootstrap_servers, where, connect_timeout_ms)
+    made: list[KafkaNetClient] = []
+    try:
+        return KafkaAdminClient(
+            kafka_client=lambda **configs: _net_client(made, configs),
+            bootstrap_servers=[s.strip() for s in bootstrap_servers.split(",") if s.strip()],
+            bootstrap_timeout_ms=connect_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+            max_in_flight_requests_per_connection=64,
+            reconnect_backoff_ms=20,
+            reconnect_backoff_max_ms=1_000,
+            **_unprintable(admin_settings(settings, where)),
+        )
+    except (kafka_errors.KafkaError, OSError, ValueError) as error:
+        last = made[0]._manager.last_failure if made else None
+        for client in made:
+            client.close()
+            client._net.stop()
+        raise _not_connected(where, bootstrap_servers, connect_timeout_ms, last or error) from error
+
+
+def reason_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def quieten_client_log() -> None:
+    """kafka-python logs every lost connection as an error; here they are retried, or raised with a reason.
+
+    A level that the user has set stays.
+    """
+    client = logging.getLogger("kafka")
+    if client.level == logging.NOTSET:
+        client.setLevel(logging.CRITICAL)
+
+
+def _check_reachable(bootstrap_servers: str, where: str, timeout_ms: int) -> None:
+    """Connect a plain socket to one of the servers: a clear answer at once, where kafka-python would go on trying.
+
+    Raises:
+        SettingRefused: an address has no port.
+        Unavailable: none of them accepts a connection.
+    """
+    reasons: list[str] = []
+    for address in (a.strip() for a in bootstrap_servers.split(",") if a.strip()):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise SettingRefused(f"{where}: bootstrap_servers has {address!r}, which is not host:port.")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout_ms / 1000).close()
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error}")
+    raise Unavailable(
+        f"{where}: no broker could be reached at {bootstrap_servers} ({'; '.join(reasons)}). Is it running, and is "
+        "the address right?"
+    )
+
+
+class _Secret(str):
+    """A password that kafka-python can use but does not show when it logs its configuration (at DEBUG)."""
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+def _unprintable(configs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _Secret(value) if "password" in name else value for name, value in configs.items()}
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """Remembers why a connection failed, and ends the bootstrap where repeating it is of no use.
+
+    kafka-python's own hides the reason and goes on until its timeout, also after a wrong password. And it drops an
+    answer that it reads together with the end of the connection, such as the refusal of a password.
+    """
+
+    last_failure: BaseException | None = None
+
+    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.bootstrapped and self.last_failure is not None and _is_refusal(self.last_failure):
+            raise self.last_failure
+        connection = super().get_connection(*args, **kwargs)
+        connection.init_future.add_errback(self._note_failure)
+        return connection
+
+    async def _build_transport(self, *args: Any, **kwargs: Any) -> Any:
+        transport = await super()._build_transport(*args, **kwargs)
+        receive = transport._sock_recv
+
+        def answer_first() -> tuple[bytes, BaseException | None]:
+            data, error = receive()
+            return data, None if data else error  # the end is met again by the next read
+
+        transport._sock_recv = answer_first
+        return transport
+
+    def _note_failure(self, error: BaseException) -> None:
+        if not self.bootstrapped:
+            self.last_failure = error
+
+
+def _net_client(made: list[KafkaNetClient], configs: Mapping[str, Any]) -> KafkaNetClient:
+    """What KafkaAdminClient makes for itself, with our manager; put into ``made`` so that it can be closed."""
+    net = NetworkSelector(**configs)
+    made.append(KafkaNetClient(net=net, manager=_Manager(net, **configs)))
+    return made[0]
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether every further attempt would fail alike: credentials, certificates."""
+    lasting = (
+        kafka_errors.SaslAuthenticationFailedError,
+        kafka_errors.UnsupportedSaslMechanismError,
+        kafka_errors.AuthorizationError,
+        ssl.SSLError,  # of our own files; the handshake's arrives as text
+        FileNotFoundError,
+    )
+    return isinstance(error, lasting) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _not_connected(where: str, servers: str, timeout_ms: int, error: BaseException) -> SettingRefused | Unavailable:
+    if isinstance(error, (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)):
+        return SettingRefused(
+            f"{where}: {servers} refused the credentials ({reason_of(error)}). Look at sasl.mechanism, sasl.username "
+            "and sasl.password."
+        )
+    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
+        return SettingRefused(f"{where}: {servers} does not take this sasl.mechanism ({reason_of(error)}).")
+    if _is_refusal(error):
+        return SettingRefused(
+            f"{where}: no TLS connection to {servers} ({reason_of(error)}). Is ssl.ca.location the file with the "
+            "authority that signed the broker's certificate, can the other ssl.*.location files be read, and does "
+            "the certificate name this host?"
+        )
+    return Unavailable(
+        f"{where}: no broker answered at {servers} within {timeout_ms} ms ({reason_of(error)}). Is it running, is the "
+        "address right, do the security settings match the listener?"
+    )
