@@ -141,8 +141,7 @@ class SupervisedQuery:
             with self._between("write", ()):
                 for task, writer in enumerate(writers):
                     writer.write(frame(self._values(task)[half:]))
-            with self._between("prepare", ()):
-                return [p for p in (writer.prepare() for writer in writers) if p is not None]
+            return [p for p in (writer.prepare() for writer in writers) if p is not None]
         except Exception:
             for writer in writers:
                 writer.abort()
