@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract check test demo bench clean
+.PHONY: help setup lint format types contract check test demo bench smoke clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -53,5 +53,10 @@ demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka si
 bench: setup ## exactum against Spark's own Kafka sink, in one alternating run
 	$(BIN)/python -m bench
 
+smoke: setup ## a run on the oldest supported PySpark, in an environment of its own
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --disable-pip-version-check -q 'pyspark==4.0.1' dist/*.whl
+	.venv-oldest/bin/python tests/smoke/oldest.py
+
 clean: ## remove what the other targets made
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,150 +1,84 @@
-"""A smoke run on the oldest PySpark that exactum supports; not collected by pytest.
+"""A smoke run on the oldest PySpark that is supported: `make smoke`. Not part of `make test`: it installs a second Spark.
 
-    python3.10 tests/smoke/oldest.py [--spark 4.0.0] [--folder FOLDER]
-
-Makes a virtual environment with that PySpark, this package's wheel and nothing else; with it starts a broker
-and a Kafka to Kafka query, kills the whole driver with SIGKILL in the middle of its work, starts it again,
-and checks that the output is exact. Takes two to five minutes, most of it pip's. A folder that is given is
-kept, with its environment, for the next run. Exits non-zero when something is wrong.
+Kafka to Kafka exactly once, with Spark's note of the last batch taken away, so that the batch is asked for again.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-import venv
+from importlib import metadata
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = ROOT / "tests" / "cluster"
-INSTALL_TIMEOUT_S = 900.0
-RUN_TIMEOUT_S = 600.0
-STREAM_TIMEOUT_S = 180.0
-PARTITIONS = 4
-RECORDS_OF_A_FEED = 2_000
+from confluent_kafka import Consumer, Producer
+
+import exactum
+from exactum.local import LocalKafka
+
+RECORDS = 2_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--spark", default="4.0.0", help="version of PySpark (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, help="for the environment and the logs; default: a temporary one")
-    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.inside is not None:
-        run(arguments.inside)
-        return
-    with tempfile.TemporaryDirectory(prefix="exactum-smoke-") as temporary:
-        folder = Path(arguments.folder or temporary).absolute()
-        python = environment(folder / "venv", arguments.spark)
-        command = [str(python), str(Path(__file__).resolve()), "--inside", str(folder)]
-        clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
-        sys.exit(subprocess.run(command, env=clean, cwd=folder, timeout=RUN_TIMEOUT_S, check=False).returncode)
+    with LocalKafka() as kafka, tempfile.TemporaryDirectory() as checkpoint:
+        for topic in ("orders", "shouted"):
+            kafka.create_topic(topic, partitions=2)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        for number in range(RECORDS):
+            producer.produce("orders", key=f"{number % 7}", value=f"order {number}")
+        assert producer.flush(60) == 0
+        spark = exactum.local_session("smoke", master="local[2]")
+        run(spark, kafka, checkpoint)
+        forget_last_batch(Path(checkpoint))
+        run(spark, kafka, checkpoint)
+        spark.stop()
+        seen = read(kafka.bootstrap_servers)
+    expected = sorted(f"ORDER {number}" for number in range(RECORDS))
+    exact = sorted(seen) == expected
+    print(
+        f"PySpark {metadata.version('pyspark')}, Python {sys.version.split()[0]}: {len(seen)} of {RECORDS} records, "
+        f"{'exact' if exact else 'NOT exact'}"
+    )
+    sys.exit(0 if exact else 1)
 
 
-def environment(folder: Path, spark: str) -> Path:
-    """The Python of an environment with this package's wheel and the wanted PySpark."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        print(f"environment with pyspark {spark} in {folder}", flush=True)
-        venv.create(folder, with_pip=True)
-    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "-q"]
-    with tempfile.TemporaryDirectory() as wheels:
-        for step in (
-            [*pip, "install", "hatchling>=1.26", "wheel", "setuptools"],
-            [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", wheels, str(ROOT)],
-            [*pip, "install", "--no-build-isolation", f"pyspark=={spark}"],
-        ):
-            subprocess.run(step, check=True, timeout=INSTALL_TIMEOUT_S)
-        (wheel,) = Path(wheels).glob("exactum-*.whl")
-        subprocess.run([*pip, "install", str(wheel)], check=True, timeout=INSTALL_TIMEOUT_S)
-        again = [*pip, "install", "--no-deps", "--force-reinstall", str(wheel)]
-        subprocess.run(again, check=True, timeout=INSTALL_TIMEOUT_S)
-    return python
+def run(spark: object, kafka: LocalKafka, checkpoint: str) -> None:
+    """Drain the topic."""
+    orders = exactum.read_kafka(spark, "orders", bootstrap_servers=kafka.bootstrap_servers, start="earliest")
+    sink = exactum.KafkaSink("shouted", bootstrap_servers=kafka.bootstrap_servers)
+    (
+        orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
+        .writeStream.foreachBatch(exactum.exactly_once(sink))
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
 
 
-def run(folder: Path) -> None:
-    """The smoke run itself, with the environment's Python."""
-    sys.path.insert(0, str(CLUSTER))
-    import pyspark
-    from onlooker import Onlooker
-
-    import exactum
-
-    if ROOT in Path(exactum.__file__).resolve().parents and folder not in Path(exactum.__file__).resolve().parents:
-        raise SystemExit(f"exactum is {exactum.__file__}, not the wheel")
-    version = ".".join(map(str, sys.version_info[:3]))
-    print(f"pyspark {pyspark.__version__}, Python {version}, exactum {exactum.__version__}", flush=True)
-    with exactum.local.LocalKafka() as kafka, tempfile.TemporaryDirectory(dir=folder) as work:
-        for topic in ("numbers", "shouted"):
-            kafka.create_topic(topic, partitions=PARTITIONS)
-        onlooker = Onlooker(kafka.bootstrap_servers)
-        smoke = Smoke(kafka.bootstrap_servers, onlooker, Path(work))
-        smoke.lives()
-        onlooker.check_at_rest("shouted")
-        onlooker.check_exact(smoke.expected, "shouted")
-        print(
-            f"exact: {len(smoke.expected)} records, each once, over {smoke.completed()} epochs and one SIGKILL "
-            f"after epoch {smoke.killed_after}; nothing is left open",
-            flush=True,
-        )
+def forget_last_batch(checkpoint: Path) -> None:
+    """What the checkpoint looks like after a crash between the sink's commit and Spark's note of it."""
+    last = max((f for f in (checkpoint / "commits").iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
-class Smoke:
-    """One query in two lives: the first one is killed, the second one comes to its end."""
-
-    def __init__(self, bootstrap_servers: str, onlooker: object, folder: Path) -> None:
-        self.expected: set[str] = set()
-        self.killed_after = 0
-        self._servers = bootstrap_servers
-        self._onlooker = onlooker
-        self._folder = folder
-
-    def lives(self) -> None:
-        self._feed()
-        with self._stream("first") as first:
-            first.until(lambda: self.completed() >= 3, "three epochs were complete", STREAM_TIMEOUT_S)
-            self.killed_after = self.completed()
-            first.kill()
-        self._feed()
-        with self._stream("second") as second:
-            enough = self.killed_after + 3
-            second.until(lambda: self.completed() >= enough, "it had gone on", STREAM_TIMEOUT_S)
-            (self._folder / "stop").touch()
-            second.finishes(STREAM_TIMEOUT_S)
-
-    def completed(self) -> int:
-        path = self._folder / "events"
-        return path.read_text().count('"EpochCompleted"') if path.exists() else 0
-
-    def _feed(self) -> None:
-        begin = len(self.expected)
-        values = [f"n{number}" for number in range(begin, begin + RECORDS_OF_A_FEED)]
-        self._onlooker.produce("numbers", values)  # type: ignore[attr-defined]
-        self.expected.update(value.upper() for value in values)
-
-    def _stream(self, name: str) -> object:
-        from child import Child
-
-        argument = {
-            "folder": str(self._folder),
-            "bootstrap_servers": self._servers,
-            "source": "numbers",
-            "output": "shouted",
-            "read": {"maxOffsetsPerTrigger": 200},
-            "session": {"master": "local[2]", "spark.ui.showConsoleProgress": False},
-        }
-        command = [sys.executable, str(CLUSTER / "stream.py"), json.dumps(argument)]
-        return Child(name, command, self._folder, {**os.environ, "PYSPARK_PYTHON": sys.executable})
+def read(servers: str) -> list[str]:
+    """Everything a read_committed reader sees, until nothing came for five seconds."""
+    settings = {"group.id": "smoke", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": servers, **settings})
+    consumer.subscribe(["shouted"])
+    values: list[str] = []
+    last_s = time.monotonic()
+    while time.monotonic() - last_s < 5 or not values:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            values.append(message.value().decode())
+            last_s = time.monotonic()
+        assert time.monotonic() - last_s < 60, "the reader saw nothing for a minute"
+    consumer.close()
+    return values
 
 
 if __name__ == "__main__":
-    began_s = time.monotonic()
-    try:
-        main()
-    finally:
-        print(f"{time.monotonic() - began_s:.0f} s", flush=True)
+    main()
