@@ -1,4 +1,4 @@
-"""A smoke run on the oldest PySpark that is supported: `make smoke`. Not part of `make test`: it installs a second Spark.
+"""A smoke run on the oldest PySpark that is supported: `make smoke`. Not in `make test`: it installs a second Spark.
 
 Kafka to Kafka exactly once, with Spark's note of the last batch taken away, so that the batch is asked for again.
 """
