@@ -19,8 +19,8 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from onlooker import Onlooker
 from supervised import SupervisedQuery
 
-from exactum.kafka.participant import KafkaTransaction
 from exactum.kafka.sink import KafkaSink
+from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.protocol.model import PreparedTransaction
 

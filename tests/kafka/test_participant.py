@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 from transactions import frame, opened, read_all
 
 from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
-from exactum.kafka.participant import KafkaTransaction
 from exactum.kafka.sink import KafkaSink
+from exactum.kafka.transaction import KafkaTransaction
 
 pytestmark = pytest.mark.broker
 SHORT_TIMEOUT_MS = 2_000

@@ -32,8 +32,8 @@ from transactions import OpenedSink, frame, opened
 
 from exactum.errors import SettingRefused
 from exactum.kafka import producers
-from exactum.kafka.participant import KafkaTransaction
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
+from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.local.java import java_program
 from exactum.protocol.sink import Guarantee

@@ -68,11 +68,6 @@ def produce(producer: Producer, batch: pa.RecordBatch, topic: str | None, *, tim
             producer.produce_array(name, rows, timeout_ms=timeout_ms)
 
 
-def topics_of(batch: pa.RecordBatch, topic: str | None) -> set[str]:
-    """The topics that the rows go to."""
-    return {topic} if topic is not None else set(pc.unique(batch.column("topic")).to_pylist()) - {None}
-
-
 def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:
     messages = np.zeros(batch.num_rows, dtype=MESSAGE)
     messages["payload"], messages["len"] = _pointers(batch.column("value"))

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
@@ -25,12 +25,12 @@ from exactum.kafka.outcome import (
 )
 from exactum.kafka.producers import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, read_back
-from exactum.kafka.requests import BrokerRequests, Partition, ProducerState
+from exactum.kafka.requests import BrokerRequests, ProducerState
+from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.writer import (
     ABORT_TIMEOUT_MS,
     DELIVERY_TIMEOUT_MS,
     IDENTITY_TIMEOUT_MS,
-    prepared_transaction,
     transaction_failure,
 )
 from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
@@ -38,36 +38,6 @@ from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransacti
 NEVER_TIMES_OUT_MS = 2_147_483_647
 """Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java, KIP-939)."""
 SETTLE_ROUNDS_MAX = 20
-
-
-@dataclass(frozen=True)
-class KafkaTransaction:
-    """A prepared transaction's payload. ``partitions`` (from verify): (first offset, records) by partition."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    cluster_id: str = ""
-    partitions: tuple[tuple[Partition, tuple[int, int]], ...] = ()
-
-    @property
-    def producer(self) -> tuple[int, int]:
-        return self.producer_id, self.producer_epoch
-
-    @staticmethod
-    def of(value: PreparedTransaction | Sighting) -> KafkaTransaction:
-        fields: Mapping[str, Any] = json.loads(value.payload)
-        return KafkaTransaction(
-            fields["transactional_id"],
-            fields["producer_id"],
-            fields["producer_epoch"],
-            fields.get("cluster_id", ""),
-            tuple(
-                ((topic, int(index)), (first, count))
-                for topic, cells in fields.get("partitions", {}).items()
-                for index, (first, count) in cells.items()
-            ),
-        )
 
 
 class KafkaParticipant:
@@ -275,8 +245,7 @@ class KafkaParticipant:
             raise Unavailable(f"{permit.record.epoch}: salvage could not write: {cause}. Start again.") from error
         finally:
             producer.destroy()
-        again = prepared_transaction(self._plan, transactional_id, identity, rows, [])
-        return self.verify([again])
+        return self.verify([KafkaTransaction(transactional_id, *identity).prepared(self.name, rows)])
 
     def _send_again(self, permit: CommitPermit, expired: Sequence[PreparedTransaction], producer: Producer) -> int:
         producer.begin_transaction()
@@ -315,17 +284,12 @@ class KafkaParticipant:
 
     def _sighting(self, transactional_id: str, producer: tuple[int, int]) -> Sighting:
         incarnation = self._plan.scope.incarnation_of(transactional_id)
+        transaction = KafkaTransaction(transactional_id, *producer)
         return Sighting(
             participant=self.name,
-            identity=f"{transactional_id}@{producer[0]}:{producer[1]}",
+            identity=transaction.identity,
             incarnation=incarnation if incarnation is not None else self._plan.incarnation,
-            payload=json.dumps(
-                {
-                    "transactional_id": transactional_id,
-                    "producer_id": producer[0],
-                    "producer_epoch": producer[1],
-                }
-            ),
+            payload=transaction.payload(),
         )
 
 

@@ -15,7 +15,8 @@ from kafka.record import MemoryRecords
 
 from exactum.errors import OutcomeUnknown
 from exactum.kafka.outcome import Marker
-from exactum.kafka.requests import BrokerRequests, Partition
+from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.transaction import Partition
 
 
 @dataclass(frozen=True)

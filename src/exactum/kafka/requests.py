@@ -34,10 +34,10 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.connection import connect, reason_of
 from exactum.kafka.outcome import TransactionDescription
 from exactum.kafka.settings import Settings
+from exactum.kafka.transaction import Partition
 
 T = TypeVar("T")
 K = TypeVar("K")
-Partition = tuple[str, int]
 
 END_TXN_VERSION_MAX = 4
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps

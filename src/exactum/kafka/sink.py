@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from exactum.errors import SettingRefused
 from exactum.kafka import messages, settings
@@ -120,7 +121,7 @@ class KafkaSink:
                 "broker allows (transaction.max.timeout.ms). Lower the one or raise the other."
             )
         timeout_ms = self._timeout_ms or allowed_ms or BROKER_TIMEOUT_MAX_MS
-        return ProducerPlan(plan.bootstrap_servers, plan.settings, plan.scope, plan.incarnation, timeout_ms, plan.topic)
+        return replace(plan, transaction_timeout_ms=timeout_ms)
 
     def _check_transactions(self, plan: ProducerPlan, requests: BrokerRequests) -> None:
         """The broker has the requests that settle transactions, and lets this user send them."""

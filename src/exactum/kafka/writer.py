@@ -7,16 +7,15 @@ nothing: an empty transaction cannot be committed.
 
 from __future__ import annotations
 
-import json
 import logging
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.kafka.librdkafka import DeliveryError, Producer
-from exactum.kafka.messages import produce, topics_of
+from exactum.kafka.messages import produce
 from exactum.kafka.producers import OwnedProducer, ProducerPlan, ProducerPool, pool_of
+from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder, Writer
 
@@ -52,8 +51,6 @@ class TransactionalWriter:
         self._task = task
         self._owned: OwnedProducer | None = None
         self._rows = 0
-        self._topics: set[str] = set()
-        self._began_s = 0.0
 
     def write(self, batch: Any) -> None:
         if batch.num_rows == 0:
@@ -64,7 +61,6 @@ class TransactionalWriter:
         except DeliveryError as error:
             raise write_failure(self._cause(error), self._task, self._factory) from error
         self._rows += batch.num_rows
-        self._topics |= topics_of(batch, self._factory.topic)
 
     def prepare(self) -> PreparedTransaction | None:
         if self._owned is None:
@@ -75,17 +71,11 @@ class TransactionalWriter:
             producer.flush(DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
             raise write_failure(self._cause(error), self._task, self._factory) from error
-        producer_id, producer_epoch = producer.identity(IDENTITY_TIMEOUT_MS)
+        transaction = KafkaTransaction(owned.transactional_id, *producer.identity(IDENTITY_TIMEOUT_MS))
         self._owned = None
         self._pool.let_go(owned)
         self._pool.prepare_ahead()
-        return prepared_transaction(
-            self._factory.plan,
-            owned.transactional_id,
-            (producer_id, producer_epoch),
-            self._rows,
-            sorted(self._topics),
-        )
+        return transaction.prepared(self._factory.plan.scope.participant, self._rows)
 
     def abort(self) -> None:
         if self._owned is None:
@@ -135,31 +125,6 @@ class PlainWriter:
 
     def abort(self) -> None:
         self._pool.forget_plain()
-
-
-def prepared_transaction(
-    plan: ProducerPlan,
-    transactional_id: str,
-    producer: tuple[int, int],
-    rows: int,
-    topics: list[str],
-) -> PreparedTransaction:
-    """What any process needs to end it. ``producer`` is (producer id, producer epoch)."""
-    producer_id, producer_epoch = producer
-    return PreparedTransaction(
-        participant=plan.scope.participant,
-        identity=f"{transactional_id}@{producer_id}:{producer_epoch}",
-        rows=rows,
-        payload=json.dumps(
-            {
-                "transactional_id": transactional_id,
-                "producer_id": producer_id,
-                "producer_epoch": producer_epoch,
-                "topics": topics,
-                "prepared_time_ms": int(time.time() * 1000),
-            }
-        ),
-    )
 
 
 def transaction_failure(error: DeliveryError, producer: Producer) -> DeliveryError:
