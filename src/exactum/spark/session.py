@@ -47,6 +47,7 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**_defaults(given), **given}.items():
         builder = builder.config(name, value)
+    warmth.import_modules()
     session: SparkSession = builder.getOrCreate()
     if given.get(warmth.SETTING, "true") == "true":
         warmth.start_workers(session)

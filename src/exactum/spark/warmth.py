@@ -1,11 +1,13 @@
-"""Starts Python workers while the user's query is still being planned.
+"""Does early what a query's start would wait for: the driver's imports, and the first Python workers.
 
-The first Python task of a session waits for the daemon, its imports, the workers and the JVM's Arrow classes: about a
-second of a query's start (docs/performance.md). A tiny job that runs meanwhile takes it off the critical path.
+Both run in the background while there is something else to wait for (docs/performance.md): the imports while the JVM
+starts; a tiny job, while the query is planned, that brings up the daemon, its workers and the JVM's Arrow classes.
+Nothing depends on either.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Iterator
@@ -19,6 +21,9 @@ SETTING = "spark.exactum.warmWorkers"
 """Set to false, and no job is run that the user did not ask for."""
 WORKERS_MAX = 4
 
+DRIVER_MODULES = ("exactum.spark.source", "exactum.spark.foreach_batch", "exactum.kafka.sink")
+"""What a driver that reads and writes Kafka imports."""
+
 
 class Touch:
     """What a warming task does: import what a write task imports, and return nothing."""
@@ -30,6 +35,19 @@ class Touch:
         for _ in batches:
             pass
         yield record_batch([])
+
+
+def import_modules() -> None:
+    """Import in the background what the driver will need; returns at once."""
+    threading.Thread(target=_import, name="exactum-imports", daemon=True).start()
+
+
+def _import() -> None:
+    for name in DRIVER_MODULES:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001  (who needs it imports it again, and is told)
+            logger.debug("%s could not be imported ahead of need: %s", name, error)
 
 
 def start_workers(spark: SparkSession) -> None:
