@@ -12,6 +12,9 @@ from exactum.local import LocalKafka
 
 TopicFactory = Callable[..., str]
 
+# The tests' Spark drivers are many and live for seconds: start fast rather than run fast.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Warnings are errors, but kafka-python reads its schemas by a call that is deprecated."""

@@ -5,6 +5,7 @@
     │   ├── SettingRefused              a sink, a producer setting or a trigger that cannot hold the guarantee
     │   ├── CheckpointRefused           a checkpoint or decision log that does not fit this query
     │   └── FrameRefused                columns missing or of the wrong type
+    ├── RowsRefused             HALT    rows that a target can never take; nothing of their epoch is visible
     ├── Unavailable             RETRY   a server did not answer; nothing is known to have changed
     ├── OutcomeUnknown          RETRY   a request may or may not have taken effect; never read as success
     ├── EpochAborted            ABORT   the attempt is void and aborted; run the batch again
@@ -55,6 +56,10 @@ class CheckpointRefused(Refused):
 
 class FrameRefused(Refused):
     """The frame lacks a column that the sink needs, or has it with a type that it cannot write."""
+
+
+class RowsRefused(ExactumError):
+    """A target can never take a row, and there are no dead letters to put it into. Its epoch is aborted."""
 
 
 class Unavailable(ExactumError):

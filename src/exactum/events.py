@@ -89,6 +89,13 @@ class LeftoversSwept(Event):
 
 
 @dataclass(frozen=True)
+class RowsDeadLettered(Event):
+    """Rows that a sink refused stand in the dead letters, in the same epoch as all others."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
 class IncarnationFenced(Event):
     """A record of another incarnation stands where ours had to: somebody newer runs the query."""
 

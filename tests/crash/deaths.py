@@ -28,7 +28,7 @@ from exactum.protocol.model import (
     Sighting,
 )
 from exactum.protocol.participant import Participant
-from exactum.protocol.sink import OpenSink, QueryRun, Sink, TaskName, WriteOrder, Writer, WriterFactory
+from exactum.protocol.sink import OpenSink, QueryRun, Rejection, Sink, TaskName, WriteOrder, Writer, WriterFactory
 
 T = TypeVar("T")
 HOLD_TIMEOUT_S = 120.0
@@ -160,6 +160,14 @@ class FaultySink:
     def name(self) -> str:
         return self._inner.name
 
+    @property
+    def rows(self) -> Any:
+        return self._inner.rows
+
+    @property
+    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
+        return self._inner.dead_letter_columns
+
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         self._inner.check_columns(columns)
 
@@ -226,10 +234,11 @@ class FaultyWriter:
         self._inner = inner
         self._planned = planned
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Any) -> Rejection | None:
         self._strike("write", "before")
-        self._inner.write(batch)
+        rejection = self._inner.write(batch)
         self._strike("write", "after")
+        return rejection
 
     def prepare(self) -> PreparedTransaction | None:
         self._strike("prepare", "before")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
@@ -21,7 +21,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     new_incarnation,
 )
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class OpenedSink:
     run: QueryRun
     opened: OpenSink
     sequence: int = 0
+    rejections: list[Rejection | None] = field(default_factory=list)
 
     @property
     def participant(self) -> KafkaParticipant:
@@ -54,7 +55,7 @@ class OpenedSink:
         prepared = []
         for number, frame in enumerate(frames):
             writer = self.opened.writers.open(order, TaskName(number, 0, 0))
-            writer.write(frame)
+            self.rejections.append(writer.write(frame))
             one = writer.prepare()
             if one is not None:
                 prepared.append(one)

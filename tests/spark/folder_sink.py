@@ -22,7 +22,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,12 @@ class FolderSink:
     folder: str
     name: str = "folder"
     needs: tuple[str, ...] = ()
+    rows: Any = None
+    refuses_v: int | None = None  # the value of the column v that this target can never take
+
+    @property
+    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
+        return DEAD_LETTER_COLUMNS
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         for column in self.needs:
@@ -42,13 +48,15 @@ class FolderSink:
         fire(Path(self.folder), "open")
         for sub in ("staged", "visible", "faults"):
             (Path(self.folder) / sub).mkdir(parents=True, exist_ok=True)
-        return OpenSink(FolderParticipant(Path(self.folder), participant), FolderWriters(self.folder, participant))
+        writers = FolderWriters(self.folder, participant, self.refuses_v)
+        return OpenSink(FolderParticipant(Path(self.folder), participant), writers)
 
 
 @dataclass(frozen=True)
 class FolderWriters:
     folder: str
     participant: str
+    refuses_v: int | None = None
 
     def open(self, order: WriteOrder, task: TaskName) -> FolderWriter:
         return FolderWriter(self, order, task)
@@ -58,6 +66,7 @@ class FolderWriter:
     def __init__(self, settings: FolderWriters, order: WriteOrder, task: TaskName) -> None:
         self._folder = Path(settings.folder)
         self._participant = settings.participant
+        self._refuses_v = settings.refuses_v
         self._order = order
         self._rows: list[Any] = []
         safe = settings.participant.replace("#", "-")
@@ -65,10 +74,15 @@ class FolderWriter:
         self._direct = order.run.guarantee is not Guarantee.EXACTLY_ONCE
         self._file = self._folder / ("visible" if self._direct else "staged") / self._identity
 
-    def write(self, batch: Any) -> None:
-        self._rows += batch.to_pylist()
+    def write(self, batch: Any) -> Rejection | None:
+        rows = batch.to_pylist()
+        refused = [i for i, row in enumerate(rows) if self._refuses_v is not None and row["v"] == self._refuses_v]
+        self._rows += [row for i, row in enumerate(rows) if i not in refused]
         self._file.write_text(json.dumps(self._rows, default=str))
         fire(self._folder, "write")
+        if not refused:
+            return None
+        return Rejection(batch.take(refused), tuple(f"v={self._refuses_v} may not be" for _ in refused))
 
     def prepare(self) -> PreparedTransaction | None:
         fire(self._folder, "prepare")

@@ -14,10 +14,10 @@ import pytest
 
 from exactum import errors
 from exactum.protocol.model import Incarnation, PreparedTransaction
-from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.failure import TaskFailed, carried_by
 from exactum.spark.prefetch import Prefetch
-from exactum.spark.write_task import WriteTask
+from exactum.spark.write_task import DeadLetterPlan, WriteTask
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
 ORDER = WriteOrder(QueryRun("q", Incarnation("i"), Guarantee.EXACTLY_ONCE), 7, 0, 1)
@@ -28,13 +28,17 @@ class Recorder:
     """A writer, and its own factory, that records what it is asked."""
 
     fails_at: str = ""
+    refuses: tuple[str, ...] = ()
     calls: list[str] = field(default_factory=list)
+    batches: list[Any] = field(default_factory=list)
 
     def open(self, order: WriteOrder, task: TaskName) -> Recorder:
         return self._call("open")
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Any) -> Rejection | None:
         self._call("write")
+        self.batches.append(batch)
+        return Rejection(batch.slice(0, len(self.refuses)), self.refuses) if self.refuses else None
 
     def prepare(self) -> PreparedTransaction | None:
         self._call("prepare")
@@ -73,6 +77,34 @@ def test_an_empty_partition_opens_nothing() -> None:
     writer = Recorder()
     assert run(writer, source=batches(0, 0)) == []
     assert writer.calls == []
+
+
+def test_refused_rows_go_to_the_dead_letters() -> None:
+    """They get a writer of their own when the first one comes, which prepares with the others."""
+    one, two, dead = Recorder(), Recorder(refuses=("v=0 may not be",)), Recorder()
+    plan = DeadLetterPlan(dead, ("value", "sink", "error"))
+    (out,) = WriteTask((("w0", one), ("w1", two)), ORDER, plan)(batches(2, 3))
+    assert dead.calls == ["open", "write", "write", "prepare"]
+    assert dead.batches[0].to_pylist() == [{"value": b'{"v": 0}', "sink": "w1", "error": "v=0 may not be"}]
+    assert out.num_rows == 3
+
+
+def test_refused_rows_stop_the_epoch_without_dead_letters() -> None:
+    """The error names the sink, the epoch and the reasons; everything is aborted."""
+    one, two = Recorder(), Recorder(refuses=("v=0 may not be",))
+    with pytest.raises(TaskFailed, match=r"w1 can never take a row of epoch 7: v=0 may not be\. Nothing") as failed:
+        run(one, two, source=batches(2))
+    assert isinstance(carried_by(failed.value), errors.RowsRefused)
+    assert one.calls == two.calls == ["open", "write", "abort"]
+
+
+def test_dead_letters_that_are_refused_stop_the_epoch() -> None:
+    """A row is never dropped, however often it is refused."""
+    one, dead = Recorder(refuses=("no",)), Recorder(refuses=("not here either",))
+    with pytest.raises(TaskFailed, match="The dead letters can never take a row which w0 refused") as failed:
+        list(WriteTask((("w0", one),), ORDER, DeadLetterPlan(dead, ("value", "error")))(batches(1)))
+    assert isinstance(carried_by(failed.value), errors.RowsRefused)
+    assert dead.calls == ["open", "write", "abort"]
 
 
 @pytest.mark.parametrize("step", ["open", "write", "prepare"])

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from exactum.errors import FrameRefused
 from exactum.kafka.librdkafka import MESSAGE, PARTITION_UNASSIGNED, Producer
+from exactum.protocol.sink import Rejection
 
 TYPES = {
     "value": ("string", "binary"),
@@ -25,6 +26,9 @@ TYPES = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 """Column -> the types it may have, in Spark's spelling. Other columns are not looked at."""
+
+DEAD_LETTER_COLUMNS = (("key", "binary"), ("value", "binary"), ("headers", TYPES["headers"][0]))
+"""A dead letter in Kafka: the original bytes; who refused them, why and whence they came stand in the headers."""
 
 _EMPTY = np.zeros(8, dtype=np.uint8)
 
@@ -66,6 +70,27 @@ def produce(producer: Producer, batch: pa.RecordBatch, topic: str | None, *, tim
             _produce_with_headers(producer, name, batch, rows, chosen, timeout_ms=timeout_ms)
         else:
             producer.produce_array(name, rows, timeout_ms=timeout_ms)
+
+
+def without_too_large(batch: pa.RecordBatch, bytes_max: int) -> tuple[pa.RecordBatch, Rejection | None]:
+    """The batch without the records whose key and value have more bytes than ``bytes_max``, and those.
+
+    librdkafka measures a record so against message.max.bytes (rdkafka_msg.c, rd_kafka_msg_new0), before compression.
+    """
+    sizes = pc.fill_null(pc.binary_length(batch.column("value")), 0)
+    if "key" in batch.schema.names:
+        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(batch.column("key")), 0))
+    if batch.num_rows == 0 or pc.max(sizes).as_py() <= bytes_max:
+        return batch, None
+    large = pc.greater(sizes, bytes_max)
+    refused = batch.filter(large)
+    keys = refused.column("key").to_pylist() if "key" in batch.schema.names else [None] * refused.num_rows
+    reasons = tuple(
+        f"the record with key {key!r:.100} has {size} bytes, larger than the {bytes_max} that the topic takes "
+        "(max.message.bytes of the topic; message.max.bytes of the sink's producer settings, if it is set there)"
+        for key, size in zip(keys, sizes.filter(large).to_pylist(), strict=True)
+    )
+    return batch.filter(pc.invert(large)), Rejection(refused, reasons)
 
 
 def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.kafka import messages, settings
@@ -35,6 +36,7 @@ class KafkaSink:
             aborts it; default: the most that the broker allows (its transaction.max.timeout.ms).
         producer: further librdkafka settings (compression, batching, security). The ones that the guarantee
             rests on cannot be given.
+        rows: this sink's own view of the batch, a function from its DataFrame to a DataFrame; None: all of it.
 
     Raises:
         SettingRefused: a setting that cannot hold the guarantee.
@@ -48,6 +50,7 @@ class KafkaSink:
         transactional_id_prefix: str | None = None,
         transaction_timeout_ms: int | None = None,
         producer: Mapping[str, object] | None = None,
+        rows: Callable[[Any], Any] | None = None,
     ) -> None:
         where = f"KafkaSink({topic!r})" if topic else "KafkaSink()"
         if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
@@ -60,6 +63,7 @@ class KafkaSink:
                 f"at least {TIMEOUT_MIN_MS}, better minutes: it is how long a crashed query may stay down."
             )
         self._where = where
+        self.rows = rows
         self._topic = topic
         self._bootstrap_servers = bootstrap_servers
         self._prefix = checked_prefix(transactional_id_prefix, where)
@@ -72,6 +76,10 @@ class KafkaSink:
     @property
     def name(self) -> str:
         return f"kafka:{self._topic or '*'}"
+
+    @property
+    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
+        return messages.DEAD_LETTER_COLUMNS
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         messages.check_columns(columns, self._topic, self._where)

@@ -13,14 +13,16 @@ from typing import Any
 
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.kafka.librdkafka import DeliveryError, Producer
-from exactum.kafka.messages import produce
+from exactum.kafka.messages import produce, without_too_large
 from exactum.kafka.producers import OwnedProducer, ProducerPlan, ProducerPool, pool_of
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import Guarantee, TaskName, WriteOrder, Writer
+from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 
 log = logging.getLogger("exactum.kafka")
 
+RECORD_BYTES_MAX = 1_000_000
+"""librdkafka's default of message.max.bytes."""
 ABORT_TIMEOUT_MS = 10_000
 IDENTITY_TIMEOUT_MS = 10_000
 DELIVERY_TIMEOUT_MS = 300_000
@@ -33,6 +35,11 @@ class KafkaWriterFactory:
 
     plan: ProducerPlan
     topic: str | None
+
+    @property
+    def record_bytes_max(self) -> int:
+        """The largest record that librdkafka sends: key and value, before compression."""
+        return int(dict(self.plan.settings).get("message.max.bytes", RECORD_BYTES_MAX))
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
         pool = pool_of(self.plan)
@@ -52,15 +59,17 @@ class TransactionalWriter:
         self._owned: OwnedProducer | None = None
         self._rows = 0
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Any) -> Rejection | None:
+        batch, rejection = without_too_large(batch, self._factory.record_bytes_max)
         if batch.num_rows == 0:
-            return
+            return rejection
         try:
             producer = self._begun()
             produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
             raise write_failure(self._cause(error), self._task, self._factory) from error
         self._rows += batch.num_rows
+        return rejection
 
     def prepare(self) -> PreparedTransaction | None:
         if self._owned is None:
@@ -108,12 +117,14 @@ class PlainWriter:
         self._pool = pool
         self._task = task
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Any) -> Rejection | None:
+        batch, rejection = without_too_large(batch, self._factory.record_bytes_max)
         try:
             produce(self._pool.plain(), batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
             self._pool.forget_plain()
             raise write_failure(error, self._task, self._factory) from error
+        return rejection
 
     def prepare(self) -> PreparedTransaction | None:
         try:

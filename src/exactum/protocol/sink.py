@@ -53,11 +53,27 @@ class TaskName:
         return self.attempt_number == 0 and self.stage_attempt_number == 0
 
 
+@dataclass(frozen=True)
+class Rejection:
+    """Rows that a target cannot take: ``rows`` is an Arrow record batch of them, in the columns of the frame.
+
+    ``reasons`` has one text for each row: which key, which column, and which rule of the target it breaks.
+    The writer has written all the other rows of the batch. Whoever called it writes these to the epoch's dead
+    letters, or stops the epoch.
+    """
+
+    rows: Any
+    reasons: tuple[str, ...]
+
+
 class Writer(Protocol):
     """Executor half of a sink: one for each task. Used by one thread."""
 
-    def write(self, batch: Any) -> None:
-        """Write one Arrow record batch. Nothing of it is visible to readers yet."""
+    def write(self, batch: Any) -> Rejection | None:
+        """Write one Arrow record batch. Nothing of it is visible to readers yet.
+
+        Returns the rows that the target can never take (too long, null where none may be), if there are any.
+        """
 
     def prepare(self) -> PreparedTransaction | None:
         """Make all rows durable and revocable, and return what finishes them; None when there were none."""
@@ -72,12 +88,37 @@ class WriterFactory(Protocol):
     def open(self, order: WriteOrder, task: TaskName) -> Writer: ...
 
 
+DEAD_LETTER_COLUMNS = (
+    ("key", "binary"),
+    ("value", "binary"),
+    ("sink", "string"),
+    ("error", "string"),
+    ("source_topic", "string"),
+    ("source_partition", "int"),
+    ("source_offset", "bigint"),
+    ("source_timestamp", "timestamp"),
+)
+"""(name, Spark type) of what a dead letter is written as: the original bytes, who refused it, why, whence it came."""
+
+
 class Sink(Protocol):
-    """A target as the user configures it. Picklable settings only; connects to nothing by itself."""
+    """A target as the user configures it. Connects to nothing by itself.
+
+    ``rows`` is the sink's own view of the batch, a function from Spark's DataFrame to a DataFrame, or None for
+    the batch as it is. It stays on the driver; all else that goes to the executors must pickle.
+    """
 
     @property
     def name(self) -> str:
         """Default name of its participant; the adapter makes it unique within the query."""
+
+    @property
+    def rows(self) -> Callable[[Any], Any] | None: ...
+
+    @property
+    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
+        """The columns, as in ``check_columns``, in which this sink takes dead letters: ``DEAD_LETTER_COLUMNS``,
+        or for Kafka key, value and headers."""
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """Check the frame's columns, given as (name, Spark's simple type string).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,18 @@ logger = logging.getLogger("exactum")
 
 def exactly_once(
     *sinks: Sink,
+    dead_letters: Sink | None = None,
     decision_log: DecisionLog | str | Path | None = None,
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
     """Every epoch becomes visible once in every sink, or in none, through any crash.
 
     Args:
-        sinks: where each micro-batch goes; all of them under one decision.
+        sinks: where each micro-batch goes; all of them under one decision. Each may have its own view of it
+            (``rows=``); the source is read once for all.
+        dead_letters: a sink for the rows that another one can never take, in the same epoch under the same
+            decision (``protocol.sink.DEAD_LETTER_COLUMNS``); None: such a row stops the query with
+            ``RowsRefused``.
         decision_log: where decisions are recorded; default ``<checkpointLocation>/exactum/decisions/``. A
             path (or ``file:`` URI) is a folder in which each query has its own, seen by every machine that
             may run the driver. An object with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
@@ -42,19 +46,22 @@ def exactly_once(
     Raises:
         SettingRefused: no sink is given. Everything else is checked when the query's first batch runs.
     """
-    return ForeachBatch(sinks, Guarantee.EXACTLY_ONCE, decision_log, on_event)
+    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, on_event)
 
 
-def at_least_once(*sinks: Sink, on_event: events.Listener | None = None) -> ForeachBatch:
+def at_least_once(
+    *sinks: Sink, dead_letters: Sink | None = None, on_event: events.Listener | None = None
+) -> ForeachBatch:
     """Every row is acknowledged by every sink before Spark goes on; a crash writes the batch again.
 
     Args and returns as ``exactly_once``; nothing is recorded, so there is no decision log.
     """
-    return ForeachBatch(sinks, Guarantee.AT_LEAST_ONCE, None, on_event)
+    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, on_event)
 
 
 def at_most_once(
     *sinks: Sink,
+    dead_letters: Sink | None = None,
     decision_log: DecisionLog | str | Path | None = None,
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
@@ -63,7 +70,7 @@ def at_most_once(
     Args and returns as ``exactly_once``. A task that Spark tries again writes nothing. On a cluster the
     session needs ``spark.stage.maxConsecutiveAttempts=1``.
     """
-    return ForeachBatch(sinks, Guarantee.AT_MOST_ONCE, decision_log, on_event)
+    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, on_event)
 
 
 class ForeachBatch:
@@ -75,18 +82,18 @@ class ForeachBatch:
 
     def __init__(
         self,
-        sinks: Sequence[Sink],
+        targets: running.Targets,
         guarantee: Guarantee,
         decision_log: DecisionLog | str | Path | None,
         on_event: events.Listener | None,
     ) -> None:
-        if not sinks:
+        if not targets.sinks:
             raise SettingRefused(
                 f"{guarantee.name.lower()}() was given no sink. Pass at least one, for example "
                 'exactum.KafkaSink("totals", bootstrap_servers="localhost:9092").'
             )
         self.error: ExactumError | None = None
-        self._sinks = tuple(sinks)
+        self._targets = targets
         self._guarantee = guarantee
         self._decision_log = decision_log
         self._listener = listener(on_event)
@@ -131,7 +138,7 @@ class ForeachBatch:
         self._run = running.start(
             frame,
             query.find(frame, query_id),
-            self._sinks,
+            self._targets,
             self._guarantee,
             self._decision_log,
             self._listener,

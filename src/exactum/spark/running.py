@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -22,15 +23,18 @@ from exactum.protocol.coordinator import Completed, Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, Write, WriteOrder
-from exactum.spark import checkpoint, query, write_job
+from exactum.spark import checkpoint, query, view, write_job
 from exactum.spark.at_least_once import AtLeastOnce
 from exactum.spark.query import RunningQuery
-from exactum.spark.write_task import WriteTask
+from exactum.spark.write_task import DeadLetterPlan, WriteTask
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 logger = logging.getLogger("exactum")
+
+DEAD_LETTERS = "dead letters"
+"""Name of the participant that takes dead letters."""
 
 IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
 """How long after a quiet stream's last epoch its leftovers are looked for."""
@@ -54,16 +58,23 @@ class RunOfQuery:
 
     def __init__(
         self,
+        run: QueryRun,
         running: RunningQuery,
         protocol: EpochProtocol,
+        targets: Targets,
         opened: Sequence[tuple[str, OpenSink]],
         pool: ThreadPoolExecutor | None,
         read: checkpoint.ReadText,
+        on_event: events.Listener,
     ) -> None:
         self.running = running
+        self._incarnation = run.incarnation
         self._protocol = protocol
         self._opened = tuple(opened)
-        self._writers = tuple((name, sink.writers) for name, sink in opened)
+        self._views = view.views(targets.sinks)
+        self._writers = tuple((name, sink.writers) for name, sink in opened[: len(targets.sinks)])
+        self._dead_letters = targets.dead_letter_plan(opened)
+        self._emit = on_event
         self._pool = pool
         self._read = read
         self._last_batch: tuple[int, float] | None = None  # batch id, and when it was done
@@ -72,13 +83,22 @@ class RunOfQuery:
     def batch(self, frame: DataFrame, batch_id: int) -> Completed:
         """Bring one micro-batch into every sink, or drain it where it stands already."""
 
+        prepared: list[PreparedTransaction] = []
+
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            return write_job.run(frame, WriteTask(self._writers, order))
+            with view.read_once(frame, len(self._views)) as kept:
+                for one in self._views:
+                    writers = tuple(self._writers[place] for place in one.sinks)
+                    prepared.extend(write_job.run(one.of(kept), WriteTask(writers, order, self._dead_letters)))
+            return prepared
 
         offsets = checkpoint.source_offsets(self._read, batch_id, self.running.checkpoint)
         completed = self._protocol.run(batch_id, offsets, write)
         if not completed.written:
             write_job.drain(frame)
+        refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
+        if refused:
+            self._emit(events.RowsDeadLettered(self.running.query_id, batch_id, self._incarnation, refused))
         self._prune(batch_id)
         self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
@@ -116,10 +136,31 @@ class RunOfQuery:
             logger.warning("%s: old decision records could not be pruned: %s", self.running, error)
 
 
+@dataclass(frozen=True)
+class Targets:
+    """Where a query's batches go: its sinks, and the sink for the rows that these refuse, if there is one."""
+
+    sinks: tuple[Sink, ...]
+    dead_letters: Sink | None = None
+
+    def all(self) -> tuple[Sink, ...]:
+        return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
+
+    def names(self) -> list[str]:
+        """The participants' names: the sinks' own, the later of equal ones numbered, then ``DEAD_LETTERS``."""
+        names = participant_names(self.sinks)
+        return names if self.dead_letters is None else [*names, DEAD_LETTERS]
+
+    def dead_letter_plan(self, opened: Sequence[tuple[str, OpenSink]]) -> DeadLetterPlan | None:
+        if self.dead_letters is None:
+            return None
+        return DeadLetterPlan(opened[-1][1].writers, tuple(name for name, _ in self.dead_letters.dead_letter_columns))
+
+
 def start(
     frame: DataFrame,
     running: RunningQuery,
-    sinks: Sequence[Sink],
+    targets: Targets,
     guarantee: Guarantee,
     decision_log: DecisionLog | str | Path | None,
     on_event: events.Listener,
@@ -133,12 +174,13 @@ def start(
     query.refuse_unsafe(running)
     if guarantee is Guarantee.AT_MOST_ONCE:
         refuse_repeated_stages(frame, running)
-    check_columns(frame, sinks)
+    check_columns(frame, targets)
     log = None if guarantee is Guarantee.AT_LEAST_ONCE else open_log(running, decision_log)
     run = QueryRun(running.query_id, new_incarnation(), guarantee)
-    pool = ThreadPoolExecutor(len(sinks), "exactum-sink") if len(sinks) > 1 else None
+    count = len(targets.all())
+    pool = ThreadPoolExecutor(count, "exactum-sink") if count > 1 else None
     try:
-        opened = open_sinks(sinks, run, pool)
+        opened = open_sinks(targets, run, pool)
     except BaseException:
         if log is not None:
             log.close()
@@ -155,15 +197,28 @@ def start(
         protocol = Coordinator(run, participants, log, on_event=on_event, parallel=_parallel(pool))
     folder = running.folder
     read = checkpoint.folder_reader(folder) if folder is not None else query.hadoop_reader(frame, running.checkpoint)
-    return RunOfQuery(running, protocol, opened, pool, read)
+    return RunOfQuery(run, running, protocol, targets, opened, pool, read, on_event)
 
 
-def check_columns(frame: DataFrame, sinks: Sequence[Sink]) -> None:
+def check_columns(frame: DataFrame, targets: Targets) -> None:
     """
     Raises:
-        FrameRefused: two columns share a name, or a sink cannot write the frame.
+        FrameRefused: two columns share a name, or a sink cannot write its view of the frame.
     """
-    columns = frame.dtypes
+    for one in view.views(targets.sinks):
+        columns = one.of(frame).dtypes
+        refuse_equal_names(columns)
+        for place in one.sinks:
+            targets.sinks[place].check_columns(columns)
+    if targets.dead_letters is not None:
+        targets.dead_letters.check_columns(targets.dead_letters.dead_letter_columns)
+
+
+def refuse_equal_names(columns: Sequence[tuple[str, str]]) -> None:
+    """
+    Raises:
+        FrameRefused: two columns share a name.
+    """
     names = [name for name, _ in columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -171,8 +226,6 @@ def check_columns(frame: DataFrame, sinks: Sequence[Sink]) -> None:
             f"The frame has more than one column named {', '.join(twice)}; nobody can tell which one is "
             f"meant. Rename or drop one of: {', '.join(names)}. Nothing was written."
         )
-    for sink in sinks:
-        sink.check_columns(columns)
 
 
 def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | None) -> DecisionLog:
@@ -216,9 +269,9 @@ class BorrowedLog:
         """Nothing: the log may serve the next run."""
 
 
-def open_sinks(sinks: Sequence[Sink], run: QueryRun, pool: ThreadPoolExecutor | None) -> list[tuple[str, OpenSink]]:
+def open_sinks(targets: Targets, run: QueryRun, pool: ThreadPoolExecutor | None) -> list[tuple[str, OpenSink]]:
     """Open all sinks, at the same time where there are several; if one fails, close the others and raise."""
-    names = participant_names(sinks)
+    sinks, names = targets.all(), targets.names()
     if pool is None:
         return [(name, sink.open(run, name)) for sink, name in zip(sinks, names, strict=True)]
     futures = [pool.submit(sink.open, run, name) for sink, name in zip(sinks, names, strict=True)]

@@ -12,10 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from exactum.errors import RowsRefused
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import Guarantee, TaskName, WriteOrder, Writer, WriterFactory
+from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer, WriterFactory
 from exactum.spark.failure import TaskFailed
 from exactum.spark.prefetch import Prefetch
+
+
+@dataclass(frozen=True)
+class DeadLetterPlan:
+    """Where rows go that a sink refuses: a writer factory, and the columns it takes them in."""
+
+    writers: WriterFactory
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,7 @@ class WriteTask:
 
     writers: tuple[tuple[str, WriterFactory], ...]
     order: WriteOrder
+    dead_letters: DeadLetterPlan | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         task = current_task()
@@ -46,6 +56,7 @@ class WriteTask:
             TaskFailed: a writer or the input failed; names the partition and carries the error.
         """
         writers: list[Writer] = []
+        refused = _Refused(self, task)
         try:
             with Prefetch(batches) as ahead:
                 for batch in ahead:
@@ -53,8 +64,10 @@ class WriteTask:
                         continue
                     if not writers:
                         self._open(writers, task)
-                    for writer in writers:
-                        writer.write(batch)
+                    for (name, _), writer in zip(self.writers, writers[: len(self.writers)], strict=True):
+                        rejection = writer.write(batch)
+                        if rejection is not None and rejection.reasons:
+                            refused.take(rejection, name, writers)
             return prepare(writers)
         except Exception as error:
             raise TaskFailed.of(error, task, abort(writers)) from error
@@ -66,6 +79,55 @@ class WriteTask:
         """Open one by one into the caller's list, so that those before a failing one are aborted."""
         for _, factory in self.writers:
             writers.append(factory.open(self.order, task))
+
+
+class _Refused:
+    """Takes what the sinks of one task refuse: writes it to the dead letters, or stops the epoch."""
+
+    def __init__(self, write_task: WriteTask, task: TaskName) -> None:
+        self._plan = write_task.dead_letters
+        self._order = write_task.order
+        self._task = task
+        self._writer: Writer | None = None
+
+    def take(self, rejection: Rejection, sink: str, writers: list[Writer]) -> None:
+        """Write it, through a writer that is opened at need and appended to ``writers``.
+
+        Raises:
+            RowsRefused: there are no dead letters, or they refuse it too.
+        """
+        from exactum.spark.dead_letter import dead_letters
+
+        if self._plan is None:
+            raise RowsRefused(
+                f"{sink} can never take {_count(rejection)} of epoch {self._order.batch_id}: {_first(rejection)} "
+                "Nothing of the epoch is visible. Correct the rows in the query, change the table, or give "
+                "dead_letters= to exactly_once() so that such rows are put aside."
+            )
+        if self._writer is None:
+            self._writer = self._plan.writers.open(self._order, self._task)
+            writers.append(self._writer)
+        again = self._writer.write(dead_letters(rejection, sink, self._plan.columns))
+        if again is not None and again.reasons:
+            raise RowsRefused(
+                f"The dead letters can never take {_count(again)} which {sink} refused in epoch "
+                f"{self._order.batch_id}: {_first(again)} Nothing of the epoch is visible. Let the dead letters' "
+                "target take larger rows."
+            )
+
+
+REASONS_SHOWN_MAX = 3
+
+
+def _count(rejection: Rejection) -> str:
+    count = len(rejection.reasons)
+    return "a row" if count == 1 else f"{count} rows"
+
+
+def _first(rejection: Rejection) -> str:
+    shown = "; ".join(rejection.reasons[:REASONS_SHOWN_MAX])
+    more = len(rejection.reasons) - REASONS_SHOWN_MAX
+    return f"{shown}; and {more} more." if more > 0 else f"{shown}."
 
 
 def prepare(writers: Sequence[Writer]) -> list[PreparedTransaction]:

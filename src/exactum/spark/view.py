@@ -1,0 +1,78 @@
+"""Which sink sees which rows of a micro-batch, and how one read of the source serves them all.
+
+Sinks without ``rows=`` see the batch as it is, and share one write job. Each distinct ``rows`` function gives a
+view with a job of its own. Where there is more than one, the batch is persisted for the time of the epoch, so the
+source is read and the state stores are advanced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from exactum.errors import FrameRefused
+from exactum.protocol.sink import Sink
+
+Rows = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """What several sinks see of a batch: ``rows`` of it, or all of it where ``rows`` is None.
+
+    ``sinks`` are their places in the query's list of sinks, in order.
+    """
+
+    rows: Rows | None
+    sinks: tuple[int, ...]
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        """
+        Raises:
+            FrameRefused: the user's function returned something else than a DataFrame.
+        """
+        if self.rows is None:
+            return frame
+        result = self.rows(frame)
+        if not isinstance(result, DataFrame):
+            raise FrameRefused(
+                f"rows={name_of(self.rows)} returned {type(result).__name__}, and must return the DataFrame that "
+                "this sink shall write, made from the one that it is given. Nothing was written."
+            )
+        if result.isStreaming:
+            raise FrameRefused(
+                f"rows={name_of(self.rows)} returned a streaming DataFrame, not a view of the batch it was given. "
+                "Nothing was written."
+            )
+        return result
+
+
+def views(sinks: Sequence[Sink]) -> tuple[View, ...]:
+    """The distinct views of ``sinks``, the whole batch first where any sink sees it."""
+    found: dict[Rows | None, list[int]] = {}
+    for place, sink in enumerate(sinks):
+        found.setdefault(sink.rows, []).append(place)
+    ordered = sorted(found.items(), key=lambda item: item[0] is not None)
+    return tuple(View(rows, tuple(places)) for rows, places in ordered)
+
+
+def name_of(rows: Rows) -> str:
+    return getattr(rows, "__qualname__", None) or repr(rows)
+
+
+@contextmanager
+def read_once(frame: DataFrame, times: int) -> Iterator[DataFrame]:
+    """``frame``, kept in memory and on disk as long as the context lasts if it is used more than once."""
+    if times <= 1:
+        yield frame
+        return
+    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()

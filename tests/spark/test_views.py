@@ -1,0 +1,129 @@
+"""One epoch, several targets with views of their own, and dead letters: all stand or fall together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from folder_sink import FolderSink, arm, rows
+from pyspark.sql import functions as f
+
+import exactum
+from exactum import events
+
+
+def reads(folder: Path) -> Any:
+    """A column function that leaves a file for each time a row is computed."""
+
+    def touch(v: int) -> int:
+        with (folder / str(v)).open("a") as count:
+            count.write("x")
+        return v
+
+    return f.udf(touch, "long", useArrow=False)
+
+
+def test_each_sink_sees_its_own_view(query: Any, tmp_path: Path) -> None:
+    """A filter, an aggregate and the whole batch, in one epoch."""
+    large = FolderSink(str(tmp_path / "large"), rows=lambda batch: batch.where("v > 2"))
+    sums = FolderSink(str(tmp_path / "sums"), rows=lambda batch: batch.groupBy("k").agg(f.sum("v").alias("v")))
+    query.give(1, 2, 3, 4)
+    assert query.run(query.exactly_once(large, query.sink, sums)) is None
+    assert query.values() == [1, 2, 3, 4]
+    assert sorted(row["v"] for row in rows(tmp_path / "large")) == [3, 4]
+    assert sorted((row["k"], row["v"]) for row in rows(tmp_path / "sums")) == [("e", 6), ("o", 4)]
+    (done,) = query.seen(events.EpochCompleted)
+    assert done.rows == 8
+
+
+def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path) -> None:
+    """Each row of the batch is computed once, however many views there are."""
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    touched = reads(counts)
+
+    def above(n: int) -> Any:
+        return lambda batch: batch.where(f.col("v") > n)
+
+    sinks = [FolderSink(str(tmp_path / str(n)), name=f"s{n}", rows=above(n)) for n in range(3)]
+    query.give(*range(10))
+    assert query.run(query.exactly_once(*sinks), transform=lambda frame: frame.withColumn("v", touched("v"))) is None
+    assert {file.name: file.read_text() for file in counts.iterdir()} == {str(v): "x" for v in range(10)}
+    assert [len(rows(tmp_path / str(n))) for n in range(3)] == [9, 8, 7]
+
+
+def test_sinks_that_share_a_function_share_a_job(query: Any, tmp_path: Path) -> None:
+    """One write job for them, and nothing is persisted."""
+    odd = lambda batch: batch.where("k = 'o'")  # noqa: E731
+    one, two = FolderSink(str(tmp_path / "one"), rows=odd), FolderSink(str(tmp_path / "two"), name="two", rows=odd)
+    query.give(1, 2)
+    assert query.run(query.exactly_once(one, two)) is None
+    assert rows(tmp_path / "one") == rows(tmp_path / "two") == [{"k": "o", "v": 1}]
+
+
+def test_a_failure_in_the_second_view_undoes_the_first(query: Any, tmp_path: Path) -> None:
+    """The first job's transactions are swept, and the next run writes all, once."""
+    other = FolderSink(str(tmp_path / "other"), rows=lambda batch: batch.where("v > 1"))
+    arm(tmp_path / "other", "prepare", times=8)
+    query.give(1, 2)
+    assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
+    assert query.values() == query.values("staged") == rows(tmp_path / "other") == []
+    for fault in (tmp_path / "other" / "faults").iterdir():
+        fault.unlink()
+    assert query.run(query.exactly_once(query.sink, other)) is None
+    assert query.values() == [1, 2]
+    assert [row["v"] for row in rows(tmp_path / "other")] == [2]
+
+
+def test_a_view_that_is_no_frame_is_refused(query: Any, tmp_path: Path) -> None:
+    """Before anything is written, with the function's name."""
+    query.give(1)
+    text = query.run(query.exactly_once(query.sink, FolderSink(str(tmp_path / "x"), rows=lambda batch: None)))
+    assert "returned NoneType, and must return the DataFrame" in text
+    assert query.values() == []
+
+
+def test_a_view_is_checked_by_its_own_columns(query: Any, tmp_path: Path) -> None:
+    """A sink's needs are looked for in what its view leaves."""
+    query.give(1)
+    narrow = FolderSink(str(tmp_path / "x"), needs=("v",), rows=lambda batch: batch.select("k"))
+    assert "The frame has no column 'v'." in query.run(query.exactly_once(query.sink, narrow))
+    assert query.values() == []
+
+
+def test_refused_rows_stand_in_the_dead_letters_of_the_same_epoch(query: Any, tmp_path: Path) -> None:
+    """All rows are accounted for: in the sink or in the dead letters, with the reason; the event counts them."""
+    dead = FolderSink(str(tmp_path / "dead"))
+    picky = FolderSink(str(query.out), refuses_v=2)
+    query.give(1, 2, 3)
+    assert query.run(exactum.exactly_once(picky, dead_letters=dead, on_event=query.events.append)) is None
+    assert query.values() == [1, 3]
+    (letter,) = rows(tmp_path / "dead")
+    assert json.loads(eval(letter["value"])) == {"k": "e", "v": 2}  # bytes, as the folder's JSON shows them
+    assert (letter["sink"], letter["error"]) == ("folder", "v=2 may not be")
+    assert [event.rows for event in query.seen(events.RowsDeadLettered)] == [1]
+
+
+def test_dead_letters_fall_with_their_epoch(query: Any, tmp_path: Path) -> None:
+    """A decided epoch whose commit failed brings its dead letters with it at the next start, once."""
+    dead = FolderSink(str(tmp_path / "dead"))
+    picky = FolderSink(str(query.out), refuses_v=2)
+    arm(tmp_path / "dead", "prepare", times=4)
+    query.give(1, 2)
+    assert "injected at prepare" in query.run(exactum.exactly_once(picky, dead_letters=dead))
+    assert query.values() == rows(tmp_path / "dead") == []
+    for fault in (tmp_path / "dead" / "faults").iterdir():
+        fault.unlink()
+    assert query.run(exactum.exactly_once(picky, dead_letters=dead)) is None
+    assert query.values() == [1]
+    assert len(rows(tmp_path / "dead")) == 1
+
+
+def test_without_dead_letters_a_refused_row_stops_the_query(query: Any) -> None:
+    """Nothing of the epoch is visible, and the error says which row and what to do."""
+    query.give(1, 2)
+    text = query.run(query.exactly_once(FolderSink(str(query.out), refuses_v=2)))
+    assert "RowsRefused: folder can never take a row of epoch 0: v=2 may not be" in text
+    assert "dead_letters=" in text
+    assert query.values() == query.values("staged") == []
