@@ -46,6 +46,7 @@ class Participant(Protocol):
 
         Raises:
             OutcomeUnknown: neither could be established.
+            Fenced: another incarnation is carrying this very commit out.
             Unavailable: the target did not answer.
         """
 

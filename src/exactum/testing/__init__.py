@@ -11,8 +11,11 @@ from exactum.testing.memory import (
     MemoryWrite,
     State,
 )
+from exactum.testing.participant_contract import SinkContract
 from exactum.testing.schedule import Schedule, Setup
 from exactum.testing.simulation import Outcome, System, Violation, explore, outcomes, play, replay, wander
+from exactum.testing.task_job import TaskJob
+from exactum.testing.two_phase_check import check_two_phase_commit_sink
 
 __all__ = [
     "Crash",
@@ -28,9 +31,12 @@ __all__ = [
     "Outcome",
     "Schedule",
     "Setup",
+    "SinkContract",
     "State",
     "System",
+    "TaskJob",
     "Violation",
+    "check_two_phase_commit_sink",
     "explore",
     "faulty",
     "interpose",

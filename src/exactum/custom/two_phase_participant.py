@@ -1,0 +1,171 @@
+"""The driver half of a ``TwoPhaseCommitSink``: which of the user's methods is called, and what its errors mean."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from exactum.custom.transaction_name import TransactionName, TransactionScope
+from exactum.custom.two_phase import TransactionLost, TwoPhaseCommitSink
+from exactum.custom.two_phase_writer import payload_of, transaction_of
+from exactum.errors import (
+    EpochAborted,
+    ExactumError,
+    HeuristicOutcome,
+    InvariantBroken,
+    OutcomeUnknown,
+    SettingRefused,
+    Unavailable,
+)
+from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting, rows_of
+from exactum.protocol.sink import Guarantee, QueryRun
+
+log = logging.getLogger("exactum.custom")
+
+
+class TwoPhaseParticipant:
+    """Driver side of the user's sink for one run. Connects at once."""
+
+    def __init__(self, template: TwoPhaseCommitSink[Any], run: QueryRun, scope: TransactionScope) -> None:
+        self._run = run
+        self._scope = scope
+        self._lost: dict[str, str] = {}  # identity -> what the target said
+        self._sink = copy.copy(template)
+        try:
+            self._sink.connect()
+        except ExactumError:
+            raise
+        except Exception as error:
+            raise Unavailable(f"Sink {self.name!r} could not connect: {_text(error)}. Start again.") from error
+        self._connected = True
+        listing = type(template).list_transactions
+        if listing is TwoPhaseCommitSink.list_transactions and run.guarantee is Guarantee.EXACTLY_ONCE:
+            log.warning(
+                "Sink %r has no list_transactions(): what killed tasks and crashed runs leave open in the target "
+                "stays there until the target times it out or you remove it. Its names begin with %r.",
+                self.name,
+                scope.prefix,
+            )
+
+    @property
+    def name(self) -> str:
+        return self._scope.participant
+
+    def list_open(self) -> Sequence[Sighting]:
+        """See the port. What the user's listing shows of other scopes is left out."""
+        try:
+            shown = list(self._sink.list_transactions(self._scope))
+            found = [(self._named(name), transaction) for name, transaction in shown]
+            return tuple(
+                Sighting(self.name, str(name), name.incarnation, payload_of(self._sink, transaction))
+                for name, transaction in found
+                if name is not None
+            )
+        except ExactumError:
+            raise
+        except Exception as error:
+            raise Unavailable(
+                f"Sink {self.name!r} could not list its open transactions: {_text(error)}. Start again."
+            ) from error
+
+    def _named(self, name: TransactionName | str) -> TransactionName | None:
+        return self._scope.find(str(name))
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """See the port: the user's ``verify`` for each."""
+        for p in prepared:
+            try:
+                self._sink.verify(self._transaction(p))
+            except ExactumError:
+                raise
+            except Exception as error:
+                raise EpochAborted(
+                    f"Sink {self.name!r}: the prepared transaction {p.identity} does not stand: {_text(error)}. "
+                    "Nothing of its epoch is visible; start the query again."
+                ) from error
+        return prepared
+
+    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        """See the port. Idempotent as far as the user's ``commit`` is. One after another, in the order of the record.
+
+        A lost one does not keep the others from being committed.
+        """
+        committed: list[PreparedTransaction] = []
+        expired: list[PreparedTransaction] = []
+        for p in prepared:
+            transaction = self._transaction(p)
+            # Not the record's incarnation: a record that salvage made also names what an earlier run prepared.
+            mine = self._prepared_by_this_run(p.identity)
+            try:
+                (self._sink.commit if mine else self._sink.recover_and_commit)(transaction)
+                committed.append(p)
+            except TransactionLost as error:
+                self._lost[p.identity] = str(error)
+                expired.append(p)
+            except ExactumError:
+                raise
+            except Exception as error:
+                raise OutcomeUnknown(
+                    f"{permit.record.epoch}: nobody knows whether the transaction {p.identity} of sink {self.name!r} "
+                    f"was committed: {_text(error)}. It is decided: start the query again, and it is committed again."
+                ) from error
+        return CommitReport(tuple(committed), tuple(expired))
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        """See the port. Idempotent as far as the user's ``abort`` is."""
+        for sighting in transactions:
+            mine = sighting.incarnation == self._run.incarnation
+            try:
+                transaction = transaction_of(self._sink, sighting.payload)
+                (self._sink.abort if mine else self._sink.recover_and_abort)(transaction)
+            except TransactionLost:
+                continue  # that is what was wanted
+            except ExactumError:
+                raise
+            except Exception as error:
+                raise Unavailable(
+                    f"Sink {self.name!r} could not abort its transaction {sighting.identity}: {_text(error)}. "
+                    "Start again: it is aborted then."
+                ) from error
+
+    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """
+        Raises:
+            HeuristicOutcome: always; only the user's target could tell where the rows are.
+        """
+        each = "; ".join(
+            f"{p.identity} with {p.rows} rows ({self._lost.get(p.identity) or 'it gave no reason'})" for p in expired
+        )
+        raise HeuristicOutcome(
+            f"{permit.record.epoch} is decided, but the target of sink {self.name!r} has lost {len(expired)} of its "
+            f"transactions, {rows_of(expired)} rows in all: {each}. The rest of the epoch is committed. "
+            "docs/guarantees.md says how to go on."
+        )
+
+    def close(self) -> None:
+        """See the port. Idempotent."""
+        if self._connected:
+            self._connected = False
+            self._sink.close()
+
+    def _prepared_by_this_run(self, identity: str) -> bool:
+        name = TransactionName.parse(identity)
+        return name is not None and name.incarnation == self._run.incarnation
+
+    def _transaction(self, prepared: PreparedTransaction) -> Any:
+        if self._scope.find(prepared.identity) is None:
+            raise InvariantBroken(f"Sink {self.name!r} was given a transaction that is not its own: {prepared}.")
+        try:
+            return transaction_of(self._sink, prepared.payload)
+        except Exception as error:
+            raise SettingRefused(
+                f"Sink {self.name!r}: deserialize() cannot read the transaction of {prepared.identity}: "
+                f"{_text(error)}. Was the class changed since it was prepared? Bring back the version that prepared "
+                "it, let it finish, and then change it."
+            ) from error
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,410 @@
+"""``WriteAheadSink``: the contract, a crash at every file operation, two drivers, and the bound on repeats."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from custom_rows import batches
+from noted_target import Target
+
+from exactum.custom import durable
+from exactum.custom.transaction_name import TransactionScope
+from exactum.custom.write_ahead import WriteAheadSink
+from exactum.custom.write_ahead_log import WriteAheadLog
+from exactum.errors import (
+    EpochAborted,
+    ExactumError,
+    Fenced,
+    HeuristicOutcome,
+    SettingRefused,
+    Unavailable,
+)
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.participant import Participant
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
+from exactum.testing import (
+    Crash,
+    FaultPlan,
+    MemoryDecisionLog,
+    MemoryStorage,
+    SinkContract,
+    TaskJob,
+    interpose,
+    sweep,
+)
+from exactum.testing.participant_contract import NOT_REPEATED
+
+QUERY = "b2f0e8c4-0000-4000-8000-000000000001"
+ROWS_PER_SEND = 2
+STEPS = ("make_folder", "sync_file", "sync_folder", "touch", "create", "append", "remove")
+
+
+def make_sink(folder: Path, send: Callable[[Any, str], None], **settings: Any) -> WriteAheadSink:
+    given = {"rows_per_send_max": ROWS_PER_SEND, "backoff_ms": 0, "tries_max": 2, **settings}
+    return WriteAheadSink(folder / "wal", send, name="api", **given)
+
+
+class TestWriteAheadSink(SinkContract):
+    """Toward a target that keeps the keys."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make_sink(self) -> Sink:
+        return make_sink(self.folder, Target(self.folder / "target").send)
+
+    def visible_rows(self) -> Iterable[object]:
+        return Target(self.folder / "target").deduplicated()
+
+    def batches(self) -> Sequence[Any]:
+        return batches()
+
+    def reset(self) -> None:
+        shutil.rmtree(self.folder / "wal", ignore_errors=True)
+        (self.folder / "target").unlink(missing_ok=True)
+
+    def leftovers(self) -> Sequence[object]:
+        files = [p for p in (self.folder / "wal").rglob("*") if p.is_file()]
+        return [p for p in files if not re.fullmatch(r"sent-\d{20}", p.name)]
+
+    def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
+        for p in prepared:
+            next((self.folder / "wal").rglob(f"{p.identity}.arrow")).unlink()
+
+
+class World:
+    """A query over a write-ahead sink, its decision log and its target, through several incarnations."""
+
+    def __init__(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self.folder = folder
+        self.target = Target(folder / "target")
+        self.storage = MemoryStorage()
+        self.rows = batches(6, 5)  # three epochs of two partitions, three chunks in each
+        self.done = 0
+
+    def run(
+        self,
+        send: Callable[[Any, str], None] | None = None,
+        epochs: int = 3,
+        around: Callable[[str, Callable[[], object]], object] = lambda label, call: call(),
+        **settings: Any,
+    ) -> BaseException | None:
+        """One incarnation from where the checkpoint stands; returns what ended it."""
+        run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        try:
+            opened: OpenSink = make_sink(self.folder, send or self.target.send, **settings).open(run, "api")
+            log = interpose(MemoryDecisionLog(self.storage, QUERY), around)
+            coordinator = Coordinator(run, [interpose(opened.participant, around)], log)
+            for batch_id in range(self.done, epochs):
+                job = TaskJob(opened.writers, [[b] for b in self.rows[2 * batch_id : 2 * batch_id + 2]])
+                coordinator.run(batch_id, SourceOffsets(), job)
+                self.done = max(self.done, batch_id + 1)
+        except (ExactumError, Crash) as error:
+            return error
+        return None
+
+    def judge(self, repeats_max: int) -> None:
+        expected = Counter(tuple(row.values()) for batch in self.rows for row in batch.to_pylist())
+        assert Counter(self.target.deduplicated()) == expected
+        assert self.target.repeats() <= repeats_max, f"{self.target.repeats()} chunks were repeated"
+        files = sorted(p.name for p in (self.folder / "wal").rglob("*") if p.is_file())
+        assert [f for f in files if not f.startswith("sent-")] == []
+        assert len(files) <= 2
+
+    def order(self) -> list[Any]:
+        """The rows in the order in which their keys arrived first."""
+        return self.target.deduplicated()
+
+
+def test_a_run_without_faults_sends_each_chunk_once_and_in_order(folder: Path) -> None:
+    """Epoch by epoch, partition by partition, row by row; nothing is repeated and the log is empty at the end."""
+    world = World(folder / "w")
+    assert world.run() is None
+    world.judge(0)
+    assert world.order() == [tuple(row.values()) for batch in world.rows for row in batch.to_pylist()]
+    assert [len(rows) for _, rows in world.target.requests()] == [2, 2, 1] * 6
+
+
+def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Died, or failed, before or after any durable step or any request: all rows arrive, one chunk may come twice."""
+
+    def scenario(plan: FaultPlan) -> None:
+        world = World(folder / "w")
+        with monkeypatch.context() as patched:
+            for step in STEPS:
+                patched.setattr(durable, step, through(plan, step, getattr(durable, step)))
+            world.run(send=partial(send_through, plan, world.target))
+        error = world.run()
+        assert error is None, error
+        # A failed try in the same process and the restart after it: the same chunk in hand both times.
+        world.judge(1)
+        ordered = [tuple(row.values()) for batch in world.rows for row in batch.to_pylist()]
+        assert world.order() == ordered
+
+    runs = sweep(scenario, NOT_REPEATED)
+    assert runs > 300, runs
+
+
+def through(plan: FaultPlan, step: str, real: Callable[..., object]) -> Callable[..., object]:
+    def call(*args: object) -> object:
+        try:
+            return plan.around(step, lambda: real(*args))
+        except ExactumError as error:
+            raise OSError(5, str(error)) from error
+
+    return call
+
+
+def send_through(plan: FaultPlan, target: Target, batch: Any, key: str) -> None:
+    plan.around("send", lambda: target.send(batch, key))
+
+
+def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stalled at any request, any acknowledgement, any call of the protocol, while a new driver does everything.
+
+    A chunk is in hand from just before its request until its acknowledgement; stalled elsewhere, nothing is repeated.
+    """
+    at, hit = 0, "?"
+    stopped: Counter[str] = Counter()
+    while hit:
+        at, hit = at + 1, ""
+        world = World(folder / "w")
+        calls = 0
+
+        def stall(label: str, call: Callable[[], object], world: World = world, at: int = at) -> object:
+            nonlocal calls, hit
+            calls += 1
+            if calls == at:
+                hit = label
+                assert world.run() is None
+            return call()
+
+        def send(batch: Any, key: str, world: World = world, stall: Any = stall) -> None:
+            stall("before", lambda: None)
+            world.target.send(batch, key)
+            stall("after", lambda: None)
+
+        def append(path: Path, text: str, stall: Any = stall, real: Any = durable.append) -> None:
+            real(path, text)
+            stall("appended", lambda: None)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(durable, "append", append)
+            error = world.run(send=send, around=stall)
+        stopped[type(error).__name__] += 1
+        error = world.run()
+        assert error is None, error
+        world.judge(1 if hit in ("before", "after") else 0)
+    assert stopped["Fenced"] > 20, stopped
+
+
+def test_the_newer_of_two_redeliveries_stops_the_older(folder: Path) -> None:
+    """Not only the run that decided: of runs that take over, each stops the ones before it at their next chunk."""
+    world = World(folder / "w")
+    assert isinstance(world.run(send=failing_after(world.target, 0), epochs=1), Unavailable)
+    ended: list[BaseException | None] = []
+
+    def send(batch: Any, key: str) -> None:
+        world.target.send(batch, key)
+        if not ended:
+            ended.append(None)
+            assert isinstance(world.run(send=failing_after(world.target, 2), epochs=1), Unavailable)
+
+    error = world.run(send=send, epochs=1)
+    assert isinstance(error, Fenced), error
+    assert "taken over" in str(error)
+    assert world.run() is None
+    world.judge(2)  # the older one had one chunk in hand, the newer one none that was acknowledged
+
+
+def failing_after(target: Target, requests: int) -> Callable[[Any, str], None]:
+    left = [requests]
+
+    def send(batch: Any, key: str) -> None:
+        if not left[0]:
+            raise ConnectionError("the target is down")
+        left[0] -= 1
+        target.send(batch, key)
+
+    return send
+
+
+def test_tries_are_bounded_and_the_next_start_goes_on_where_the_last_one_stood(folder: Path) -> None:
+    """Each restart sends on from the first chunk that is not acknowledged; nothing acknowledged is repeated."""
+    world = World(folder / "w")
+    for _ in range(9):
+        error = world.run(send=failing_after(world.target, 2))
+        assert error is None or isinstance(error, Unavailable)
+    assert world.run() is None
+    world.judge(0)
+
+
+def test_a_failed_try_is_repeated_with_the_same_key(folder: Path) -> None:
+    """A target that fails now and then stops nobody; the tries of one chunk have one key."""
+    world = World(folder / "w")
+    keys: list[str] = []
+
+    def send(batch: Any, key: str) -> None:
+        keys.append(key)
+        if len(keys) % 3:
+            raise TimeoutError("slow today")
+        world.target.send(batch, key)
+
+    assert world.run(send=send, tries_max=3) is None
+    assert keys[0::3] == keys[1::3] == keys[2::3]
+    world.judge(0)
+
+
+def test_a_target_that_will_never_take_a_row_stops_at_once(folder: Path) -> None:
+    """HeuristicOutcome from send is not tried again."""
+    world = World(folder / "w")
+    tried: list[str] = []
+
+    def send(batch: Any, key: str) -> None:
+        tried.append(key)
+        raise HeuristicOutcome("422 Unprocessable: text is too long")
+
+    error = world.run(send=send, tries_max=5)
+    assert isinstance(error, HeuristicOutcome)
+    assert "422" in str(error)
+    assert len(tried) == 1
+
+
+def test_chunks_stay_the_same_when_the_setting_changes(folder: Path) -> None:
+    """Keys name the same rows although the restart has another rows_per_send_max."""
+    world = World(folder / "w")
+    assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
+    assert world.run(rows_per_send_max=100) is None
+    world.judge(0)
+
+
+def test_a_redelivery_days_later_sends_nothing(folder: Path) -> None:
+    """When all is sent and tidied up, the mark of that batch or of a later one says so."""
+    world = World(folder / "w")
+    assert world.run() is None
+    before = world.target.requests()
+    world.done = 0
+    assert world.run() is None
+    assert world.target.requests() == before
+
+
+def test_a_batch_that_an_operator_has_run_again_is_sent_again(folder: Path) -> None:
+    """An old mark of the same batch says nothing about a transaction whose rows are there."""
+    world = World(folder / "w")
+    assert world.run(epochs=1) is None
+    world.storage.records.clear()
+    world.done = 0
+    assert world.run(epochs=1) is None
+    assert len(world.target.deduplicated()) == 20
+
+
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_a_damaged_log_of_a_decided_epoch_stops_and_says_what_is_missing(folder: Path, how: str) -> None:
+    """A file that was cut or removed behind our back is never taken for sent; what was sent before is not repeated."""
+    world = World(folder / "w")
+    assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
+    files = sorted((folder / "w" / "wal").rglob("*.arrow"))
+    file = next(f for f in files if f.name.removesuffix(".arrow") == world.target.requests()[0][0][:-2])
+    if how == "cut":
+        file.write_bytes(file.read_bytes()[:-20])
+    else:
+        file.unlink()
+    error = world.run()
+    assert isinstance(error, HeuristicOutcome), error
+    assert str(file) in str(error)
+    assert "5 rows" in str(error)
+    assert world.target.repeats() == 0
+    again = world.run()
+    assert isinstance(again, HeuristicOutcome), again
+
+
+def test_what_is_decided_is_not_aborted(folder: Path) -> None:
+    """Not even by a sighting that is older than the decision; and what is not decided is."""
+    world = World(folder / "w")
+    assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
+    participant = make_sink(world.folder, print).open(QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api")
+    sightings = participant.participant.list_open()
+    assert len(sightings) == 2
+    participant.participant.abort(sightings)
+    assert world.run() is None
+    world.judge(0)
+
+
+def test_a_torn_line_hides_no_acknowledgement(folder: Path) -> None:
+    """A crash in the middle of an append costs that chunk's acknowledgement and no other."""
+    log = WriteAheadLog(folder, TransactionScope(QUERY, "api"))
+    durable.make_folder(log.folder)
+    log.begin_sending(["t"])
+    log.acknowledge("t", 0)
+    (log.folder / "t.acked").write_text((log.folder / "t.acked").read_text() + "\n0000")
+    assert log.acknowledged("t") == 1
+    log.acknowledge("t", 1)
+    assert log.acknowledged("t") == 2
+
+
+def test_a_folder_that_the_driver_does_not_share_aborts_the_epoch(folder: Path) -> None:
+    """The executors' file is not where the driver looks: nothing is decided."""
+    run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    here = make_sink(folder / "here", print).open(run, "api")
+    there = make_sink(folder / "there", print).open(run, "api")
+    prepared = TaskJob(there.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
+    with pytest.raises(EpochAborted, match="share"):
+        here.participant.verify(prepared)
+    shutil.rmtree(folder / "there")
+    with pytest.raises(EpochAborted, match="shares"):
+        TaskJob(there.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rows_per_send_max": 0},
+        {"tries_max": 0},
+        {"backoff_ms": -1},
+        {"backoff_ms_max": 1.5},
+        {"send": 3},
+        {"send": None},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(folder: Path, settings: dict[str, Any]) -> None:
+    """At once, with the setting's name."""
+    with pytest.raises(SettingRefused, match=next(iter(settings))):
+        WriteAheadSink(**{"folder": folder, "send": print, **settings})
+
+
+def test_an_object_store_is_refused_as_the_folder() -> None:
+    """An address is not a path."""
+    with pytest.raises(SettingRefused, match="path"):
+        WriteAheadSink("s3://bucket/wal", print)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(folder: Path) -> None:
+    """At start, before anything is written."""
+    (folder / "wal").write_text("a file")
+    with pytest.raises(SettingRefused, match="durable"):
+        make_sink(folder, print).open(QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api")
+
+
+def test_the_payload_holds_no_more_than_it_must(folder: Path) -> None:
+    """What the decision record keeps of a transaction: its length and how it is cut."""
+    run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    opened = make_sink(folder, print).open(run, "api")
+    (prepared,) = TaskJob(opened.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
+    assert set(json.loads(prepared.payload)) == {"size_bytes", "rows_per_send"}
+    assert prepared.rows == 3
