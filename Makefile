@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract check test demo bench smoke clean
+.PHONY: help setup lint format types contract check servers test demo bench smoke clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -29,12 +29,12 @@ $(VENV)/.installed: $(VENV)/.locked $(SOURCES)
 	@touch $@
 
 lint: setup
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 
 format: setup ## rewrite the sources in the project's format
-	$(BIN)/ruff check --fix src tests bench
-	$(BIN)/ruff format src tests bench
+	$(BIN)/ruff check --fix src tests bench examples
+	$(BIN)/ruff format src tests bench examples
 
 types: setup
 	$(BIN)/mypy
@@ -44,7 +44,22 @@ contract: setup
 
 check: lint types contract ## lint, formatting, strict types, import contract
 
-test: check ## everything that CI runs: check, then the tests on real servers
+# Debian's packages; the tests start servers of their own from them, on free ports and in temporary folders.
+servers: ## PostgreSQL and MariaDB, which the tests start: installed where they are missing
+	@missing=""; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
+	command -v mariadbd >/dev/null || missing="$$missing mariadb-server"; \
+	test -z "$$missing" && exit 0; \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; \
+	else \
+	  echo "The tests need real database servers, and these are missing:$$missing."; \
+	  echo "Debian and Ubuntu: sudo apt-get install$$missing. Elsewhere: PostgreSQL 13 or later, MariaDB 10.11 or later, with"; \
+	  echo "their server programs on the PATH. They need not run: the tests start servers of their own."; \
+	  exit 1; \
+	fi
+
+test: check servers ## everything that CI runs: check, then the tests on real servers
 	$(BIN)/python -m pytest
 
 demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink

@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: one real Kafka broker for the whole run, and topics on it."""
+"""Fixtures that every test may use: one real server of each kind for the whole run, and topics on the broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from exactum.local import LocalKafka
+from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
 
 TopicFactory = Callable[..., str]
 
@@ -27,6 +27,20 @@ def kafka() -> Iterator[LocalKafka]:
     properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
     with LocalKafka(properties=properties) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[LocalPostgres]:
+    """One PostgreSQL for the session. A missing one is an error here, never a skip."""
+    with LocalPostgres(settings={"max_prepared_transactions": 64}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[LocalMariaDB]:
+    """One MariaDB for the session. A missing one is an error here, never a skip."""
+    with LocalMariaDB() as server:
+        yield server
 
 
 _numbers = itertools.count(1)

@@ -1,4 +1,5 @@
-"""Exactly-once for PySpark streaming, end to end: Kafka in, any Spark transformation, Kafka out, through any crash.
+"""Exactly-once for PySpark streaming, end to end: Kafka in, any Spark transformation, Kafka,
+databases, files and your own targets out, through any crash.
 
     query = (
         exactum.read_kafka(spark, "orders", bootstrap_servers="localhost:9092", start="earliest")
@@ -22,13 +23,27 @@ from exactum._version import __version__
 
 if TYPE_CHECKING:
     from exactum import errors, events, local
+    from exactum.custom.transaction_name import TransactionName, TransactionScope
+    from exactum.custom.two_phase import TransactionLost, TwoPhaseCommitSink
+    from exactum.custom.write_ahead import WriteAheadSink
+    from exactum.files.sink import FileSink
     from exactum.kafka.sink import KafkaSink
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
     from exactum.spark.session import local_session
     from exactum.spark.source import read_kafka
+    from exactum.sql.mysql import MySQLSink
+    from exactum.sql.postgres_sink import PostgresSink
 
 __all__ = [
+    "FileSink",
     "KafkaSink",
+    "MySQLSink",
+    "PostgresSink",
+    "TransactionLost",
+    "TransactionName",
+    "TransactionScope",
+    "TwoPhaseCommitSink",
+    "WriteAheadSink",
     "__version__",
     "at_least_once",
     "at_most_once",
@@ -41,7 +56,15 @@ __all__ = [
 ]
 
 _WHERE = {
+    "FileSink": "exactum.files.sink",
     "KafkaSink": "exactum.kafka.sink",
+    "MySQLSink": "exactum.sql.mysql",
+    "PostgresSink": "exactum.sql.postgres_sink",
+    "TransactionLost": "exactum.custom.two_phase",
+    "TransactionName": "exactum.custom.transaction_name",
+    "TransactionScope": "exactum.custom.transaction_name",
+    "TwoPhaseCommitSink": "exactum.custom.two_phase",
+    "WriteAheadSink": "exactum.custom.write_ahead",
     "at_least_once": "exactum.spark.foreach_batch",
     "at_most_once": "exactum.spark.foreach_batch",
     "exactly_once": "exactum.spark.foreach_batch",

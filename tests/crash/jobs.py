@@ -29,9 +29,15 @@ SESSION: Mapping[str, Any] = {
 
 
 class Job:
-    """One process tree that runs ``job.py``. Leader of a session of its own, so that nothing survives it."""
+    """One process tree that runs ``script``. Leader of a session of its own, so that nothing survives it."""
 
-    def __init__(self, folder: Path, acts: Sequence[Mapping[str, Any]], session: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        acts: Sequence[Mapping[str, Any]],
+        session: Mapping[str, Any],
+        script: Path = HERE / "job.py",
+    ) -> None:
         self.folder = folder
         self._acts = acts
         self._log = folder / "job.log"
@@ -41,7 +47,7 @@ class Job:
         python_path = [str(HERE), *([str(source)] if os.environ.get("PYTHONPATH") else [])]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(HERE / "job.py"), play],
+                [sys.executable, str(script), play],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

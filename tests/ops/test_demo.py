@@ -36,9 +36,9 @@ def processes_of(folder: Path) -> list[str]:
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
-    """Two SIGKILLs of the driver: status 0, a verdict, no escape codes, no process, no file."""
+    """A SIGKILL of the driver: status 0, a verdict, no escape codes, no process, no file."""
     result = subprocess.run(
-        [*COMMAND, "--seconds", "10", "--kills", "2", "--no-comparison", "--seed", "1"],
+        [*COMMAND, "--seconds", "10", "--kills", "1", "--no-comparison", "--seed", "1"],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -48,9 +48,9 @@ def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     assert "\x1b" not in result.stdout
     assert re.search(
-        r"VERDICT exactum: exact after 2 SIGKILLs \(produced [\d,]+, committed [\d,]+, 0 dup", result.stdout
+        r"VERDICT exactum: exact after 1 SIGKILL \(produced [\d,]+, committed [\d,]+, 0 dup", result.stdout
     )
-    assert result.stdout.count("exactum: SIGKILL") == 2
+    assert result.stdout.count("exactum: SIGKILL") == 1
     assert re.search("SIGKILL (between decision and commit|right after a commit)", result.stdout)
     assert re.search(r"produced [\d,]+ \| exactum: committed [\d,]+, duplicates 0, in flight", result.stdout)
     assert processes_of(tmp_path) == []

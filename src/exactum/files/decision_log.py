@@ -46,6 +46,7 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
+from exactum.files.durable import make_folder, sync_folder, write_durably
 from exactum.protocol.model import DecisionRecord
 
 PRUNE_EVERY = 20
@@ -58,7 +59,7 @@ RACES_MAX = 10
 """How often a record may vanish under our eyes before we give up."""
 
 _RECORD = re.compile(r"(\d{20})-(\d+)\.json")
-_FLOOR = re.compile(r"floor-(\d{20})")
+FLOOR = re.compile(r"floor-(\d{20})")
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 _NO_EFFECT = frozenset({errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
@@ -141,7 +142,7 @@ class FileDecisionLog:
             if self._pruned_below is None:
                 names = self._list()
                 self._see_floor(names)
-                self._pruned_below = min((batch for batch, _ in _slots(names)), default=below_batch_id)
+                self._pruned_below = min((batch for batch, _ in slots(names)), default=below_batch_id)
             if below_batch_id - self._pruned_below < self._prune_every:
                 return 0
             return self._prune_round(below_batch_id)
@@ -198,11 +199,11 @@ class FileDecisionLog:
                     "moment, or start with a new checkpoint location. Or this is an old driver that woke "
                     "up: leave it stopped. Nothing was written."
                 )
-            slots = _slots(names)
-            attempts = {attempt for batch, attempt in slots if batch == batch_id}
+            taken = slots(names)
+            attempts = {attempt for batch, attempt in taken if batch == batch_id}
             missing = next(a for a in range(len(attempts) + 1) if a not in attempts)
             # Nobody passes a batch without a COMMIT in it: a later batch shows that there was one.
-            lost = missing < len(attempts) or (not attempts and any(b > batch_id for b, _ in slots))
+            lost = missing < len(attempts) or (not attempts and any(b > batch_id for b, _ in taken))
             if not lost:
                 return
             if look == 2:
@@ -216,7 +217,7 @@ class FileDecisionLog:
         content = (json.dumps(record.to_json(), indent=2) + "\n").encode()
         try:
             try:
-                _write_durably(temporary, content)
+                write_durably(temporary, content)
             except OSError as error:
                 raise Unavailable(f"{record.epoch}: the record {path} could not be written: {error}") from error
             try:
@@ -254,11 +255,8 @@ class FileDecisionLog:
         if self._ready:
             return
         try:
-            missing = [p for p in (self._folder, *self._folder.parents) if not p.exists()]
-            for folder in reversed(missing):
-                folder.mkdir(exist_ok=True)
-                _sync(folder.parent)
-            _sync(self._folder)
+            make_folder(self._folder)
+            sync_folder(self._folder)
         except OSError as error:
             raise SettingRefused(
                 f"The folder {self._folder} of the decision log cannot be made durable: {error}. Choose a "
@@ -269,7 +267,7 @@ class FileDecisionLog:
 
     def _sync_folder(self, failure: type[Unavailable] | type[OutcomeUnknown]) -> None:
         try:
-            _sync(self._folder)
+            sync_folder(self._folder)
         except OSError as error:
             raise failure(f"The decision log {self._folder} could not be made durable: {error}") from error
 
@@ -279,12 +277,12 @@ class FileDecisionLog:
         """One round; the order of its four steps is the proof at the top of this file."""
         if self._floor < below and self._folder.exists():
             with contextlib.suppress(FileExistsError):
-                _write_durably(self._folder / f"floor-{below:020d}", b"")
-            _sync(self._folder)
+                write_durably(self._folder / f"floor-{below:020d}", b"")
+            sync_folder(self._folder)
         names = self._list()
         self._see_floor(names)
         # Highest attempt first: what is left of a batch has no gap.
-        doomed = sorted((s for s in _slots(names) if s[0] < below), key=lambda s: (s[0], -s[1]))
+        doomed = sorted((s for s in slots(names) if s[0] < below), key=lambda s: (s[0], -s[1]))
         for batch, attempt in doomed[:REMOVED_MAX]:
             self._path(batch, attempt).unlink(missing_ok=True)
         if len(doomed) <= REMOVED_MAX:
@@ -296,7 +294,7 @@ class FileDecisionLog:
         """Markers below ours, which no longer say anything, and what crashed writers left."""
         for name in names:
             path = self._folder / name
-            if (marker := _FLOOR.fullmatch(name)) and int(marker[1]) < below:
+            if (marker := FLOOR.fullmatch(name)) and int(marker[1]) < below:
                 path.unlink(missing_ok=True)
             elif name.startswith(".") and name.endswith(".tmp"):
                 with contextlib.suppress(FileNotFoundError):
@@ -317,7 +315,7 @@ class FileDecisionLog:
             raise Unavailable(f"The decision log {self._folder} could not be listed: {error}") from error
 
     def _see_floor(self, names: Iterable[str]) -> None:
-        found = (_FLOOR.fullmatch(name) for name in names if name.startswith("floor-"))
+        found = (FLOOR.fullmatch(name) for name in names if name.startswith("floor-"))
         self._floor = max([self._floor, *(int(m[1]) for m in found if m)])
 
     def _refuse_below(self, floor: int, record: DecisionRecord) -> None:
@@ -329,24 +327,8 @@ class FileDecisionLog:
             )
 
 
-def _slots(names: Iterable[str]) -> list[tuple[int, int]]:
+def slots(names: Iterable[str]) -> list[tuple[int, int]]:
     return [(int(m[1]), int(m[2])) for m in map(_RECORD.fullmatch, names) if m]
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    """Create ``path`` with ``content``; raises FileExistsError if it is there."""
-    with open(path, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _damaged(path: Path, how: str) -> str:

@@ -1,6 +1,8 @@
-"""Real servers for a laptop and for tests: Kafka brokers, and the jars that they and Spark need."""
+"""Real servers for a laptop and for tests: Kafka brokers, PostgreSQL, MariaDB, and the jars they need."""
 
 from exactum.local.jars import broker_jars, spark_kafka_jars
 from exactum.local.kafka import LocalKafka
+from exactum.local.mariadb import LocalMariaDB
+from exactum.local.postgres import LocalPostgres
 
-__all__ = ["LocalKafka", "broker_jars", "spark_kafka_jars"]
+__all__ = ["LocalKafka", "LocalMariaDB", "LocalPostgres", "broker_jars", "spark_kafka_jars"]

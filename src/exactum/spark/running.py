@@ -16,8 +16,7 @@ from typing import Protocol, TypeVar
 from pyspark.sql import DataFrame
 
 from exactum import events
-from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
-from exactum.files.decision_log import FileDecisionLog
+from exactum.errors import FrameRefused, SettingRefused
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Completed, Coordinator
 from exactum.protocol.decision_log import DecisionLog
@@ -25,6 +24,7 @@ from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incar
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, Write, WriteOrder
 from exactum.spark import checkpoint, query, view, write_job
 from exactum.spark.at_least_once import AtLeastOnce
+from exactum.spark.decision_place import open_log
 from exactum.spark.query import RunningQuery
 from exactum.spark.write_task import DeadLetterPlan, WriteTask
 
@@ -38,9 +38,6 @@ DEAD_LETTERS = "dead letters"
 
 IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
 """How long after a quiet stream's last epoch its leftovers are looked for."""
-
-DECISIONS = Path("exactum", "decisions")
-"""Where the decision log lies within the checkpoint's folder."""
 
 
 class EpochProtocol(Protocol):
@@ -226,47 +223,6 @@ def refuse_equal_names(columns: Sequence[tuple[str, str]]) -> None:
             f"The frame has more than one column named {', '.join(twice)}; nobody can tell which one is "
             f"meant. Rename or drop one of: {', '.join(names)}. Nothing was written."
         )
-
-
-def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | None) -> DecisionLog:
-    """The decision log that the user gave, or the one in the checkpoint's folder.
-
-    Raises:
-        CheckpointRefused: the checkpoint is on a file system that cannot hold a decision log.
-        SettingRefused: the given place is not a folder of a file system.
-    """
-    if decision_log is None:
-        if running.folder is None:
-            raise CheckpointRefused(
-                f"{running} does not lie on a local or shared file system, where exactum keeps its decision "
-                "log by default: object stores need another one. Pass decision_log= with a folder that "
-                'every driver of this query sees (decision_log="/shared/decisions"), or an object with '
-                "read, decide, prune and close. Nothing was written."
-            )
-        return FileDecisionLog(running.folder / DECISIONS, running.query_id)
-    if isinstance(decision_log, str | Path):
-        folder = checkpoint.local_folder(str(decision_log))
-        if folder is None:
-            raise SettingRefused(
-                f"decision_log={str(decision_log)!r} is not supported: a decision log is a folder on a local "
-                "or shared file system (a path, or file:///path), or an object with read, decide, prune "
-                "and close. Nothing was written."
-            )
-        return FileDecisionLog(folder / running.query_id, running.query_id)
-    return BorrowedLog(decision_log)
-
-
-class BorrowedLog:
-    """The user's own decision log: it outlives this run and is the user's to close."""
-
-    def __init__(self, log: DecisionLog) -> None:
-        self._log = log
-        self.read = log.read
-        self.decide = log.decide
-        self.prune = log.prune
-
-    def close(self) -> None:
-        """Nothing: the log may serve the next run."""
 
 
 def open_sinks(targets: Targets, run: QueryRun, pool: ThreadPoolExecutor | None) -> list[tuple[str, OpenSink]]:

@@ -1,0 +1,225 @@
+"""The file formats: their options, which column types they can hold, and their encoders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from exactum.errors import FrameRefused, SettingRefused
+from exactum.files import json_lines
+
+_NONE = ("none", "uncompressed")
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "parquet": {"compression": "snappy", "compression_level": None},
+    "json": {"compression": "none"},
+    "csv": {"compression": "none", "header": True, "delimiter": ","},
+}
+_COMPRESSIONS: Mapping[str, Sequence[str]] = {
+    "parquet": ("snappy", "gzip", "zstd", "lz4", "brotli", *_NONE),
+    "json": ("gzip", *_NONE),
+    "csv": ("gzip", *_NONE),
+}
+
+# A type's own word, not the name of a struct's field (which a colon follows).
+_UNWRITABLE = re.compile(r"(?:^|[<,:])\s*(interval[\w ]*|void|null|variant|geometry[^,>]*|geography[^,>]*)(?![\w:])")
+_NESTED = re.compile(r"^(struct|array|map)<")
+_PARTITION_TYPE = re.compile(
+    r"(string|varchar\(|char\(|boolean|tinyint|smallint|int$|bigint|date$|decimal|timestamp)", re.ASCII
+)
+
+
+class Encoder(Protocol):
+    """Turns tables into the bytes of one file. ``close`` ends the file, not the stream. Both raise OSError."""
+
+    def write(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format with all of its options. ``name`` is parquet, json or csv."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...]
+
+    @staticmethod
+    def of(name: str, options: Mapping[str, Any] | None, where: str) -> Format:
+        """Raises ``SettingRefused`` for an unknown format, option or value."""
+        known = _OPTIONS.get(name)
+        if known is None:
+            raise SettingRefused(f"{where}: format={name!r} must be one of {', '.join(_OPTIONS)}.")
+        given = dict(options or {})
+        unknown = sorted(given.keys() - known.keys())
+        if unknown:
+            raise SettingRefused(
+                f"{where}: {name} files have no option {', '.join(map(repr, unknown))}; there are {', '.join(known)}."
+            )
+        chosen = {**known, **given}
+        chosen["compression"] = str(chosen["compression"] or "none").lower()
+        if chosen["compression"] not in _COMPRESSIONS[name]:
+            raise SettingRefused(
+                f"{where}: compression={given['compression']!r} is none that {name} files take: "
+                f"{', '.join(_COMPRESSIONS[name])}."
+            )
+        if not isinstance(chosen.get("header", True), bool):
+            raise SettingRefused(f"{where}: the option header={chosen['header']!r} must be True or False.")
+        delimiter = chosen.get("delimiter", ",")
+        if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+            raise SettingRefused(f"{where}: the option delimiter={delimiter!r} must be one ASCII character.")
+        level = chosen.get("compression_level")
+        if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
+            raise SettingRefused(f"{where}: the option compression_level={level!r} must be a whole number.")
+        return Format(name, tuple(sorted(chosen.items())))
+
+    @property
+    def extension(self) -> str:
+        zipped = self.name != "parquet" and self._option("compression") == "gzip"
+        return f"{self.name}.gz" if zipped else self.name
+
+    def check_columns(self, columns: Sequence[tuple[str, str]], where: str) -> None:
+        """``columns`` are those that go into the files, with Spark's simple type strings.
+
+        Raises:
+            FrameRefused: a type that these files cannot hold.
+        """
+        for name, kind in columns:
+            found = _UNWRITABLE.search(kind)
+            if found:
+                raise FrameRefused(
+                    f"{where}: the column {name!r} has the type {kind}, and {self.name} files that every reader "
+                    f"understands hold no {found[1].strip()}. Cast it or drop it before the sink."
+                )
+            if self.name == "csv" and (kind == "binary" or _NESTED.match(kind)):
+                raise FrameRefused(
+                    f"{where}: the column {name!r} has the type {kind}, which CSV cannot hold. Make it text "
+                    "(to_json, base64), select its fields, or write Parquet or JSON."
+                )
+
+    def encoder(self, stream: Any, schema: pa.Schema) -> Encoder:
+        """An encoder of one file with these columns, onto a binary stream."""
+        if self.name == "parquet":
+            return ParquetEncoder(stream, schema, self._option("compression"), self._option("compression_level"))
+        if self._option("compression") == "gzip":
+            return ZippedEncoder(self, stream, schema)
+        return self.plain_encoder(stream, schema)
+
+    def plain_encoder(self, stream: Any, schema: pa.Schema) -> Encoder:
+        """The same for json and csv, not compressed."""
+        if self.name == "json":
+            return JsonEncoder(stream)
+        return CsvEncoder(stream, schema, self._option("header"), self._option("delimiter"))
+
+    def _option(self, name: str) -> Any:
+        return dict(self.options)[name]
+
+
+class ParquetEncoder:
+    """One row group for each table that is written."""
+
+    def __init__(self, stream: Any, schema: pa.Schema, compression: str, level: int | None) -> None:
+        codec = "none" if compression in _NONE else compression
+        self._writer = pq.ParquetWriter(stream, schema, compression=codec, compression_level=level)
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class JsonEncoder:
+    """A JSON object on a line for each row."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, table: pa.Table) -> None:
+        self._stream.write(json_lines.encode(table))
+
+    def close(self) -> None:
+        """JSON lines have no end of their own."""
+
+
+class CsvEncoder:
+    """RFC 4180: texts are quoted, null is an empty field, the empty text is ``""``."""
+
+    def __init__(self, stream: Any, schema: pa.Schema, header: bool, delimiter: str) -> None:
+        options = pa_csv.WriteOptions(include_header=header, delimiter=delimiter)
+        self._writer = pa_csv.CSVWriter(stream, schema, write_options=options)
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class ZippedEncoder:
+    """gzip around another encoder."""
+
+    def __init__(self, format_: Format, stream: Any, schema: pa.Schema) -> None:
+        self._outer = stream
+        self._zipped = pa.CompressedOutputStream(_Shielded(stream), "gzip")
+        self._inner = format_.plain_encoder(self._zipped, schema)
+
+    def write(self, table: pa.Table) -> None:
+        self._inner.write(table)
+
+    def close(self) -> None:
+        self._inner.close()
+        self._zipped.close()
+
+
+class _Shielded:
+    """A stream that does not pass ``close`` on: the end of the compressed bytes is not yet the end of the file."""
+
+    closed = False
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        self._stream.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        """The owner closes it."""
+
+
+def check_frame(columns: Sequence[tuple[str, str]], partition_by: Sequence[str], where: str) -> None:
+    """What every format asks: distinct names, partition columns that exist and can name a folder.
+
+    Raises:
+        FrameRefused: one of these is not so.
+    """
+    kinds = dict(columns)
+    seen: dict[str, str] = {}
+    for name, _ in columns:
+        other = seen.setdefault(name.lower(), name)
+        if other is not name or [n for n, _ in columns].count(name) > 1:
+            raise FrameRefused(
+                f"{where}: the columns {other!r} and {name!r} differ in case only, or not at all, and readers like "
+                "Spark take them for one. Rename one of them."
+            )
+    for name in partition_by:
+        if name not in kinds:
+            raise FrameRefused(
+                f"{where}: partition_by names the column {name!r}, and the frame has {', '.join(map(repr, kinds))}."
+            )
+        if not _PARTITION_TYPE.match(kinds[name]):
+            raise FrameRefused(
+                f"{where}: the partition column {name!r} has the type {kinds[name]}; a folder is named by a string, "
+                "boolean, integer, decimal, date or timestamp. Cast it."
+            )
+    if len(kinds) == len(set(partition_by)):
+        raise FrameRefused(f"{where}: all columns are partition columns, so nothing is left to write into the files.")

@@ -1,0 +1,170 @@
+"""``FileSink``: a folder or a prefix in an object store as the target of a query."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from exactum.errors import SettingRefused
+from exactum.files.folder_place import FolderPlace
+from exactum.files.format import Format, check_frame
+from exactum.files.participant import FileParticipant
+from exactum.files.place import Area, Place, Scope
+from exactum.files.writer import FilePlan, FileWriterFactory
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun
+
+BYTES_PER_FILE_MAX = 128 * 1024 * 1024
+OBJECT_BYTES_MAX = 4 * 1024**3
+"""A server-side copy in one request ends at 5 GiB on S3; a file may grow past its limit by one run of rows."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+
+
+class FileSink:
+    """Writes a frame's rows to Parquet, JSON-lines or CSV files that any reader finds by listing the folder.
+
+    A reader never sees part of a file. The files of one epoch appear one after another, within milliseconds, and
+    all of them stand or none; file names begin with ``part-<batch>-<attempt>-``. What is not yet decided lies in
+    ``<path>/.exactum``. On a shared file system driver and executors must be able to rename and remove each other's
+    files: the same user, or one group and a umask of 002.
+
+    Args:
+        path: a folder, as a path or ``file:`` URL, that the driver and all executors see under the same path; or the
+            URL of a prefix in an object store (``s3://bucket/prefix``, ``gs://bucket/prefix``,
+            ``az://account/container/prefix``), which needs ``pip install 'exactum[objects]'``. It is made if it is
+            not there.
+        format: ``"parquet"``, ``"json"`` (one object on a line) or ``"csv"``.
+        partition_by: columns that name folders (``day=2026-01-01``) instead of going into the files, outermost
+            first; values are escaped as Spark does, null and the empty text are ``__HIVE_DEFAULT_PARTITION__``.
+        rows_per_file_max: a file is closed when it has so many rows; default: no limit.
+        bytes_per_file_max: a file is closed when it has at least so many bytes after a run of rows (at most
+            32 MiB in memory) was added; default 128 MiB.
+        options: ``compression`` (parquet: snappy, which is the default, gzip, zstd, lz4, brotli or none;
+            json and csv: gzip or none, which is the default), ``compression_level`` (parquet), ``header`` (csv;
+            default True), ``delimiter`` (csv; default a comma).
+        store: object stores only: an obstore store whose root is the sink's prefix, or a mapping of obstore's settings
+            for the URL (``region``, ``endpoint``, ``allow_http``, credentials ...). Default: from the environment.
+        name: of the participant in decision records; default ``files:<path>``.
+        rows: the sink's own view of the batch, a function from DataFrame to DataFrame.
+
+    Raises:
+        SettingRefused: a setting that cannot be.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "parquet",  # noqa: A002  (Spark's word)
+        partition_by: str | Sequence[str] | None = None,
+        rows_per_file_max: int | None = None,
+        bytes_per_file_max: int = BYTES_PER_FILE_MAX,
+        options: Mapping[str, Any] | None = None,
+        store: Any = None,
+        name: str | None = None,
+        rows: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._path = _checked_path(path, store)
+        self._is_object_store = _URL.match(self._path) is not None
+        self._where = f"FileSink({shown(self._path)!r})"
+        self._store = store
+        self._format = Format.of(format, options, self._where)
+        self._partition_by = _names(partition_by, self._where)
+        _check_limit("rows_per_file_max", rows_per_file_max, self._where)
+        _check_limit("bytes_per_file_max", bytes_per_file_max, self._where)
+        if self._is_object_store and bytes_per_file_max > OBJECT_BYTES_MAX:
+            raise SettingRefused(
+                f"{self._where}: bytes_per_file_max={bytes_per_file_max} is more than the {OBJECT_BYTES_MAX} bytes "
+                "that can be copied in one request."
+            )
+        self._rows_per_file_max = rows_per_file_max
+        self._bytes_per_file_max = bytes_per_file_max
+        self._name = name or f"files:{shown(self._path)}"
+        self._rows = rows
+
+    def __repr__(self) -> str:
+        return f"{self._where[:-1]}, format={self._format.name!r})"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def rows(self) -> Callable[[Any], Any] | None:
+        return self._rows
+
+    @property
+    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
+        return DEAD_LETTER_COLUMNS
+
+    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
+        """See the port ``Sink``."""
+        check_frame(columns, self._partition_by, self._where)
+        self._format.check_columns([c for c in columns if c[0] not in self._partition_by], self._where)
+
+    def open(self, run: QueryRun, participant: str) -> OpenSink:
+        """See the port ``Sink``. Makes the folder, and writes, renames and removes a file in it once."""
+        place = self._place(Scope(run.query_id, participant))
+        place.open(Area.STAGED if run.guarantee is Guarantee.EXACTLY_ONCE else Area.PLAIN)
+        plan = FilePlan(place, self._format, self._partition_by, self._rows_per_file_max, self._bytes_per_file_max)
+        return OpenSink(FileParticipant(place), FileWriterFactory(plan))
+
+    def _place(self, scope: Scope) -> Place:
+        if not self._is_object_store:
+            return FolderPlace(self._path, scope)
+        # Only here: obstore is an extra.
+        from exactum.files.object_place import ObjectPlace
+        from exactum.files.object_store import ObjectLocation
+
+        return ObjectPlace(ObjectLocation.of(self._path, self._store), scope)
+
+
+def shown(path: str) -> str:
+    """A path or URL without user, password, query and fragment, which may hold credentials."""
+    if not _URL.match(path):
+        return path
+    parts = urlsplit(path)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise SettingRefused(f"FileSink({text!r}): path must be the text of a folder or of a URL.")
+    scheme = _URL.match(text)
+    if scheme is None or (scheme[1].lower() == "file" and store is None):
+        if store is not None:
+            raise SettingRefused(f"FileSink({text!r}): store= is for the URLs of object stores (s3://bucket/prefix).")
+        return os.path.abspath(unquote(urlsplit(text).path) if scheme else text)
+    if scheme[1].lower() in ("hdfs", "viewfs", "dbfs", "wasb", "wasbs"):
+        raise SettingRefused(
+            f"FileSink({shown(text)!r}): {scheme[1]}: is neither a folder of the operating system nor an object store. "
+            "Mount it and give the path, or write to an object store (s3, gs, az)."
+        )
+    if re.match(r"s3[an]:", text, re.IGNORECASE):
+        text = "s3" + text[3:]
+    return text.rstrip("/")
+
+
+def _names(partition_by: str | Sequence[str] | None, where: str) -> tuple[str, ...]:
+    names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise SettingRefused(f"{where}: partition_by must be names of columns; it has {name!r}.")
+        if name[0] in "._":
+            raise SettingRefused(
+                f"{where}: the partition column {name!r} would make folders that begin with {name[0]!r}, and readers "
+                "take those for hidden. Rename it."
+            )
+    if len({n.lower() for n in names}) != len(names):
+        raise SettingRefused(f"{where}: partition_by={list(names)!r} names a column twice.")
+    return names
+
+
+def _check_limit(setting: str, value: int | None, where: str) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise SettingRefused(f"{where}: {setting}={value!r} must be a whole number above 0.")

@@ -1,0 +1,1 @@
+"""SQL databases as targets and as decision logs: one layer over the seam ``dialect``."""

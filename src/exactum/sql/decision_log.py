@@ -1,0 +1,247 @@
+"""A decision log in a SQL database: for clusters without a shared file system.
+
+    exactum_decisions(query_id, batch_id, attempt, record)      the record as JSON text
+    exactum_decision_floors(query_id, floor)                    every batch below is pruned, for ever
+
+``decide`` and ``prune`` first lock the query's floor row, so they follow one another: a ``decide`` either commits
+before a pruning, which then removes its record with the others, or sees the new floor and is refused. A slot that was
+pruned is never free again, however late a zombie wakes up. The lock also settles a lost reply: who asks again waits
+until the server has done with the first try.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from exactum.errors import CheckpointRefused, ExactumError, Fenced, InvariantBroken, OutcomeUnknown, SettingRefused
+from exactum.protocol.model import DecisionRecord
+from exactum.sql.dialect import DECISIONS, FLOORS, Dialect, Failure, Session, SqlFailure
+from exactum.sql.failure import port_error
+from exactum.sql.line import PATIENCE_S, Line
+from exactum.sql.table import TableName
+from exactum.sql.url import Address
+
+T = TypeVar("T")
+
+LOCK_TIMEOUT_S = 20.0
+PRUNE_EVERY = 20
+"""How many batches may pile up before ``prune`` does real work."""
+CREATE_TRIES_MAX = 5
+"""How often two starts that create the tables at once may trip over each other."""
+
+
+class SqlDecisionLog:
+    """The decisions of one query. See ``protocol.decision_log`` for the promises.
+
+    Args:
+        schema: where the two tables are (in MySQL: the database); default: the connection's own. They are created
+            when they are first needed.
+        prune_every: in batches.
+        patience_s: how long a step is tried again while the server is away.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        address: Address,
+        query_id: str,
+        *,
+        schema: str | None = None,
+        prune_every: int = PRUNE_EVERY,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._dialect = dialect
+        self._query_id = query_id
+        self._schema = schema
+        self._prune_every = prune_every
+        self._patience_s = patience_s
+        self._where = f"The decision log of query {query_id} at {address.where}"
+        self._line = Line(dialect, address, "exactum decisions", LOCK_TIMEOUT_S)
+        self._decisions = dialect.quote_table(TableName(schema, DECISIONS))
+        self._floors = dialect.quote_table(TableName(schema, FLOORS))
+        self._ready = False
+        self._pruned_below: int | None = None
+
+    # ---- the port ----------------------------------------------------------------------------
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """See the port."""
+
+        def step(session: Session) -> tuple[list[tuple[int, str]], int, bool]:
+            # In this order: what is pruned between the two looks is then refused, not taken for undecided.
+            found = session.query(
+                f"SELECT attempt, record FROM {self._decisions} WHERE query_id = %s AND batch_id = %s ORDER BY attempt",
+                (self._query_id, batch_id),
+            )
+            later = not found and session.query(
+                f"SELECT 1 FROM {self._decisions} WHERE query_id = %s AND batch_id > %s LIMIT 1",
+                (self._query_id, batch_id),
+            )
+            floor = self._floor(session, "")
+            session.rollback()
+            return [(int(attempt), str(text)) for attempt, text in found], floor, bool(later)
+
+        found, floor, later = self._asked(step)
+        if batch_id < floor:
+            raise CheckpointRefused(
+                f"Batch {batch_id} of query {self._query_id} is older than its decision log, which was pruned below "
+                f"batch {floor}. Either the checkpoint was restored from a backup without the decision log that "
+                "belongs to it: restore both from the same moment, or start with a new checkpoint location. Or this is "
+                "an old driver that woke up: leave it stopped. Nothing was written."
+            )
+        # Nobody passes a batch without a COMMIT in it: a later batch shows that there was one.
+        if [attempt for attempt, _ in found] != list(range(len(found))) or later:
+            raise InvariantBroken(
+                f"{self._where}: records of batch {batch_id} are missing ({[a for a, _ in found]} are there). Restore "
+                f"the table {DECISIONS} from a backup; without them nobody can tell whether the batch was committed."
+            )
+        return tuple(self._record(batch_id, attempt, text) for attempt, text in found)
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        """See the port. One local transaction; asked again after a lost reply.
+
+        Raises:
+            SettingRefused: the server refuses this user, and nothing was recorded.
+        """
+        epoch = record.epoch
+        sent = False
+
+        def step(session: Session) -> tuple[int, str | None]:
+            nonlocal sent
+            floor = self._floor(session, " FOR UPDATE")
+            if epoch.batch_id < floor:
+                session.rollback()
+                return floor, None
+            columns = ("query_id", "batch_id", "attempt", "record")
+            text = json.dumps(record.to_json(), ensure_ascii=True)
+            session.execute(
+                self._dialect.insert_if_absent(self._decisions, columns),
+                (self._query_id, epoch.batch_id, record.attempt, text),
+            )
+            stands = session.query(
+                f"SELECT record FROM {self._decisions} WHERE query_id = %s AND batch_id = %s AND attempt = %s",
+                (self._query_id, epoch.batch_id, record.attempt),
+            )
+            sent = True
+            session.commit()
+            return floor, str(stands[0][0])
+
+        try:
+            self._make_ready()
+            floor, stands = self._line.run(step, self._patience_s)
+        except SqlFailure as failure:
+            if not sent:
+                raise port_error(failure, self._where) from failure
+            raise OutcomeUnknown(
+                f"{self._where}: the record of {epoch}, attempt {record.attempt}, may or may not stand: {failure}. "
+                "Start the query again: it finds out."
+            ) from failure
+        if stands is None:
+            raise Fenced(
+                f"{epoch} is long over: its decision log was pruned below batch {floor} by a newer run. This run "
+                f"(incarnation {record.incarnation}) is an old driver that woke up; it stops, and what it prepared is "
+                "aborted."
+            )
+        return self._record(epoch.batch_id, record.attempt, stands)
+
+    def prune(self, below_batch_id: int) -> int:
+        """See the port. Does real work once in ``prune_every`` batches.
+
+        Raises:
+            Unavailable: the server failed; the next call goes on.
+        """
+        if self._pruned_below is not None and below_batch_id - self._pruned_below < self._prune_every:
+            return 0
+
+        def step(session: Session) -> int:
+            floor = self._floor(session, " FOR UPDATE")
+            if floor < below_batch_id:
+                session.execute(
+                    f"UPDATE {self._floors} SET floor = %s WHERE query_id = %s", (below_batch_id, self._query_id)
+                )
+            removed = session.execute(
+                f"DELETE FROM {self._decisions} WHERE query_id = %s AND batch_id < %s", (self._query_id, below_batch_id)
+            )
+            session.commit()
+            return removed
+
+        removed = self._asked(step)
+        self._pruned_below = below_batch_id
+        return removed
+
+    def close(self) -> None:
+        self._line.close()
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    def _floor(self, session: Session, lock: str) -> int:
+        rows = session.query(f"SELECT floor FROM {self._floors} WHERE query_id = %s{lock}", (self._query_id,))
+        if not rows:
+            raise SqlFailure(Failure.MISSING, "", f"the row of query {self._query_id} in {FLOORS} was removed")
+        return int(rows[0][0])
+
+    def _make_ready(self) -> None:
+        """The tables, and the query's floor row, which is there from then on."""
+        if self._ready:
+            return
+        for attempt in range(CREATE_TRIES_MAX):
+            try:
+                self._line.run(self._create, self._patience_s)
+                break
+            except SqlFailure as failure:
+                if failure.failure is not Failure.EXISTS or attempt == CREATE_TRIES_MAX - 1:
+                    raise
+        self._ready = True
+
+    def _create(self, session: Session) -> None:
+        self._dialect.create_decision_tables(session, self._schema)
+        session.execute(self._dialect.insert_if_absent(self._floors, ("query_id", "floor")), (self._query_id, 0))
+        session.commit()
+
+    def _asked(self, step: Callable[[Session], T]) -> T:
+        try:
+            self._make_ready()
+            return self._line.run(step, self._patience_s)
+        except SqlFailure as failure:
+            raise self._error(failure) from failure
+
+    def _error(self, failure: SqlFailure) -> ExactumError:
+        return port_error(failure, self._where)
+
+    def _record(self, batch_id: int, attempt: int, text: str) -> DecisionRecord:
+        where = f"of batch {batch_id}, attempt {attempt}, in {DECISIONS}"
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise InvariantBroken(f"{self._where}: the record {where} is damaged: {error}. Restore it.") from error
+        record = DecisionRecord.from_json(value, where)
+        found = (record.epoch.query_id, record.epoch.batch_id, record.attempt)
+        if found != (self._query_id, batch_id, attempt):
+            raise InvariantBroken(f"{self._where}: the record {where} is damaged: it holds {record.epoch}. Restore it.")
+        return record
+
+
+def open_decision_log(url: str, query_id: str, *, connect: Mapping[str, object] | None = None) -> SqlDecisionLog:
+    """The decision log of a query at ``postgresql://...`` or ``mysql://...``.
+
+    Args:
+        connect: further options of the client library (TLS, timeouts).
+
+    Raises:
+        SettingRefused: the URL is of neither kind or cannot be read; or the client library is missing.
+    """
+    where = "decision_log"
+    scheme = url.split(":", 1)[0] if isinstance(url, str) else ""
+    if scheme in ("postgresql", "postgres"):
+        from exactum.sql import postgres_session
+        from exactum.sql.postgres import PostgresDialect
+
+        return SqlDecisionLog(PostgresDialect(), postgres_session.address_of(url, connect, where), query_id)
+    if scheme in ("mysql", "mariadb"):
+        from exactum.sql import mysql
+        from exactum.sql.mysql_dialect import MySQLDialect
+
+        return SqlDecisionLog(MySQLDialect(), mysql.address_of(url, connect, where), query_id)
+    raise SettingRefused(f"{where}: the URL must begin with postgresql:// or mysql://.")

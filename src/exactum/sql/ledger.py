@@ -1,0 +1,135 @@
+"""The rows by which a target knows what was committed: the ledger; and which staged parts are there: the directory.
+
+The ledger row of a transaction is written in the very transaction that makes its rows visible, so it is there if and
+only if they are. Epochs are sequential: a row of a later batch shows that every earlier one is committed, which lets
+old rows go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exactum.protocol.model import Incarnation, PreparedTransaction
+from exactum.sql.dialect import DIRECTORY, LEDGER, Dialect, Session
+from exactum.sql.plan import Scope
+from exactum.sql.table import TableName
+
+WHOLE_EPOCH = "*"
+"""Identity of the ledger row of a staged epoch, which is committed as one."""
+BATCHES_KEPT = 100
+"""How many batches the ledger keeps at least."""
+PRUNE_EVERY = 20
+"""In batches."""
+
+
+@dataclass(frozen=True)
+class StagedPart:
+    """A row of the directory: what one task has staged."""
+
+    identity: str
+    incarnation: Incarnation
+    batch_id: int
+    staging: TableName
+    part: int
+    rows: int
+
+
+class Ledger:
+    """Ledger and directory of one scope, beside the table ``sibling``. Every method works in the session's transaction
+    and raises ``SqlFailure``; none commits."""
+
+    def __init__(self, dialect: Dialect, scope: Scope, sibling: TableName) -> None:
+        self._dialect = dialect
+        self._scope = scope.text
+        self._sibling = sibling
+        self._ledger = dialect.quote_table(sibling.sibling(LEDGER))
+        self._directory = dialect.quote_table(sibling.sibling(DIRECTORY))
+
+    # ---- ledger ------------------------------------------------------------------------------
+
+    def enter(self, session: Session, batch_id: int, identity: str, digest: str, attempt: int, rows: int) -> bool:
+        """Write the row unless it is there; False when it was. Waits for whoever is just writing the same one."""
+        columns = ("scope", "batch_id", "identity", "digest", "attempt", "row_count")
+        sql = self._dialect.insert_if_absent(self._ledger, columns)
+        return session.execute(sql, (self._scope, batch_id, identity, digest, attempt, rows)) == 1
+
+    def highest(self, session: Session) -> int | None:
+        """The highest batch with a committed row; None when there is none."""
+        rows = session.query(f"SELECT max(batch_id) FROM {self._ledger} WHERE scope = %s", (self._scope,))
+        return None if rows[0][0] is None else int(rows[0][0])
+
+    def digest(self, session: Session, batch_id: int, identity: str) -> str | None:
+        """Of the row, or None when it is not there."""
+        rows = session.query(
+            f"SELECT digest FROM {self._ledger} WHERE scope = %s AND batch_id = %s AND identity = %s",
+            (self._scope, batch_id, identity),
+        )
+        return str(rows[0][0]) if rows else None
+
+    def prune(self, session: Session, batch_id: int) -> None:
+        """Now and then, forget what lies far below ``batch_id``. The row of a later batch speaks for it."""
+        if batch_id % PRUNE_EVERY:
+            return
+        # By whole keys: a range would lock the next row, too, which may be of a prepared transaction.
+        old = session.query(
+            f"SELECT batch_id, identity FROM {self._ledger} WHERE scope = %s AND batch_id < %s",
+            (self._scope, batch_id - BATCHES_KEPT),
+        )
+        for key in old:
+            session.execute(
+                f"DELETE FROM {self._ledger} WHERE scope = %s AND batch_id = %s AND identity = %s", (self._scope, *key)
+            )
+
+    # ---- directory ---------------------------------------------------------------------------
+
+    def stage(self, session: Session, part: StagedPart, attempt: int) -> None:
+        columns = ("scope", "identity", "incarnation", "batch_id", "attempt", "staging", "part", "row_count")
+        names = ", ".join(map(self._dialect.quote, columns))
+        session.execute(
+            f"INSERT INTO {self._directory} ({names}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                self._scope,
+                part.identity,
+                part.incarnation,
+                part.batch_id,
+                attempt,
+                part.staging.table,
+                part.part,
+                part.rows,
+            ),
+        )
+
+    def staged(self, session: Session) -> list[StagedPart]:
+        """Everything that this scope has staged, by whomever."""
+        rows = session.query(
+            f"SELECT identity, incarnation, batch_id, staging, part, row_count FROM {self._directory} WHERE scope = %s",
+            (self._scope,),
+        )
+        return [
+            StagedPart(str(i), Incarnation(str(by)), int(b), self._sibling.sibling(str(t)), int(p), int(n))
+            for i, by, b, t, p, n in rows
+        ]
+
+    def forget(self, session: Session, identities: Sequence[str]) -> int:
+        """Remove directory rows; returns how many were there."""
+        return sum(
+            session.execute(
+                f"DELETE FROM {self._directory} WHERE scope = %s AND identity = %s", (self._scope, identity)
+            )
+            for identity in identities
+        )
+
+    def others_staged(self, session: Session, staging: TableName) -> bool:
+        """Whether any part is left in the directory for this staging table."""
+        found = session.query(
+            f"SELECT 1 FROM {self._directory} WHERE scope = %s AND staging = %s LIMIT 1", (self._scope, staging.table)
+        )
+        return bool(found)
+
+
+def digest_of(prepared: Sequence[PreparedTransaction]) -> str:
+    """Names a set of transactions: the same for every order."""
+    text = "\n".join(sorted(p.identity for p in prepared))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,76 @@
+"""The driver's line to a server: one session, made again when it breaks, and patience that ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from exactum.sql.dialect import Dialect, Role, Session, SqlFailure
+from exactum.sql.failure import TRANSIENT
+from exactum.sql.url import Address
+
+T = TypeVar("T")
+
+PATIENCE_S = 60.0
+"""How long a step is tried again while the server is away or locks are held: longer than a restart, and than the
+server lets a stopped driver idle in its transaction."""
+PAUSE_S = 0.05
+PAUSE_MAX_S = 2.0
+
+
+class Line:
+    """One thread at a time. ``run`` does one idempotent step."""
+
+    def __init__(self, dialect: Dialect, address: Address, label: str, lock_timeout_s: float) -> None:
+        self._dialect = dialect
+        self._address = address
+        self._label = label
+        self._lock_timeout_s = lock_timeout_s
+        self._session: Session | None = None
+
+    def run(self, step: Callable[[Session], T], patience_s: float | None = None) -> T:
+        """Run ``step`` in a session without a transaction; again after a transient failure, for ``patience_s``
+        (default: ``PATIENCE_S``).
+
+        Raises:
+            SqlFailure: not transient, or the last one.
+        """
+        end_s = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+        pause_s = PAUSE_S
+        while True:
+            try:
+                session = self._ready()
+                return step(session)
+            except SqlFailure as failure:
+                self.reset()
+                if failure.failure not in TRANSIENT or time.monotonic() + pause_s > end_s:
+                    raise
+            except BaseException:
+                self.reset()
+                raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def reset(self) -> None:
+        """End the transaction, if there is one; the server undoes it. Idempotent, never raises."""
+        if self._session is None:
+            return
+        try:
+            self._session.rollback()
+        except SqlFailure:
+            self.close()
+            return
+        if not self._session.usable:
+            self.close()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _ready(self) -> Session:
+        if self._session is None or not self._session.usable:
+            self.close()
+            self._session = self._dialect.connect(self._address, Role.DRIVER, self._label, self._lock_timeout_s)
+        return self._session

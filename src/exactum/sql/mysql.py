@@ -1,0 +1,110 @@
+"""``MySQLSink``: a table of MySQL or MariaDB as the target of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from exactum.errors import SettingRefused
+from exactum.sql.mysql_dialect import MySQLDialect
+from exactum.sql.mysql_session import OPTIONS
+from exactum.sql.sink import SqlSink
+from exactum.sql.url import Address, merged, split_url
+
+SCHEMES = ("mysql", "mariadb")
+DEFAULT_HOST = "localhost"
+DEFAULT_PORT = 3306
+
+
+class MySQLSink(SqlSink):
+    """Writes a frame's rows into an InnoDB table of MySQL (8.0 and later) or MariaDB (10.6 and later).
+
+    The frame's columns go into the table's columns of the same names; those that the frame lacks take their defaults.
+
+    Args:
+        url: ``mysql://user:password@host:port/database`` (or ``mariadb://``); special characters are percent-encoded,
+            options of ``connect`` may follow as ``?name=value``. The password is never shown, logged or recorded.
+        table: ``"table"``, or ``"database.table"`` for one outside the URL's database; a name with a dot in it is put
+            in double quotes. exactum keeps tables of its own in the same database: ``exactum_ledger``,
+            ``exactum_prepared`` and ``exactum_stage_...``; the user needs the right to create tables there once. With
+            the rights DROP and LOCK TABLES, too, the staging of large epochs is cleared at once, not row by row.
+        mechanism: ``"staged"``: rows wait in a staging table of exactum's and are moved by one local transaction; needs
+            no special right. ``"prepared"``: each task's rows wait in the target itself, in an XA transaction; half the
+            work for the server; on MySQL it needs XA_RECOVER_ADMIN; not for upserts, and not on a Galera cluster.
+        mode: ``"append"``, or ``"upsert"``: rows replace those of the same ``key``.
+        key: for an upsert, the columns of a primary or unique key. The table must have no other unique key: MySQL
+            upserts by whichever a row hits.
+        order_by: for an upsert, columns by which the last row of a key is found within an epoch: the one with the
+            greatest values (NULL is lowest), then the one that came last in the frame's partition. Default: that.
+        delete_when: for an upsert, a boolean column that is not written: where it is true in the last row of a key, the
+            table's row of that key is deleted.
+        create_table: create the table if it is missing: text as utf8mb4_bin, timestamps as datetime(6) in UTC.
+        connect: further options of PyMySQL: connect_timeout, read_timeout, write_timeout (seconds), ssl_ca, ssl_cert,
+            ssl_key, ssl_key_password, ssl_verify_cert, ssl_verify_identity, ssl_disabled, unix_socket, bind_address,
+            local_infile (False: load by INSERT, even where the server takes LOAD DATA LOCAL).
+        rows: the sink's own view of the batch, a function from DataFrame to DataFrame.
+
+    Raises:
+        SettingRefused: a setting that is wrong or cannot hold the guarantee.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        table: str,
+        mechanism: str = "staged",
+        mode: str = "append",
+        key: Sequence[str] | str | None = None,
+        order_by: Sequence[str] | str | None = None,
+        delete_when: str | None = None,
+        create_table: bool = False,
+        connect: Mapping[str, object] | None = None,
+        rows: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(
+            MySQLDialect(),
+            address_of(url, connect, f"MySQLSink({table!r})"),
+            table=table,
+            mechanism=mechanism,
+            mode=mode,
+            key=key,
+            order_by=order_by,
+            delete_when=delete_when,
+            create_table=create_table,
+            rows=rows,
+        )
+
+
+def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Address:
+    """The server that a URL and further options name.
+
+    Raises:
+        SettingRefused: the URL cannot be read or names no database; an option is unknown or of the wrong type.
+    """
+    parts = split_url(url, SCHEMES, where)
+    options = {"host": parts.host or DEFAULT_HOST, "port": str(parts.port or DEFAULT_PORT), **dict(parts.options)}
+    for name, value in (("user", parts.user), ("password", parts.password), ("database", parts.database)):
+        if value is not None:
+            options[name] = value
+    pairs = merged(options, connect, where)
+    if not dict(pairs).get("database"):
+        raise SettingRefused(
+            f"{where}: the URL names no database; it must look like mysql://user:password@host/database."
+        )
+    for name, value in pairs:
+        _check_option(name, value, where)
+    return Address(parts.where("mysql", DEFAULT_HOST, DEFAULT_PORT), pairs)
+
+
+def _check_option(name: str, value: str, where: str) -> None:
+    """An error shows no value: it may be a password under a wrong name."""
+    if name not in OPTIONS:
+        raise SettingRefused(
+            f"{where}: connect={{{name!r}: ...}} is not an option that can be set here. These can: "
+            f"{', '.join(sorted(OPTIONS))}."
+        )
+    try:
+        OPTIONS[name](value)
+    except ValueError:
+        raise SettingRefused(f"{where}: the value of connect={{{name!r}: ...}} is of the wrong kind.") from None

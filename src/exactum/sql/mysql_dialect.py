@@ -1,0 +1,128 @@
+"""MySQL 8 and MariaDB behind the seam ``dialect``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from exactum.sql import mysql_catalog, mysql_clear, mysql_loader, mysql_move, mysql_session, mysql_types, mysql_xa
+from exactum.sql.dialect import PART, Loader, Move, Role, Session
+from exactum.sql.mysql_quote import quote, quote_table
+from exactum.sql.mysql_session import MySQLSession
+from exactum.sql.table import Column, Table, TableName
+from exactum.sql.url import Address
+
+
+@dataclass(frozen=True)
+class MySQLDialect:
+    """See ``dialect.Dialect``, which documents every method. A schema is a database here."""
+
+    @property
+    def name(self) -> str:
+        return "MySQL"
+
+    @property
+    def scheme(self) -> str:
+        return "mysql"
+
+    @property
+    def upserts_by_any_key(self) -> bool:
+        return True
+
+    def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
+        return mysql_session.connect(address, role, label, lock_timeout_s)
+
+    def quote(self, name: str) -> str:
+        return quote(name)
+
+    def quote_table(self, name: TableName) -> str:
+        return quote_table(name)
+
+    # ---- the catalog -------------------------------------------------------------------------
+
+    def read_table(self, session: Session, name: TableName) -> Table | None:
+        return mysql_catalog.read_table(_ours(session), name)
+
+    def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
+        return mysql_types.column_of(name, spark_type, in_key)
+
+    def takes(self, column: Column, spark_type: str) -> bool:
+        return mysql_types.takes(column, spark_type)
+
+    def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
+        mysql_catalog.create_table(_ours(session), name, columns, key)
+
+    def create_own_tables(self, session: Session, sibling: TableName) -> None:
+        mysql_catalog.create_own_tables(_ours(session), sibling)
+
+    def create_decision_tables(self, session: Session, schema: str | None) -> None:
+        mysql_catalog.create_decision_tables(_ours(session), schema)
+
+    def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
+        mysql_catalog.create_staging(_ours(session), name, columns)
+        mysql_clear.tidy(_ours(session), name)
+
+    def list_staging(self, session: Session, sibling: TableName, prefix: str) -> list[TableName]:
+        return mysql_catalog.list_staging(_ours(session), sibling, prefix)
+
+    def drop_staging(self, session: Session, name: TableName) -> None:
+        mysql_clear.drop(_ours(session), name)
+
+    # ---- rows --------------------------------------------------------------------------------
+
+    def loader(
+        self, session: Session, name: TableName, columns: Sequence[Column], part: int | None, first_row: int | None
+    ) -> Loader:
+        return mysql_loader.loader(_ours(session), name, columns, part, first_row)
+
+    def insert_if_absent(self, table: str, columns: Sequence[str]) -> str:
+        """Not INSERT IGNORE, which would also cut a text that is too long."""
+        names = [quote(c) for c in columns]
+        return (
+            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))}) "
+            f"ON DUPLICATE KEY UPDATE {names[0]} = {names[0]}"
+        )
+
+    def move(self, session: Session, move: Move) -> int:
+        return mysql_move.move(_ours(session), move)
+
+    def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
+        if not parts:
+            return {}
+        part = quote(PART)
+        rows = session.query(
+            f"SELECT {part}, COUNT(*) FROM {quote_table(staging)} WHERE {part} IN ({', '.join(['%s'] * len(parts))}) "
+            f"GROUP BY {part}",
+            tuple(parts),
+        )
+        return {int(p): int(n) for p, n in rows}
+
+    def clear(self, session: Session, staging: TableName, parts: Sequence[int], is_alone: Callable[[], bool]) -> None:
+        """TRUNCATE is no part of a transaction here, so ``is_alone`` is not asked: see ``mysql_clear``."""
+        mysql_clear.clear(_ours(session), staging, parts)
+
+    # ---- prepared transactions ---------------------------------------------------------------
+
+    def check_prepared(self, session: Session, where: str) -> None:
+        mysql_xa.check(_ours(session), where)
+
+    def begin_prepared(self, session: Session, gid: str) -> None:
+        mysql_xa.begin(_ours(session), gid)
+
+    def prepare(self, session: Session, gid: str) -> None:
+        mysql_xa.prepare(_ours(session), gid)
+
+    def commit_prepared(self, session: Session, gid: str) -> None:
+        mysql_xa.commit(_ours(session), gid)
+
+    def roll_back_prepared(self, session: Session, gid: str) -> None:
+        mysql_xa.roll_back(_ours(session), gid)
+
+    def list_prepared(self, session: Session, prefix: str) -> list[str]:
+        return mysql_xa.listed(_ours(session), prefix)
+
+
+def _ours(session: Session) -> MySQLSession:
+    """Every session that comes back here was made by ``connect``."""
+    return cast("MySQLSession", session)

@@ -1,0 +1,81 @@
+"""From the staging table into the target: plain inserts, or the last row of each key."""
+
+from __future__ import annotations
+
+from exactum.sql.dialect import PART, ROW, Mode, Move
+from exactum.sql.mysql_quote import quote, quote_table
+from exactum.sql.mysql_session import MySQLSession
+
+_RANK = "exactum_rank"
+_LAST = "exactum_last"
+NO_PART = -1
+"""Parts are never negative."""
+
+
+def move(session: MySQLSession, order: Move) -> int:
+    """See ``dialect``."""
+    return append(session, order) if order.mode is Mode.APPEND else upsert(session, order)
+
+
+def append(session: MySQLSession, order: Move) -> int:
+    """One INSERT for each part, which reads the staging's primary key from end to end: nothing is sorted."""
+    names = ", ".join(map(quote, order.columns))
+    sql = (
+        f"INSERT INTO {quote_table(order.target)} ({names}) SELECT {names} FROM {quote_table(order.staging)} "
+        f"WHERE {quote(PART)} = %s ORDER BY {quote(ROW)}"
+    )
+    return sum(session.execute(sql, (part,)) for part in _in_order(session, order))
+
+
+def _in_order(session: MySQLSession, order: Move) -> list[int]:
+    """The parts by the number of their first row; those without rows come last."""
+    if len(order.parts) <= 1:
+        return list(order.parts) or [NO_PART]
+    rows = session.query(
+        f"SELECT {quote(PART)}, MIN({quote(ROW)}) FROM {quote_table(order.staging)} "
+        f"WHERE {quote(PART)} IN ({_places(order)}) GROUP BY {quote(PART)}",
+        order.parts,
+    )
+    first = {int(part): int(row) for part, row in rows}
+    return sorted(order.parts, key=lambda part: first.get(part, 2**63))
+
+
+def upsert(session: MySQLSession, order: Move) -> int:
+    """Delete the keys whose last row says so, then insert or replace the others by order of key."""
+    parts = order.parts or (NO_PART,)
+    ranked = _ranked(order)
+    removed = 0
+    if order.delete_when is not None:
+        same = " AND ".join(f"target.{quote(k)} = {_LAST}.{quote(k)}" for k in order.key)
+        removed = session.execute(
+            f"DELETE target FROM {quote_table(order.target)} AS target JOIN {ranked} ON {same} "
+            f"WHERE {_LAST}.{_RANK} = 1 AND {_LAST}.{quote(order.delete_when)} IS TRUE",
+            parts,
+        )
+    names = ", ".join(map(quote, order.columns))
+    kept = "" if order.delete_when is None else f" AND {_LAST}.{quote(order.delete_when)} IS NOT TRUE"
+    changed = [c for c in order.columns if c not in order.key] or [order.key[0]]
+    updates = ", ".join(f"{quote(c)} = {_LAST}.{quote(c)}" for c in changed)
+    written = session.execute(
+        f"INSERT INTO {quote_table(order.target)} ({names}) "
+        f"SELECT {', '.join(f'{_LAST}.{quote(c)}' for c in order.columns)} FROM {ranked} "
+        f"WHERE {_LAST}.{_RANK} = 1{kept} ORDER BY {', '.join(f'{_LAST}.{quote(k)}' for k in order.key)} "
+        f"ON DUPLICATE KEY UPDATE {updates}",
+        parts,
+    )
+    return removed + written
+
+
+def _ranked(order: Move) -> str:
+    """The parts' rows, each with its place among those of its key: 1 is the last. NULL sorts lowest in MySQL."""
+    columns = [*order.columns, *([order.delete_when] if order.delete_when else [])]
+    latest = ", ".join(f"{quote(c)} DESC" for c in (*order.order_by, ROW))
+    return (
+        f"(SELECT {', '.join(map(quote, columns))}, ROW_NUMBER() OVER (PARTITION BY {', '.join(map(quote, order.key))} "
+        f"ORDER BY {latest}) AS {_RANK} FROM {quote_table(order.staging)} "
+        f"WHERE {quote(PART)} IN ({_places(order)})) AS {_LAST}"
+    )
+
+
+def _places(order: Move) -> str:
+    return ", ".join(["%s"] * max(1, len(order.parts)))

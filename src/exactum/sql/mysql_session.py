@@ -1,0 +1,292 @@
+"""One connection to MySQL or MariaDB by PyMySQL, in the state that exactum's statements rely on."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from exactum.errors import SettingRefused
+from exactum.sql.dialect import Failure, Role, SqlFailure
+from exactum.sql.mysql_errors import classified
+from exactum.sql.url import Address
+
+if TYPE_CHECKING:
+    from exactum.sql.mysql_connection import Connection
+
+log = logging.getLogger("exactum.sql")
+
+CONNECT_TIMEOUT_S = 10
+STATEMENT_TIMEOUT_S = 3_600
+"""Longest wait for the answer to one statement: the move of a large epoch may take minutes."""
+IDLE_TRANSACTION_TIMEOUT_S = 30
+"""A stopped driver holds its locks no longer than this: its successor's patience is longer."""
+MARIADB_MIN = (10, 6)
+MYSQL_MIN = (8, 0)
+
+SQL_MODE = (
+    "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO,"
+    "NO_ENGINE_SUBSTITUTION"
+)
+"""Nothing is cut or replaced in silence, 0 is not taken for "the next number", and text is escaped by backslashes."""
+
+
+def _flag(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
+        raise ValueError(text)
+    return lowered in ("true", "1", "yes", "on")
+
+
+OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "host": str,
+    "port": int,
+    "user": str,
+    "password": str,
+    "database": str,
+    "unix_socket": str,
+    "bind_address": str,
+    "connect_timeout": float,
+    "read_timeout": float,
+    "write_timeout": float,
+    "local_infile": _flag,
+    "ssl_ca": str,
+    "ssl_cert": str,
+    "ssl_key": str,
+    "ssl_key_password": str,
+    "ssl_disabled": _flag,
+    "ssl_verify_cert": _flag,
+    "ssl_verify_identity": _flag,
+    "server_public_key": str,
+}
+"""PyMySQL's options that a user may set. The others would change what exactum's statements mean."""
+
+
+class MySQLSession:
+    """See ``dialect.Session``. READ COMMITTED, UTC, strict, no autocommit."""
+
+    def __init__(self, connection: Connection, address: Address, takes_files: bool) -> None:
+        self._connection = connection
+        self._address = address
+        self.takes_files = takes_files
+        """Whether the connection was made such that the server may ask for a "file" (LOAD DATA LOCAL)."""
+        self._begun = False
+        self._after_commit: list[Callable[[], None]] = []
+        self.locks_hold = False
+        """Whether LOCK TABLES keeps everybody out: not so where several servers take writes; unknown to a task."""
+        self.in_xa = False
+        """Between XA START and the end of the session: nothing but closing can undo it here."""
+        self.loading: tuple[bool, int] | None = None
+        """(LOAD DATA LOCAL is allowed, max_allowed_packet in bytes), once a loader has asked."""
+        self.version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
+        self.is_mariadb = "mariadb" in self.version.lower()
+
+    @property
+    def address(self) -> Address:
+        return self._address
+
+    @property
+    def usable(self) -> bool:
+        return bool(self._connection.open)
+
+    def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
+        with self._classified(), self._connection.cursor() as cursor:
+            self._begun = True
+            return int(cursor.execute(sql, tuple(arguments)))
+
+    def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._classified(), self._connection.cursor() as cursor:
+            self._begun = True
+            cursor.execute(sql, tuple(arguments))
+            return list(cursor.fetchall())
+
+    def send(self, statement: bytes, local_file: str | None = None) -> tuple[int, int]:
+        """Run a statement as it is, without substitution; returns (rows affected, number of warnings).
+
+        The server may ask for ``local_file`` meanwhile, and for no other.
+        """
+        self._connection.local_file = None if local_file is None else local_file.encode()
+        try:
+            with self._classified(), self._connection.cursor() as cursor:
+                self._begun = True
+                affected = cursor.execute(statement)
+                return int(affected), int(cursor.warning_count)
+        finally:
+            self._connection.local_file = None
+
+    def commit(self) -> None:
+        """Commit; then do what was left for after it, whose failure changes nothing for the caller."""
+        after, self._after_commit = self._after_commit, []
+        with self._classified():
+            self._connection.commit()
+        self._begun = False
+        for action in after:
+            try:
+                action()
+            except SqlFailure as failure:
+                log.warning("staging at %s is not cleared yet: %s", self._address.where, failure)
+            self.rollback()
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Call ``action`` once the transaction is committed, and not at all if it is rolled back."""
+        self._after_commit.append(action)
+
+    def rollback(self) -> None:
+        self._after_commit.clear()
+        if self.in_xa:
+            self.close()
+        if not self._begun or not self.usable:
+            return
+        self._begun = False
+        with suppress(SqlFailure), self._classified():
+            self._connection.rollback()
+            return
+        self.close()
+
+    @contextmanager
+    def outside_transaction(self) -> Iterator[None]:
+        """Roll back, and run the block with autocommit on: MariaDB finishes no foreign XA transaction without."""
+        self.rollback()
+        with self._classified():
+            self._connection.autocommit(True)
+        try:
+            yield
+        finally:
+            if self.usable:
+                with self._classified():
+                    self._connection.autocommit(False)
+
+    def close(self) -> None:
+        self._after_commit.clear()
+        if self.usable:
+            with suppress(Exception):
+                self._connection.close()
+
+    @contextmanager
+    def _classified(self) -> Iterator[None]:
+        import pymysql
+
+        try:
+            yield
+        except (pymysql.err.Error, OSError) as error:
+            failure = classified(error, self._address)
+            if failure.failure is Failure.LOST:
+                self.close()
+            raise failure from error
+
+
+def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> MySQLSession:
+    """A new session.
+
+    Raises:
+        SettingRefused: PyMySQL is not installed; the server is too old, logs by statement, or does not keep commits.
+        SqlFailure: no connection could be made, or the server refused it.
+    """
+    try:
+        import pymysql
+
+        from exactum.sql.mysql_connection import Connection
+    except ImportError:
+        raise SettingRefused(
+            f"{address.where} needs PyMySQL: install it with pip install 'exactum[mysql]', on every executor, too."
+        ) from None
+    options = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "read_timeout": STATEMENT_TIMEOUT_S,
+        "write_timeout": STATEMENT_TIMEOUT_S,
+        "local_infile": True,
+        **_typed(address),
+        "charset": "utf8mb4",
+        "autocommit": False,
+        "program_name": label,
+    }
+    options["local_infile"] = options["local_infile"] and role is Role.TASK
+    try:
+        connection = Connection(**options)
+    except pymysql.err.Error as error:
+        failure = classified(error, address)
+        if isinstance(getattr(error, "original_exception", None), ssl.SSLError):
+            raise SettingRefused(
+                f"{address.where}: no TLS connection that connect={{...}} allows: {failure}. Give the certificate of "
+                "the authority that signed the server's (ssl_ca), or connect by the name that the certificate is for."
+            ) from error
+        raise failure from error
+    except OSError as error:  # what comes from the network is wrapped: this is a file of a TLS option
+        raise SettingRefused(f"{address.where}: {address.scrub(f'{type(error).__name__}: {error}')}") from error
+    except RuntimeError as error:  # the package cryptography is missing, which some logins need
+        raise SettingRefused(f"{address.where}: {address.scrub(str(error))}") from None
+    session = MySQLSession(connection, address, bool(options["local_infile"]))
+    try:
+        _check_version(session)
+        _set_up(session, role, lock_timeout_s)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _typed(address: Address) -> dict[str, Any]:
+    """The address's options in PyMySQL's types; they were checked when the sink was made."""
+    return {name: OPTIONS[name](text) for name, text in address.options}
+
+
+def _set_up(session: MySQLSession, role: Role, lock_timeout_s: float) -> None:
+    wait_s = max(1, round(lock_timeout_s))
+    settings = {
+        "sql_mode": f"'{SQL_MODE}'",
+        "time_zone": "'+00:00'",
+        "tx_isolation" if session.is_mariadb else "transaction_isolation": "'READ-COMMITTED'",
+        "innodb_lock_wait_timeout": wait_s,
+        "lock_wait_timeout": wait_s,
+        # Notes are no losses; without them a count of warnings above 0 is one.
+        "sql_notes": 0,
+        "max_error_count": 64,
+        "sql_safe_updates": 0,
+        "unique_checks": 1,
+        "foreign_key_checks": 1,
+    }
+    if role is Role.DRIVER:
+        # MySQL can only end idle sessions as a whole; the driver then connects again.
+        name = "idle_transaction_timeout" if session.is_mariadb else "wait_timeout"
+        settings[name] = IDLE_TRANSACTION_TIMEOUT_S
+    session.execute("SET SESSION " + ", ".join(f"{name} = {value}" for name, value in settings.items()))
+    if role is Role.DRIVER:
+        _check_server(session)
+    session.rollback()
+
+
+def _check_version(session: MySQLSession) -> None:
+    """MariaDB below 10.5 forgets prepared XA transactions at disconnect; MySQL below 8 has no window functions."""
+    kind, least = ("MariaDB", MARIADB_MIN) if session.is_mariadb else ("MySQL", MYSQL_MIN)
+    plain = session.version.removeprefix("5.5.5-")  # MariaDB's disguise for old replicas
+    numbers = tuple(int(n) for n in plain.split("-")[0].split(".")[:2] if n.isdigit())
+    if len(numbers) == 2 and numbers < least:
+        raise SettingRefused(
+            f"{session.address.where} is {kind} {plain}; exactum needs {kind} {least[0]}.{least[1]} or later."
+        )
+
+
+def _check_server(session: MySQLSession) -> None:
+    rows = session.query(
+        "SHOW VARIABLES WHERE Variable_name IN "
+        "('log_bin', 'binlog_format', 'innodb_flush_log_at_trx_commit', 'wsrep_on', "
+        "'group_replication_single_primary_mode')"
+    )
+    values = {str(name).lower(): str(value).upper() for name, value in rows}
+    if values.get("log_bin") == "ON" and values.get("binlog_format") == "STATEMENT":
+        raise SettingRefused(
+            f"{session.address.where}: the server logs by statement (binlog_format=STATEMENT), with which InnoDB takes "
+            "no writes in READ COMMITTED. Set binlog_format to ROW or MIXED."
+        )
+    flush = values.get("innodb_flush_log_at_trx_commit", "1")
+    if flush not in ("1", "3") and values.get("wsrep_on") != "ON":  # a Galera cluster keeps commits in other ways
+        raise SettingRefused(
+            f"{session.address.where}: the server forgets what it has committed when its machine crashes "
+            f"(innodb_flush_log_at_trx_commit={flush}). Set it to 1, the default: SET GLOBAL "
+            "innodb_flush_log_at_trx_commit = 1, and in the server's configuration file."
+        )
+    session.locks_hold = (
+        values.get("wsrep_on") != "ON" and values.get("group_replication_single_primary_mode", "ON") != "OFF"
+    )

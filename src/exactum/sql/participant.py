@@ -1,0 +1,301 @@
+"""The driver half of a SQL sink: verifies, commits, aborts and lists, for both mechanisms at once.
+
+A transaction's payload says by which mechanism it was prepared, so that an epoch which is decided but not finished
+survives a change of the sink's settings.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    ExactumError,
+    HeuristicOutcome,
+    OutcomeUnknown,
+    RowsRefused,
+)
+from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
+from exactum.sql.dialect import LEDGER, Failure, Session, SqlFailure
+from exactum.sql.failure import TRANSIENT, port_error
+from exactum.sql.ledger import WHOLE_EPOCH, Ledger, digest_of
+from exactum.sql.line import Line
+from exactum.sql.mover import Mover, StagedEpoch, Standing
+from exactum.sql.plan import Mechanism, WritePlan
+from exactum.sql.table import TableName
+from exactum.sql.transaction import SqlTransaction, prepared_sighting, staged_part, staged_sighting
+
+T = TypeVar("T")
+
+
+class SqlParticipant:
+    """Driver side of one table of one query. Two sessions: one may hold an epoch's transaction open (see ``mover``)."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+        self._dialect = plan.dialect
+        self._line = Line(plan.dialect, plan.address, "exactum driver", plan.lock_timeout_s)
+        self._moving = Line(plan.dialect, plan.address, "exactum commit", plan.lock_timeout_s)
+        self._mover = Mover(plan, self._moving)
+        self._where = f"sink {plan.scope.participant!r} at {plan.address.where}"
+
+    @property
+    def name(self) -> str:
+        return self._plan.scope.participant
+
+    def close(self) -> None:
+        self._mover.let_go()
+        self._moving.close()
+        self._line.close()
+
+    # ---- what is open ------------------------------------------------------------------------
+
+    def list_open(self) -> Sequence[Sighting]:
+        """See the port. Staged parts by the directory, prepared ones as the server lists them."""
+        scope = self._plan.scope
+
+        def step(session: Session) -> list[Sighting]:
+            staged = Ledger(self._dialect, scope, self._plan.target).staged(session)
+            gids = self._dialect.list_prepared(session, scope.gid_prefix)
+            session.rollback()
+            seen = [prepared_sighting(self.name, scope, gid) for gid in gids]
+            return [*(staged_sighting(self.name, part) for part in staged), *(s for s in seen if s is not None)]
+
+        return self._asked(step)
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        """See the port. What is gone is settled."""
+        self._mover.let_go()
+        staged: dict[TableName, list[tuple[str, int]]] = defaultdict(list)
+        for sighting in transactions:
+            if (found := staged_part(sighting)) is not None:
+                staged[found[0]].append((sighting.identity, found[1]))
+        for staging, parts in staged.items():
+            self._asked(lambda session, s=staging, p=parts: self._remove(session, s, p))  # type: ignore[misc]
+        for sighting in transactions:
+            if staged_part(sighting) is None:
+                self._asked(lambda session, gid=sighting.identity: self._roll_back(session, gid))  # type: ignore[misc]
+
+    def _remove(self, session: Session, staging: TableName, parts: Sequence[tuple[str, int]]) -> None:
+        ledger = Ledger(self._dialect, self._plan.scope, staging)
+        ledger.forget(session, [identity for identity, _ in parts])
+        if self._dialect.read_table(session, staging) is not None:
+            self._dialect.clear(
+                session, staging, [part for _, part in parts], lambda: not ledger.others_staged(session, staging)
+            )
+        session.commit()
+
+    def _roll_back(self, session: Session, gid: str) -> None:
+        try:
+            self._dialect.roll_back_prepared(session, gid)
+        except SqlFailure as failure:
+            if failure.failure is not Failure.NO_SUCH_PREPARED:
+                raise
+            session.rollback()
+
+    # ---- before the decision -----------------------------------------------------------------
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """See the port. Staged rows are moved into the target here, in a transaction that stays open.
+
+        Raises:
+            RowsRefused: the target refuses the rows.
+            CheckpointRefused: the target has this batch already, so the decision log is not the one it was.
+        """
+        staged, gids = self._split(prepared)
+        self._asked(lambda session: self._look(session, prepared, staged, gids))
+        if staged:
+            epoch = StagedEpoch.of(staged)
+            try:
+                standing = self._mover.hold(epoch)
+            except SqlFailure as failure:
+                raise self._refused(failure, epoch.first.batch_id) from failure
+            if standing is Standing.MISSING:
+                raise EpochAborted(
+                    f"{self._where}: staged rows of batch {epoch.first.batch_id} are gone: {self._gone(epoch)}. "
+                    "Somebody emptied the staging table. Nothing was committed; start the query again."
+                )
+            if standing is not Standing.MOVED:
+                raise self._had_before(epoch.first.batch_id)
+        return prepared
+
+    def _look(
+        self,
+        session: Session,
+        prepared: Sequence[PreparedTransaction],
+        staged: Sequence[PreparedTransaction],
+        gids: Sequence[PreparedTransaction],
+    ) -> None:
+        ledger = Ledger(self._dialect, self._plan.scope, self._plan.target)
+        highest = ledger.highest(session)
+        parts = {part.identity: part.rows for part in ledger.staged(session)} if staged else {}
+        open_gids = set(self._dialect.list_prepared(session, self._plan.scope.gid_prefix)) if gids else set()
+        session.rollback()
+        for p in (*staged, *gids):
+            if p.identity not in open_gids and parts.get(p.identity) != p.rows:
+                raise EpochAborted(
+                    f"{self._where}: the transaction {p.identity!r} with {p.rows} rows is not there any more. It was "
+                    "undone by a newer run of this query or by an operator. Nothing was committed; start the query "
+                    "again."
+                )
+        batch_id = SqlTransaction.of(prepared[0]).batch_id if prepared else None
+        if batch_id is not None and highest is not None and highest >= batch_id:
+            raise self._had_before(batch_id)
+
+    def _had_before(self, batch_id: int) -> CheckpointRefused:
+        return CheckpointRefused(
+            f"{self._where}: the table {self._plan.target} has batch {batch_id} of query {self._plan.scope.query_id} "
+            f"already (its {LEDGER} says so), and the decision log does not know of it. The checkpoint or its decision "
+            "log was restored from an older copy, or two queries run on copies of one checkpoint. Restore both and the "
+            "table from the same moment, or start with a new checkpoint location. Nothing was written."
+        )
+
+    def _refused(self, failure: SqlFailure, batch_id: int) -> ExactumError:
+        if failure.failure is Failure.ROWS:
+            return RowsRefused(
+                f"{self._where}: the table {self._plan.target} refused the rows of batch {batch_id}: {failure}. "
+                "Nothing of the epoch is visible. Correct the rows in the query, or the table."
+            )
+        return port_error(failure, self._where)
+
+    # ---- after the decision ------------------------------------------------------------------
+
+    def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+        """See the port.
+
+        Raises:
+            HeuristicOutcome: the target refuses rows that it took before the decision; they are still staged.
+        """
+        staged, gids = self._split(prepared)
+        committed: list[PreparedTransaction] = []
+        expired: list[PreparedTransaction] = []
+        if staged:
+            (committed if self._commit_staged(permit, StagedEpoch.of(staged)) else expired).extend(staged)
+        for p in gids:
+            (committed if self._commit_prepared(permit, SqlTransaction.of(p), p.rows) else expired).append(p)
+        if gids and not expired:
+            self._asked(lambda session: self._prune(session, SqlTransaction.of(gids[0])))
+        return CommitReport(tuple(committed), tuple(expired))
+
+    def _commit_staged(self, permit: CommitPermit, epoch: StagedEpoch) -> bool:
+        """False when staged rows are gone and nothing of the epoch is in the target."""
+        try:
+            if self._mover.finish(epoch):
+                return True
+        except SqlFailure as failure:
+            self._moving.reset()
+            if failure.failure not in TRANSIENT:
+                raise self._undecided(permit, failure) from failure
+        try:
+            standing = self._mover.redo(epoch)
+        except SqlFailure as failure:
+            raise self._undecided(permit, failure) from failure
+        if standing is Standing.OTHER:
+            raise HeuristicOutcome(
+                f"{permit.record.epoch} is decided, but {self._where} has this batch from other transactions "
+                f"({LEDGER} names another set). Two queries with one query id write to this table: a checkpoint was "
+                f"copied together with its folder. The {epoch.rows} rows of this one stay staged and are not in the "
+                "table; compare the two, and give one query a new checkpoint location."
+            )
+        return standing is not Standing.MISSING
+
+    def _undecided(self, permit: CommitPermit, failure: SqlFailure) -> ExactumError:
+        if failure.failure in TRANSIENT:
+            return OutcomeUnknown(
+                f"{permit.record.epoch} is decided, and {self._where} could not be asked to commit it: {failure}. "
+                "Start the query again: it commits it, or finds that it is committed."
+            )
+        return HeuristicOutcome(
+            f"{permit.record.epoch} is decided, and the server does not carry it out: {self._where}: {failure}. The "
+            "rows are kept where they were prepared and nothing is lost. Remove what is in the way (a row with the "
+            "same key that somebody else wrote since, a missing right, a changed table), then start the query again."
+        )
+
+    def _commit_prepared(self, permit: CommitPermit, transaction: SqlTransaction, rows: int) -> bool:
+        """False when it was undone: unknown to the server, and without a row in the ledger."""
+
+        def step(session: Session) -> bool:
+            try:
+                self._dialect.commit_prepared(session, transaction.identity)
+                return True
+            except SqlFailure as failure:
+                if failure.failure is not Failure.NO_SUCH_PREPARED:
+                    raise
+                session.rollback()
+            return self._is_committed(session, transaction)
+
+        try:
+            return self._line.run(step)
+        except SqlFailure as failure:
+            raise self._undecided(permit, failure) from failure
+
+    def _is_committed(self, session: Session, transaction: SqlTransaction) -> bool:
+        """By the ledger. Trying to write its row waits for whoever is just committing it; then undone."""
+        ledger = Ledger(self._dialect, self._plan.scope, transaction.target)
+        absent = ledger.enter(session, transaction.batch_id, transaction.identity, "", transaction.attempt, 0)
+        highest = ledger.highest(session)
+        session.rollback()
+        return not absent or (highest is not None and highest > transaction.batch_id)
+
+    def _prune(self, session: Session, transaction: SqlTransaction) -> None:
+        Ledger(self._dialect, self._plan.scope, transaction.target).prune(session, transaction.batch_id)
+        session.commit()
+
+    # ---- what cannot be made whole -----------------------------------------------------------
+
+    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """See the port. A database keeps nothing of what was undone, so this only says what is missing.
+
+        Raises:
+            HeuristicOutcome: always.
+        """
+        staged, gids = self._split(expired)
+        parts: list[str] = []
+        entries: list[tuple[str, str, int]] = []
+        if staged:
+            epoch = StagedEpoch.of(staged)
+            parts.append(f"staged rows are gone ({self._gone(epoch)}), and nothing of this epoch is in the table")
+            entries.append((WHOLE_EPOCH, digest_of(staged), epoch.rows))
+        for p in gids:
+            parts.append(f"the prepared transaction {p.identity} with {p.rows} rows was rolled back")
+            entries.append((p.identity, "", p.rows))
+        transaction = SqlTransaction.of(expired[0])
+        ledger = transaction.target.sibling(LEDGER)
+        values = ", ".join(
+            f"('{self._plan.scope.text}', {transaction.batch_id}, '{i}', '{digest}', {transaction.attempt}, {rows})"
+            for i, digest, rows in entries
+        )
+        raise HeuristicOutcome(
+            f"{permit.record.epoch} is decided, but somebody undid a part of it at {self._where} (it was written at "
+            f"{transaction.at}): {'; '.join(parts)}. Other sinks may have their part. The decision record has the "
+            f"source offsets: load the missing rows into {transaction.target} by hand, then tell exactum that they are "
+            f"there: INSERT INTO {ledger} (scope, batch_id, identity, digest, attempt, row_count) VALUES {values}; and "
+            "start the query again."
+        )
+
+    def _gone(self, epoch: StagedEpoch) -> str:
+        def text(p: PreparedTransaction, found: int) -> str:
+            return f"{p.identity}: {p.rows - found} of {p.rows} rows"
+
+        try:
+            return "; ".join(text(p, found) for p, found in self._mover.missing(epoch)) or "all of them by now"
+        except SqlFailure as failure:
+            raise port_error(failure, self._where) from failure
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    def _split(
+        self, prepared: Sequence[PreparedTransaction]
+    ) -> tuple[list[PreparedTransaction], list[PreparedTransaction]]:
+        """The staged ones, and those that the server keeps prepared."""
+        both = [(p, SqlTransaction.of(p).mechanism) for p in prepared]
+        return [p for p, m in both if m is Mechanism.STAGED], [p for p, m in both if m is Mechanism.PREPARED]
+
+    def _asked(self, step: Callable[[Session], T]) -> T:
+        try:
+            return self._line.run(step)
+        except SqlFailure as failure:
+            raise port_error(failure, self._where) from failure

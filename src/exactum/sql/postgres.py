@@ -1,0 +1,203 @@
+"""PostgreSQL behind the seam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from exactum.errors import SettingRefused
+from exactum.sql import postgres_catalog, postgres_session, postgres_types
+from exactum.sql.dialect import PART, ROW, Failure, Loader, Mode, Move, Role, Session, SqlFailure
+from exactum.sql.postgres_catalog import quote, quote_table, regclass
+from exactum.sql.postgres_copy import CopyLoader
+from exactum.sql.postgres_session import PostgresSession
+from exactum.sql.table import Column, Table, TableName
+from exactum.sql.url import Address
+
+TRUNCATE_BYTES = 1_048_576
+"""A staging table above this is truncated rather than deleted from: a TRUNCATE costs some milliseconds, whatever the
+size, and a deleted row stays in the file."""
+
+
+@dataclass(frozen=True)
+class PostgresDialect:
+    """See ``Dialect``. PostgreSQL 12 and later."""
+
+    @property
+    def name(self) -> str:
+        return "PostgreSQL"
+
+    @property
+    def scheme(self) -> str:
+        return "postgres"
+
+    @property
+    def upserts_by_any_key(self) -> bool:
+        return False
+
+    def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
+        return postgres_session.connect(address, role, label, lock_timeout_s)
+
+    def quote(self, name: str) -> str:
+        return quote(name)
+
+    def quote_table(self, name: TableName) -> str:
+        return quote_table(name)
+
+    # ---- the catalog -------------------------------------------------------------------------
+
+    def read_table(self, session: Session, name: TableName) -> Table | None:
+        return postgres_catalog.read_table(session, name)
+
+    def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
+        sql_type = postgres_types.type_for(spark_type)
+        return None if sql_type is None else Column(name, sql_type, postgres_types.kind_of(sql_type))
+
+    def takes(self, column: Column, spark_type: str) -> bool:
+        return postgres_types.takes(column, spark_type)
+
+    def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
+        postgres_catalog.create_target(session, name, columns, key)
+
+    def create_own_tables(self, session: Session, sibling: TableName) -> None:
+        postgres_catalog.create_own(session, sibling)
+
+    def create_decision_tables(self, session: Session, schema: str | None) -> None:
+        postgres_catalog.create_decisions(session, schema)
+
+    def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
+        postgres_catalog.create_staging(session, name, columns)
+
+    def list_staging(self, session: Session, sibling: TableName, prefix: str) -> list[TableName]:
+        return postgres_catalog.list_tables(session, sibling.schema or "public", prefix)
+
+    def drop_staging(self, session: Session, name: TableName) -> None:
+        session.execute(f"LOCK TABLE {quote_table(name)} IN ACCESS EXCLUSIVE MODE NOWAIT")
+        if not session.query(f"SELECT 1 FROM {quote_table(name)} LIMIT 1"):
+            session.execute(f"DROP TABLE {quote_table(name)}")
+        session.commit()
+
+    # ---- rows --------------------------------------------------------------------------------
+
+    def loader(
+        self, session: Session, name: TableName, columns: Sequence[Column], part: int | None, first_row: int | None
+    ) -> Loader:
+        return CopyLoader(_own(session), name, columns, part, first_row)
+
+    def insert_if_absent(self, table: str, columns: Sequence[str]) -> str:
+        places = ", ".join(["%s"] * len(columns))
+        return f"INSERT INTO {table} ({_list(columns)}) VALUES ({places}) ON CONFLICT DO NOTHING"
+
+    def move(self, session: Session, move: Move) -> int:
+        sql = _append(move) if move.mode is Mode.APPEND else _upsert(move)
+        used = session.execute(sql, (list(move.parts),))
+        session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        return used
+
+    def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
+        rows = session.query(
+            f"SELECT {PART}, count(*) FROM {quote_table(staging)} WHERE {PART} = ANY(%s::bigint[]) GROUP BY 1",
+            (list(parts),),
+        )
+        return {int(part): int(count) for part, count in rows}
+
+    def clear(self, session: Session, staging: TableName, parts: Sequence[int], is_alone: Callable[[], bool]) -> None:
+        size = session.query("SELECT pg_relation_size(%s::regclass)", (regclass(staging),))
+        if int(size[0][0]) > TRUNCATE_BYTES and _truncated(session, staging, is_alone):
+            return
+        session.execute(f"DELETE FROM {quote_table(staging)} WHERE {PART} = ANY(%s::bigint[])", (list(parts),))
+
+    # ---- prepared transactions ---------------------------------------------------------------
+
+    def check_prepared(self, session: Session, where: str) -> None:
+        allowed = int(session.query("SELECT current_setting('max_prepared_transactions')")[0][0])
+        session.rollback()
+        if allowed == 0:
+            raise SettingRefused(
+                f"{where}: mechanism='prepared' needs prepared transactions, and the server allows none. Set "
+                "max_prepared_transactions in postgresql.conf to at least the number of tasks that write at the same "
+                "time in all queries (a stopped query's count, too) and restart PostgreSQL; or use mechanism='staged'."
+            )
+
+    def begin_prepared(self, session: Session, gid: str) -> None:
+        session.rollback()  # the first statement begins it; the name is given at its end
+
+    def prepare(self, session: Session, gid: str) -> None:
+        try:
+            session.execute(f"PREPARE TRANSACTION '{gid}'")
+        except SqlFailure as failure:
+            # Out of slots is told as out of memory; no slot at all as a state.
+            if failure.code in ("53200", "55000"):
+                raise SqlFailure(Failure.NO_SLOT, failure.code, failure.text) from None
+            raise
+
+    def commit_prepared(self, session: Session, gid: str) -> None:
+        self._settle(session, f"COMMIT PREPARED '{gid}'")
+
+    def roll_back_prepared(self, session: Session, gid: str) -> None:
+        self._settle(session, f"ROLLBACK PREPARED '{gid}'")
+
+    def list_prepared(self, session: Session, prefix: str) -> list[str]:
+        rows = session.query(
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND left(gid, %s) = %s ORDER BY gid",
+            (len(prefix), prefix),
+        )
+        return [str(row[0]) for row in rows]
+
+    def _settle(self, session: Session, sql: str) -> None:
+        try:
+            _own(session).execute_alone(sql)
+        except SqlFailure as failure:
+            known = {"42704": Failure.NO_SUCH_PREPARED, "55000": Failure.PREPARED_BUSY}
+            raise SqlFailure(known.get(failure.code, failure.failure), failure.code, failure.text) from None
+
+
+def _own(session: Session) -> PostgresSession:
+    if not isinstance(session, PostgresSession):
+        raise TypeError(f"{type(session).__name__} is not a session of PostgreSQL.")
+    return session
+
+
+def _append(move: Move) -> str:
+    columns = _list(move.columns)
+    return (
+        f"INSERT INTO {quote_table(move.target)} ({columns}) SELECT {columns} FROM {quote_table(move.staging)} "
+        f"WHERE {PART} = ANY(%s::bigint[])"
+    )
+
+
+def _upsert(move: Move) -> str:
+    """The last row of each key, sorted by key, which is the order in which rows are locked."""
+    columns, key, target = _list(move.columns), _list(move.key), quote_table(move.target)
+    order = "".join(f"{quote(c)} DESC NULLS LAST, " for c in move.order_by)
+    where = f"FROM {quote_table(move.staging)} WHERE {PART} = ANY(%s::bigint[]) ORDER BY {key}, {order}{ROW} DESC"
+    changed = ", ".join(f"{quote(c)} = EXCLUDED.{quote(c)}" for c in move.columns if c not in move.key)
+    conflict = f"ON CONFLICT ({key}) DO {f'UPDATE SET {changed}' if changed else 'NOTHING'}"
+    if move.delete_when is None:
+        return f"INSERT INTO {target} ({columns}) SELECT DISTINCT ON ({key}) {columns} {where} {conflict}"
+    # Rows that delete and rows that stay have different keys, so neither part of the statement sees the other.
+    last = f"SELECT DISTINCT ON ({key}) {columns}, coalesce({quote(move.delete_when)}, false) AS exactum_gone {where}"
+    same = " AND ".join(f"t.{quote(c)} = l.{quote(c)}" for c in move.key)
+    gone = f"DELETE FROM {target} t USING last l WHERE l.exactum_gone AND {same}"
+    stay = f"SELECT {columns} FROM last WHERE NOT exactum_gone"
+    return f"WITH last AS MATERIALIZED ({last}), gone AS ({gone}) INSERT INTO {target} ({columns}) {stay} {conflict}"
+
+
+def _truncated(session: Session, staging: TableName, is_alone: Callable[[], bool]) -> bool:
+    """Whether the table could be had at once and was truncated, in the session's transaction."""
+    session.execute("SAVEPOINT exactum_truncate")
+    try:
+        session.execute(f"LOCK TABLE {quote_table(staging)} IN ACCESS EXCLUSIVE MODE NOWAIT")
+        if is_alone():
+            session.execute(f"TRUNCATE {quote_table(staging)}")
+            session.execute("RELEASE SAVEPOINT exactum_truncate")
+            return True
+    except SqlFailure as failure:
+        if failure.failure not in (Failure.BUSY, Failure.DENIED):
+            raise
+    session.execute("ROLLBACK TO SAVEPOINT exactum_truncate")
+    return False
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(map(quote, names))

@@ -1,0 +1,259 @@
+"""A session to PostgreSQL by psycopg 3: settings, and every error classified and scrubbed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from exactum.errors import SettingRefused
+from exactum.sql.dialect import Failure, Role, SqlFailure
+from exactum.sql.url import Address, merged
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 10
+DRIVER_IDLE_MAX_S = 30
+"""How long a driver may idle in a transaction before PostgreSQL ends its session: a stopped one must not hold the
+locks of an epoch for ever. A driver that was only slow does the same again."""
+REPLY_TIMEOUT_S = 1800.0
+"""Longest that one statement may take: a server that is stopped keeps its connections and answers nothing."""
+DEFAULTS = {
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+NAME_MAX = 63
+"""Bytes of an application_name."""
+
+SETTINGS = """
+SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false),
+    set_config('statement_timeout', '0', false), set_config('TimeZone', 'UTC', false),
+    set_config('DateStyle', 'ISO, YMD', false), set_config('client_encoding', 'UTF8', false),
+    set_config('default_transaction_isolation', 'read committed', false),
+    set_config('default_transaction_read_only', 'off', false),
+    set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+        ELSE current_setting('synchronous_commit') END, false)
+"""
+"""What the guarantee rests on, whatever the role's or the database's own settings are."""
+
+BUSY = frozenset({"40001", "40P01", "55P03", "53300", "57014", "25006", "57P03"})
+"""Serialization failure, deadlock, lock timeout, too many connections, cancelled, a standby, starting up."""
+LOST = frozenset({"57P01", "57P02", "57P05", "25P03", "25P04"})
+DENIED_WORDS = (
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "role ",
+    "certificate",
+    "does not support SSL",
+    "no password supplied",
+)
+BUSY_WORDS = ("too many clients", "connection slots", "too many connections")
+
+
+def driver() -> Any:
+    """The module ``psycopg``.
+
+    Raises:
+        SettingRefused: it is not installed.
+    """
+    try:
+        import psycopg
+    except ImportError as error:
+        raise SettingRefused(
+            f"PostgreSQL needs psycopg, which cannot be imported here ({error}). Install it on the driver and on every "
+            "executor: pip install 'exactum[postgres]'."
+        ) from None
+    return psycopg
+
+
+def address_of(url: str, further: Any, where: str) -> Address:
+    """Where ``url`` points to: ``postgresql://user:password@host:port/database?option=value``, anything else that libpq
+    takes, with ``further`` libpq options.
+
+    Raises:
+        SettingRefused: libpq cannot read it; or psycopg is not installed.
+    """
+    psycopg = driver()
+    from psycopg import conninfo
+
+    try:
+        read = {k: str(v) for k, v in conninfo.conninfo_to_dict(url).items() if v is not None}
+        options = merged(read, further, where)
+        conninfo.make_conninfo("", **dict(options))
+    except (psycopg.Error, TypeError, AttributeError):
+        # libpq's message may repeat the URL, and the URL may hold a password.
+        raise SettingRefused(
+            f"{where}: the URL or an option of connect= is nothing that libpq can read; it must look like "
+            "postgresql://user:password@host:port/database?sslmode=require. (Special characters in a password are "
+            "written as %XX.)"
+        ) from None
+    final = dict(options)
+    user = f"{final['user']}@" if "user" in final else ""
+    host = final.get("host") or final.get("hostaddr") or "localhost"
+    return Address(f"postgresql://{user}{host}:{final.get('port', '5432')}/{final.get('dbname', '')}", options)
+
+
+def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> PostgresSession:
+    """See ``Dialect.connect``."""
+    psycopg = driver()
+    defaults = {"application_name": label[:NAME_MAX], "connect_timeout": str(CONNECT_TIMEOUT_S), **DEFAULTS}
+    options = {**defaults, **dict(address.options)}
+    try:
+        connection = psycopg.connect(**options, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise _connect_failure(address, error) from None
+    session = PostgresSession(connection, address)
+    idle_ms = DRIVER_IDLE_MAX_S * 1000 if role is Role.DRIVER else 0
+    try:
+        session.query(SETTINGS, (f"{round(lock_timeout_s * 1000)}ms", f"{idle_ms}ms"))
+        session.commit()
+    except SqlFailure:
+        session.close()
+        raise
+    return session
+
+
+class PostgresSession:
+    """See ``Session``."""
+
+    def __init__(self, connection: psycopg.Connection[Any], address: Address) -> None:
+        self.connection = connection
+        self.address = address
+        self._waiting = threading.Lock()
+        self._waits_for: object | None = None
+        self._hung_up = False
+
+    def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
+        with self.failing():
+            return self.connection.execute(_bytes(sql), tuple(arguments)).rowcount
+
+    def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self.failing():
+            return self.connection.execute(_bytes(sql), tuple(arguments)).fetchall()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a call of the client library."""
+        with self.failing():
+            return function()
+
+    def execute_alone(self, sql: str) -> None:
+        """Run a statement that the server takes outside of transactions only."""
+        self.rollback()
+        with self.failing():
+            self.connection.autocommit = True
+            try:
+                self.connection.execute(sql.encode())
+            finally:
+                if self.usable:
+                    self.connection.autocommit = False
+
+    def commit(self) -> None:
+        with self.failing():
+            self.connection.commit()
+
+    def rollback(self) -> None:
+        if not self.usable:
+            return
+        with self.failing():
+            self.connection.rollback()
+
+    @property
+    def usable(self) -> bool:
+        return not self.connection.closed
+
+    def close(self) -> None:
+        import psycopg
+
+        try:
+            self.connection.close()
+        except psycopg.Error:  # it is gone, which is what was wanted
+            return
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Errors of psycopg come out as ``SqlFailure``, and no wait is longer than ``REPLY_TIMEOUT_S``."""
+        import psycopg
+
+        call = object()
+        watch = threading.Timer(REPLY_TIMEOUT_S, self._hang_up, (call,))
+        watch.daemon = True
+        with self._waiting:
+            self._waits_for = call
+        watch.start()
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._failure(error) from None
+        finally:
+            watch.cancel()
+            with self._waiting:
+                self._waits_for = None
+
+    def _hang_up(self, call: object) -> None:
+        """Break the connection if ``call`` still waits on it; libpq then sees its end. By another thread."""
+        with self._waiting:
+            if self._waits_for is not call or self.connection.closed:
+                return
+            self._hung_up = True
+            with socket.socket(fileno=os.dup(self.connection.fileno())) as wire:
+                wire.shutdown(socket.SHUT_RDWR)
+
+    def _failure(self, error: psycopg.Error) -> SqlFailure:
+        code = error.sqlstate or ""
+        detail = " ".join(part for part in (error.diag.message_detail, error.diag.context) if part)
+        text = self.address.scrub(f"{error.diag.message_primary or error} {detail}".strip())
+        if self._hung_up:
+            text = f"the server did not answer within {REPLY_TIMEOUT_S:.0f} s ({text})"
+        if not self.usable or not code:
+            lost = not self.usable or isinstance(error, psycopg_operational())
+            return SqlFailure(Failure.LOST if lost else Failure.ROWS, code, text)
+        in_catalog = error.diag.schema_name == "pg_catalog"
+        return SqlFailure(Failure.EXISTS if in_catalog and code == "23505" else failure_of(code), code, text)
+
+
+def psycopg_operational() -> Any:
+    import psycopg
+
+    return (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+def failure_of(code: str) -> Failure:
+    """What a SQLSTATE means for us."""
+    if code in LOST or code.startswith("08"):
+        return Failure.LOST
+    if code in BUSY:
+        return Failure.BUSY
+    if code in ("42P07", "42710", "42P06"):
+        return Failure.EXISTS
+    if code == "42501" or code.startswith("28"):
+        return Failure.DENIED
+    if code[:2] in ("42", "3D", "3F", "0A"):
+        return Failure.MISSING
+    if code[:2] in ("22", "23", "21", "44", "P0"):
+        return Failure.ROWS
+    return Failure.OTHER
+
+
+def _connect_failure(address: Address, error: Exception) -> SqlFailure:
+    """libpq gives no SQLSTATE here, so the words must do; an unknown language reads as LOST, which is tried again."""
+    text = address.scrub(str(error))
+    if any(word in text for word in BUSY_WORDS):
+        return SqlFailure(Failure.BUSY, "", text)
+    if 'database "' in text and "does not exist" in text:
+        return SqlFailure(Failure.MISSING, "", text)
+    if any(word in text for word in DENIED_WORDS):
+        return SqlFailure(Failure.DENIED, "", text)
+    return SqlFailure(Failure.LOST, "", text)
+
+
+def _bytes(sql: str) -> bytes:
+    """psycopg's types ask for literal text, or bytes."""
+    return sql.encode()

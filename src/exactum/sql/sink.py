@@ -1,0 +1,303 @@
+"""``SqlSink``: a table as the target of a query, over any dialect. Users meet its subclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from exactum.errors import FrameRefused, SettingRefused
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun
+from exactum.sql.columns import matched, named_by
+from exactum.sql.dialect import DIRECTORY, Dialect, Failure, Mode, Role, Session, SqlFailure
+from exactum.sql.failure import port_error
+from exactum.sql.participant import SqlParticipant
+from exactum.sql.plan import Mechanism, Scope, WritePlan
+from exactum.sql.table import Column, Table, TableName
+from exactum.sql.url import Address
+from exactum.sql.writer import SqlWriterFactory
+
+LOCK_TIMEOUT_S = 20.0
+"""Longest that a statement of ours waits for somebody else's lock."""
+CREATE_TRIES_MAX = 5
+"""How often two starts that create the same tables at once may trip over each other."""
+
+
+class SqlSink:
+    """A table as a target. ``PostgresSink`` and ``MySQLSink`` say what the arguments mean to a user."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        address: Address,
+        *,
+        table: str,
+        mechanism: str = "staged",
+        mode: str = "append",
+        key: Sequence[str] | str | None = None,
+        order_by: Sequence[str] | str | None = None,
+        delete_when: str | None = None,
+        create_table: bool = False,
+        rows: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._where = f"{type(self).__name__}({table!r})"
+        self._dialect = dialect
+        self._address = address
+        self._table = table
+        self._target = table_name(table, self._where)
+        self._mechanism = _one_of(Mechanism, "mechanism", mechanism, self._where)
+        self._mode = _one_of(Mode, "mode", mode, self._where)
+        self._key = _names("key", key, self._where)
+        self._order_by = _names("order_by", order_by, self._where)
+        self._delete_when = delete_when
+        self._create_table = create_table
+        self._rows = rows
+        self._columns: tuple[tuple[str, str], ...] | None = None
+        self._refuse_contradictions()
+
+    def __repr__(self) -> str:
+        return f"{self._where[:-1]}, at={self._address.where!r}, mechanism={self._mechanism.value!r})"
+
+    @property
+    def name(self) -> str:
+        return f"{self._dialect.scheme}:{self._table}"
+
+    @property
+    def rows(self) -> Callable[[Any], Any] | None:
+        return self._rows
+
+    @property
+    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
+        return DEAD_LETTER_COLUMNS
+
+    def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
+        """See the port. Remembers the columns: what needs the table is checked by the ``open`` that follows."""
+        types = dict(columns)
+        for setting, names in (("key", self._key), ("order_by", self._order_by)):
+            for name in names:
+                if name not in types:
+                    raise FrameRefused(f"{self._where}: {setting} names the column {name!r}; {_frame_has(columns)}")
+        flag = self._delete_when
+        if flag is not None and types.get(flag) != "boolean":
+            found = f"it is {types[flag]}" if flag in types else _frame_has(columns)
+            raise FrameRefused(f"{self._where}: delete_when={flag!r} must name a boolean column; {found}")
+        if not [name for name in types if name != flag]:
+            raise FrameRefused(f"{self._where}: the frame has no column to write.")
+        self._columns = tuple(columns)
+
+    def open(self, run: QueryRun, participant: str) -> OpenSink:
+        """See the port. Creates exactum's own tables in the target's schema where they are missing."""
+        if self._columns is None:
+            raise FrameRefused(f"{self._where}: open() was called before check_columns(). Nothing was written.")
+        try:
+            session = self._dialect.connect(self._address, Role.DRIVER, "exactum start", LOCK_TIMEOUT_S)
+        except SqlFailure as failure:
+            raise port_error(failure, f"{self._where} at {self._address.where}") from failure
+        try:
+            plan = self._checked(session, Scope(run.query_id, participant), self._columns)
+            if self._mechanism is Mechanism.PREPARED and run.guarantee is Guarantee.EXACTLY_ONCE:
+                self._dialect.check_prepared(session, self._where)
+            self._make_tables(session, plan)
+            self._rehearse(session, plan)
+        except SqlFailure as failure:
+            raise port_error(failure, f"{self._where} at {self._address.where}") from failure
+        finally:
+            session.close()
+        return OpenSink(SqlParticipant(plan), SqlWriterFactory(plan))
+
+    # ---- checks ------------------------------------------------------------------------------
+
+    def _refuse_contradictions(self) -> None:
+        upsert = self._mode is Mode.UPSERT
+        if upsert and not self._key:
+            raise SettingRefused(f"{self._where}: mode='upsert' needs key=[...], the columns that identify a row.")
+        if upsert and self._mechanism is Mechanism.PREPARED:
+            raise SettingRefused(
+                f"{self._where}: mode='upsert' does not go with mechanism='prepared': each task would hold the locks "
+                "of its rows until the decision, and two tasks with the same key would wait for each other. Use "
+                "mechanism='staged'."
+            )
+        for setting, value in (("order_by", self._order_by), ("delete_when", self._delete_when)):
+            if value and not upsert:
+                raise SettingRefused(f"{self._where}: {setting} means something with mode='upsert' only.")
+        if self._delete_when in self._key or self._delete_when in self._order_by:
+            raise SettingRefused(
+                f"{self._where}: delete_when={self._delete_when!r} names a column that is not written; it cannot be in "
+                "key or order_by."
+            )
+
+    def _checked(self, session: Session, scope: Scope, frame: Sequence[tuple[str, str]]) -> WritePlan:
+        written = [(name, spark_type) for name, spark_type in frame if name != self._delete_when]
+        table = self._dialect.read_table(session, self._target)
+        if table is None and self._create_table:
+            self._create(session, written)
+            table = self._dialect.read_table(session, self._target)
+        if table is None:
+            raise SettingRefused(
+                f"{self._where}: there is no table {self._table!r} at {self._address.where}, or the user may not see "
+                "it. Create it, or pass create_table=True. exactum never creates a table unasked."
+            )
+        session.rollback()
+        columns = matched(table, written, self._dialect, self._where)
+        by_frame = dict(zip((name for name, _ in written), columns, strict=True))
+        key = tuple(by_frame[name].name for name in self._key)
+        if self._mode is Mode.UPSERT:
+            self._check_key(table, key)
+        flag = None
+        if self._delete_when is not None:
+            flag = self._flag({c.name for c in columns})
+        return WritePlan(
+            dialect=self._dialect,
+            address=self._address,
+            where=self._where,
+            scope=scope,
+            target=table.name,
+            columns=columns,
+            frame_columns=tuple(name for name, _ in written),
+            flag=flag,
+            flag_column=self._delete_when,
+            mechanism=self._mechanism,
+            mode=self._mode,
+            key=key,
+            order_by=tuple(by_frame[name].name for name in self._order_by),
+            named_by=self._key or named_by(table.unique_keys, by_frame),
+            lock_timeout_s=LOCK_TIMEOUT_S,
+        )
+
+    def _check_key(self, table: Table, key: Sequence[str]) -> None:
+        wanted = frozenset(key)
+        if wanted not in table.unique_keys:
+            known = "; ".join(sorted(", ".join(sorted(k)) for k in table.unique_keys)) or "none"
+            raise SettingRefused(
+                f"{self._where}: mode='upsert' needs a primary key or a unique constraint on exactly "
+                f"({', '.join(key)}); the table has: {known}. Create one, or correct key=."
+            )
+        others = [k for k in table.unique_keys if not wanted <= k]
+        if others and self._dialect.upserts_by_any_key:
+            raise SettingRefused(
+                f"{self._where}: {self._dialect.name} upserts by whichever unique key a row hits, and the table has "
+                f"another one than key=: ({', '.join(sorted(others[0]))}). A row could replace a different one. Drop "
+                "that key, or use a table with one key."
+            )
+
+    def _flag(self, taken: set[str]) -> Column:
+        """The staging table's column for ``delete_when``, under a name that no written column has."""
+        name = "exactum_delete"
+        column = self._dialect.column_of(name, "boolean", False)
+        if column is None or name in taken:
+            raise SettingRefused(f"{self._where}: the table has a column {name!r}, a name that exactum needs.")
+        return column
+
+    # ---- tables ------------------------------------------------------------------------------
+
+    def _create(self, session: Session, written: Sequence[tuple[str, str]]) -> None:
+        columns: list[Column] = []
+        for name, spark_type in written:
+            column = self._dialect.column_of(name, spark_type, name in self._key)
+            if column is None:
+                raise FrameRefused(
+                    f"{self._where}: create_table=True has no {self._dialect.name} type for the column {name!r} of "
+                    f"type {spark_type}. Convert it in the query (to_json(), for one), or create the table yourself."
+                )
+            columns.append(replace(column, nullable=name not in self._key))
+        _racing(session, lambda: self._dialect.create_table(session, self._target, columns, self._key))
+
+    def _make_tables(self, session: Session, plan: WritePlan) -> None:
+        _racing(session, lambda: self._dialect.create_own_tables(session, plan.target))
+        if plan.mechanism is Mechanism.STAGED:
+            _racing(session, lambda: self._dialect.create_staging(session, plan.staging, plan.staged_columns))
+        self._drop_old_staging(session, plan)
+
+    def _drop_old_staging(self, session: Session, plan: WritePlan) -> None:
+        """Staging tables of this scope with other columns, from before the query was changed, once they are empty.
+
+        What still holds a decided epoch is not empty; what a zombie still uses is left.
+        """
+        directory = self._dialect.quote_table(plan.target.sibling(DIRECTORY))
+        for old in self._dialect.list_staging(session, plan.target, plan.scope.staging_prefix):
+            if old == plan.staging and plan.mechanism is Mechanism.STAGED:
+                continue
+            used = session.query(
+                f"SELECT 1 FROM {directory} WHERE scope = %s AND staging = %s LIMIT 1", (plan.scope.text, old.table)
+            )
+            session.rollback()
+            if not used:
+                with suppress(SqlFailure):  # somebody uses it, or owns it: the next start tries again
+                    self._dialect.drop_staging(session, old)
+                session.rollback()
+
+    def _rehearse(self, session: Session, plan: WritePlan) -> None:
+        """Do what tasks and commits do, with no rows: rights, triggers and types are refused now, not at the commit."""
+        try:
+            if plan.mechanism is Mechanism.STAGED:
+                self._dialect.move(session, plan.move(()))
+            else:
+                self._dialect.loader(session, plan.target, plan.columns, None, None).finish()
+        finally:
+            session.rollback()
+
+
+def table_name(text: str, where: str) -> TableName:
+    """``"table"`` or ``"schema.table"``, as the server spells them; a name with a dot is written in double quotes.
+
+    Raises:
+        SettingRefused: it is neither.
+    """
+    parts: list[str] = []
+    rest = text if isinstance(text, str) else ""
+    while rest:
+        if rest.startswith('"'):
+            end = rest.find('"', 1)
+            while end >= 0 and rest[end : end + 2] == '""':
+                end = rest.find('"', end + 2)
+            if end < 0:
+                parts.clear()
+                break
+            part, rest = rest[1:end].replace('""', '"'), rest[end + 1 :]
+        else:
+            end = rest.find(".") if "." in rest else len(rest)
+            part, rest = rest[:end], rest[end:]
+        parts.append(part)
+        if rest.startswith(".") and len(rest) > 1:
+            rest = rest[1:]
+        elif rest:
+            parts.clear()
+            break
+    if not 1 <= len(parts) <= 2 or not all(parts):
+        raise SettingRefused(
+            f"{where}: table must be 'table' or 'schema.table', as the server spells it and without quotes; a name "
+            "that has a dot in it is put in double quotes."
+        )
+    return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
+
+
+def _racing(session: Session, create: Callable[[], None]) -> None:
+    """Two queries that start at once may create the same table; the second one finds it."""
+    for attempt in range(CREATE_TRIES_MAX):
+        try:
+            create()
+            return
+        except SqlFailure as failure:
+            session.rollback()
+            if failure.failure not in (Failure.EXISTS, Failure.BUSY) or attempt == CREATE_TRIES_MAX - 1:
+                raise
+
+
+def _one_of(kind: type[Any], setting: str, value: str, where: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        choices = " or ".join(repr(k.value) for k in kind)
+        raise SettingRefused(f"{where}: {setting}={value!r} must be {choices}.") from None
+
+
+def _names(setting: str, value: Sequence[str] | str | None, where: str) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else tuple(value or ())
+    if not all(isinstance(n, str) and n for n in names) or len(set(names)) != len(names):
+        raise SettingRefused(f"{where}: {setting} must be a list of different column names.")
+    return names
+
+
+def _frame_has(columns: Sequence[tuple[str, str]]) -> str:
+    return f"the frame has {', '.join(name for name, _ in columns)}."

@@ -1,0 +1,108 @@
+"""A table as its server describes it: names, columns and what each column can hold. Pure values, no I/O.
+
+Both dialects fill these from their catalogs; ``rules`` and the checks at start read nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, order=True)
+class TableName:
+    """A table's name, unquoted and as the server spells it. ``schema`` None: the connection's own."""
+
+    schema: str | None
+    table: str
+
+    def sibling(self, table: str) -> TableName:
+        """Another table in the same schema (in MySQL: database)."""
+        return TableName(self.schema, table)
+
+    def __str__(self) -> str:
+        return self.table if self.schema is None else f"{self.schema}.{self.table}"
+
+
+class Kind(Enum):
+    """What a column holds, in the words that rules and checks need; the dialect maps its types to these."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    TEXT = "text"
+    BYTES = "bytes"
+    DATE = "date"
+    TIMESTAMP = "timestamp without time zone"
+    TIMESTAMP_TZ = "timestamp with time zone"
+    JSON = "json"
+    ARRAY = "array"
+    OTHER = "other"  # anything else (uuid, enum, interval, inet, ...): takes text, and the server casts it
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What values a column can hold; None: no limit, or one that only the server knows.
+
+    lowest, highest: of INTEGER, inclusive. Of DATE: days since 1970-01-01. Of TIMESTAMP and TIMESTAMP_TZ:
+        microseconds since 1970-01-01T00:00 (UTC). Of FLOAT: largest absolute value is ``magnitude_max``.
+    precision, scale: of DECIMAL; all digits, and those after the point. Values with more digits after the point are
+        rounded by servers, so rules refuse them only by what is left of the point after rounding.
+    length_max: of TEXT in characters (Unicode code points), or in bytes of UTF-8 when ``length_in_bytes``;
+        of BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is taken (PostgreSQL's
+        char(n) and varchar(n) cut them).
+    nul_allowed: False when text with U+0000 cannot be held.
+    nan_allowed: False when a FLOAT cannot hold NaN and the infinities.
+    code_point_max: highest Unicode code point of TEXT (0xFFFF for MySQL's utf8mb3).
+    choices: the only texts allowed (ENUM), or None.
+    """
+
+    lowest: int | None = None
+    highest: int | None = None
+    magnitude_max: float | None = None
+    precision: int | None = None
+    scale: int | None = None
+    length_max: int | None = None
+    length_in_bytes: bool = False
+    trailing_spaces_free: bool = False
+    nul_allowed: bool = True
+    nan_allowed: bool = True
+    code_point_max: int | None = None
+    choices: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    type: the server's own text for it, complete enough to declare another column by (``character varying(10)``).
+    generated: the server computes it always, so that nobody may write it (GENERATED ALWAYS AS; identity ALWAYS).
+    has_default: it may be left out (a default, an identity, auto_increment).
+    element: of an ARRAY, the kind of its elements.
+    """
+
+    name: str
+    type: str
+    kind: Kind
+    nullable: bool = True
+    has_default: bool = False
+    generated: bool = False
+    limits: Limits = field(default_factory=Limits)
+    element: Kind | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its columns in the server's order, and its unique keys (the primary key, too) as sets of names.
+
+    ``unique_keys`` lists only those that hold for all rows (no partial or expression index) and at once (not
+    deferrable).
+    """
+
+    name: TableName
+    columns: tuple[Column, ...]
+    unique_keys: tuple[frozenset[str], ...] = ()
+
+    def column(self, name: str) -> Column | None:
+        return next((c for c in self.columns if c.name == name), None)

@@ -1,0 +1,107 @@
+"""Where a database server is. The only place of the SQL layer that sees a password; nothing here prints one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from exactum.errors import SettingRefused
+
+HIDDEN = "***"
+
+
+@dataclass(frozen=True)
+class Address:
+    """A server and a database on it. Picklable, hashable; neither ``repr`` nor ``str`` show a secret.
+
+    where: for messages and names, without password: ``postgresql://shop@db.example:5432/shop``.
+    options: (name, value) pairs in the client library's own names, with the password among them.
+    """
+
+    where: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.where
+
+    def option(self, name: str, default: str = "") -> str:
+        return dict(self.options).get(name, default)
+
+    def scrub(self, text: str) -> str:
+        """``text`` without any secret of this address: for everything a server or a client library says."""
+        for secret in self._secrets():
+            for form in {secret, quote(secret, safe=""), repr(secret)[1:-1]}:
+                text = text.replace(form, HIDDEN)
+        return " ".join(text.split())
+
+    def _secrets(self) -> list[str]:
+        return sorted((v for n, v in self.options if is_secret(n) and v), key=len, reverse=True)
+
+
+def is_secret(option: str) -> bool:
+    name = option.lower()
+    return any(part in name for part in ("password", "passwd", "passphrase", "secret"))
+
+
+@dataclass(frozen=True)
+class SplitUrl:
+    """The parts of ``scheme://user:password@host:port/database?option=value``, decoded; missing ones are None."""
+
+    user: str | None
+    password: str | None = field(repr=False)
+    host: str | None
+    port: int | None
+    database: str | None
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def where(self, scheme: str, host: str, port: int) -> str:
+        """The same as text, without the password and the options."""
+        user = f"{self.user}@" if self.user else ""
+        return f"{scheme}://{user}{self.host or host}:{self.port or port}/{self.database or ''}"
+
+
+def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
+    """Split a URL with one host.
+
+    Args:
+        schemes: the allowed ones; the first is named in errors.
+        where: which sink, for errors.
+
+    Raises:
+        SettingRefused: it is no such URL; the message does not repeat it, for it may hold a password.
+    """
+    example = f"{schemes[0]}://user:password@host:port/database"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except (TypeError, ValueError, AttributeError):
+        raise SettingRefused(f"{where}: the URL cannot be read; it must look like {example}.") from None
+    if parts.scheme not in schemes:
+        raise SettingRefused(f"{where}: the URL must begin with {schemes[0]}://, like {example}.")
+    return SplitUrl(
+        user=_decoded(parts.username),
+        password=_decoded(parts.password),
+        host=_decoded(parts.hostname),
+        port=port,
+        database=_decoded(parts.path.lstrip("/")),
+        options=tuple(parse_qsl(parts.query, keep_blank_values=True)),
+    )
+
+
+def merged(options: Mapping[str, str], further: Mapping[str, object] | None, where: str) -> tuple[tuple[str, str], ...]:
+    """``options`` and the user's ``connect=`` mapping as sorted pairs of text; the latter win.
+
+    Raises:
+        SettingRefused: a name or a value is no plain text, number or boolean.
+    """
+    result = dict(options)
+    for name, value in (further or {}).items():
+        if not isinstance(name, str) or not isinstance(value, (str, int, float, bool)):
+            raise SettingRefused(f"{where}: connect={{...}} takes names with text or numbers; {name!r} has neither.")
+        result[name] = str(value)
+    return tuple(sorted(result.items()))
+
+
+def _decoded(text: str | None) -> str | None:
+    return unquote(text) if text else None

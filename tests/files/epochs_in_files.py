@@ -1,0 +1,290 @@
+"""What the tests of the file sink share: rows as Arrow, tasks without Spark, the real coordinator, plain readers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset
+
+from exactum.files.decision_log import FileDecisionLog
+from exactum.files.sink import FileSink
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import (
+    CommitPermit,
+    Decision,
+    DecisionRecord,
+    Epoch,
+    Incarnation,
+    PreparedTransaction,
+    SourceOffsets,
+    new_incarnation,
+)
+from exactum.protocol.participant import Participant
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+from exactum.testing import FaultPlan, MemoryDecisionLog, MemoryStorage, faulty
+
+QUERY = "5f1c9a3e-files"
+ROWS = 6
+"""Rows of one task."""
+
+
+def ids_of(batch_id: int, task: int) -> list[int]:
+    return [batch_id * 1_000 + task * 100 + i for i in range(ROWS)]
+
+
+def expected(batches: Iterable[int], tasks: int = 1) -> list[int]:
+    return sorted(i for b in batches for t in range(tasks) for i in ids_of(b, t))
+
+
+def rows(batch_id: int, task: int) -> pa.RecordBatch:
+    """The same rows whoever runs the task, over two days."""
+    ids = ids_of(batch_id, task)
+    return pa.record_batch(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "text": [f"row {i}" for i in ids],
+            "day": [f"2026-01-0{1 + i % 2}" for i in ids],
+        }
+    )
+
+
+@dataclass
+class OpenedSink:
+    """A sink opened for one run."""
+
+    sink: FileSink
+    query_id: str = QUERY
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    incarnation: Incarnation = field(default_factory=new_incarnation)
+
+    def __post_init__(self) -> None:
+        self.run = QueryRun(self.query_id, self.incarnation, self.guarantee)
+        self.opened: OpenSink = self.sink.open(self.run, "files")
+
+    @property
+    def participant(self) -> Participant:
+        return self.opened.participant
+
+    def writer(self, batch_id: int = 0, task: int = 0) -> Any:
+        order = WriteOrder(self.run, batch_id, 0, batch_id + 1)
+        return self.opened.writers.open(order, TaskName(task, 0, 0))
+
+    def prepare(self, *batches: pa.RecordBatch, batch_id: int = 0) -> list[PreparedTransaction]:
+        """One task for each batch, all prepared."""
+        prepared = []
+        for task, batch in enumerate(batches):
+            writer = self.writer(batch_id, task)
+            writer.write(batch)
+            one = writer.prepare()
+            if one is not None:
+                prepared.append(one)
+        return prepared
+
+    def permit(self, prepared: Sequence[PreparedTransaction], batch_id: int = 0) -> CommitPermit:
+        record = DecisionRecord(Epoch(self.query_id, batch_id), 0, Decision.COMMIT, self.incarnation, tuple(prepared))
+        return CommitPermit(record)
+
+    def commit(self, *batches: pa.RecordBatch, batch_id: int = 0) -> list[PreparedTransaction]:
+        prepared = list(self.participant.verify(self.prepare(*batches, batch_id=batch_id)))
+        report = self.participant.commit(self.permit(prepared, batch_id), prepared)
+        assert list(report.committed) == prepared
+        return prepared
+
+
+@dataclass
+class FileWrite:
+    """The coordinator's write port over real writers. The first ``retried`` tasks run twice: a failed try leaves
+    staged files behind (its process died), every other one has even prepared."""
+
+    opened: OpenSink
+    tasks: int = 1
+    retried: int = 0
+    around: Callable[[str, Callable[[], object]], object] = lambda label, call: call()
+
+    def __call__(self, order: WriteOrder) -> Sequence[PreparedTransaction]:
+        winners: list[Any] = []
+        for task in range(self.tasks):
+            if task < self.retried:
+                lost = self._written(order, task, 0)
+                if task % 2:
+                    lost.prepare()
+            writer: Any = self.around("write", lambda t=task: self._written(order, t, 1))
+            winners.append(self.around("prepare", writer.prepare))
+        return winners
+
+    def _written(self, order: WriteOrder, task: int, number: int) -> Any:
+        """A writer with its files on the disk: the task may die here."""
+        writer: Any = self.opened.writers.open(order, TaskName(task, number, 0))
+        writer.write(rows(order.batch_id, task))
+        writer._write_run()
+        return writer
+
+
+@dataclass
+class World:
+    """A place and a decision log that outlive every incarnation."""
+
+    sink: Callable[[], FileSink]
+    tasks: int = 1
+    retried: int = 0
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+
+    def drive(self, batches: Iterable[int], plan: FaultPlan | None = None) -> None:
+        opened = OpenedSink(self.sink())
+        log: DecisionLog = MemoryDecisionLog(self.storage, QUERY)
+        participant = opened.participant
+        write = FileWrite(opened.opened, self.tasks, self.retried)
+        if plan is not None:
+            log, participant, write.around = faulty(log, plan), faulty(participant, plan), plan.around
+        coordinator = Coordinator(opened.run, [participant], log)
+        for batch_id in batches:
+            coordinator.run(batch_id, SourceOffsets(), write)
+            coordinator.prune(batch_id)
+
+
+# ---- plain readers -------------------------------------------------------------------------------
+
+_DUCK = {
+    "parquet": "read_parquet('{}/**/*.parquet', hive_partitioning=true)",
+    "json": "read_json('{}/**/*.json*', hive_partitioning=true, union_by_name=true)",
+    "csv": "read_csv('{}/**/*.csv*', hive_partitioning=true)",
+}
+
+
+def duck(folder: Path | str, select: str = "*", format_: str = "parquet", order: str = "id") -> list[tuple[Any, ...]]:
+    """What DuckDB reads by its pattern, which does look into hidden folders."""
+    place = str(folder).replace("'", "''")
+    with duckdb.connect() as connection:
+        return connection.execute(f"select {select} from {_DUCK[format_].format(place)} order by {order}").fetchall()
+
+
+def ids_in(folder: Path | str) -> list[int]:
+    """Every id that stands, by two independent readers that must agree. Empty where there is no file."""
+    if not visible(folder):
+        return []
+    by_duck = [row[0] for row in duck(folder, "id")]
+    by_arrow = pyarrow.dataset.dataset(str(folder), format="parquet", partitioning="hive").to_table(columns=["id"])
+    assert sorted(by_arrow["id"].to_pylist()) == by_duck
+    return by_duck
+
+
+def visible(folder: Path | str) -> list[str]:
+    """Every file outside of .exactum, relative."""
+    return sorted(
+        os.path.relpath(os.path.join(top, f), folder)
+        for top, _, files in os.walk(folder)
+        for f in files
+        if ".exactum" not in top
+    )
+
+
+def hidden(folder: Path | str, what: str = "staged") -> list[str]:
+    """Every file below .exactum/<scope>/<what>."""
+    top = os.path.join(folder, ".exactum")
+    areas = [os.path.join(top, scope, what) for scope in os.listdir(top)]
+    return sorted(os.path.join(t, f) for area in areas for t, _, files in os.walk(area) for f in files)
+
+
+# ---- processes that die --------------------------------------------------------------------------
+
+_CALLS = ("open", "rename", "unlink", "rmdir", "mkdir", "fsync")
+
+
+def die_at(call: int) -> None:
+    """Kill this process with SIGKILL before its ``call``-th call that changes the file system, from now on."""
+    done = 0
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            nonlocal done
+            done += 1
+            if done == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+
+        return counting
+
+    for name in _CALLS:
+        setattr(os, name, counted(getattr(os, name)))
+
+
+def drive(folder: str, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]) -> None:
+    """One incarnation over a folder, with its decision log beside it; dies where it is told to."""
+    opened = OpenedSink(FileSink(f"{folder}/table", partition_by=partition_by))
+    log = FileDecisionLog(Path(folder) / "log", QUERY)
+    coordinator = Coordinator(opened.run, [opened.participant], log)
+    Path(folder, "started").touch()
+    if kill_at is not None:
+        die_at(kill_at)
+    for batch_id in batches:
+        coordinator.run(batch_id, SourceOffsets(), FileWrite(opened.opened, tasks=1, retried=1))
+        Path(folder, "done").write_text(json.dumps(batch_id))
+
+
+class Nursery:
+    """A process that has imported everything, has no threads, and forks drivers on request."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def start(self, folder: Path, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]) -> int:
+        """Starts a driver (see ``drive``) and returns its process id, as soon as it is about to write."""
+        (folder / "started").unlink(missing_ok=True)
+        assert self._process.stdin is not None
+        order = [str(folder), batches[0], batches[-1] + 1, kill_at, list(partition_by)]
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        pid = self._answer()
+        end_s = time.monotonic() + 30
+        while not (folder / "started").exists():
+            assert time.monotonic() < end_s, "the driver did not start"
+            time.sleep(0.001)
+        return pid
+
+    def wait(self) -> int:
+        """The exit code of the driver that was started last; negative: the signal that killed it."""
+        return self._answer()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+    def _answer(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+
+def _nurse() -> None:
+    for line in sys.stdin:
+        folder, first, end, kill_at, partition_by = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                drive(folder, range(first, end), kill_at, partition_by)
+                code = 0
+            finally:
+                os._exit(code)
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    _nurse()

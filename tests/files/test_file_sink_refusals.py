@@ -1,0 +1,209 @@
+"""What the file sink does not take, said before anything is written."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from epochs_in_files import OpenedSink, expected, ids_in, rows
+from obstore.store import LocalStore
+
+from exactum.errors import FrameRefused, HeuristicOutcome, InvariantBroken, SettingRefused, Unavailable
+from exactum.files.sink import FileSink
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Sink
+
+SIMPLE = [
+    *("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(38,18)", "date"),
+    *("timestamp", "timestamp_ntz", "varchar(10)", "char(3)"),
+]
+NESTED = ["struct<a:int,interval:string>", "array<struct<variant:bigint>>", "map<string,array<double>>"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"path": ""}, "path must be"),
+        ({"path": "a\0b"}, "path must be"),
+        ({"format": "orc"}, "one of parquet, json, csv"),
+        ({"options": {"header": True}}, "no option 'header'"),
+        ({"format": "csv", "options": {"header": "yes"}}, "True or False"),
+        ({"format": "csv", "options": {"delimiter": ";;"}}, "one ASCII character"),
+        ({"format": "csv", "options": {"delimiter": '"'}}, "one ASCII character"),
+        ({"options": {"compression": "lzma"}}, "'lzma' is none that parquet"),
+        ({"format": "json", "options": {"compression": "snappy"}}, "gzip, none"),
+        ({"options": {"compression_level": "9"}}, "whole number"),
+        ({"rows_per_file_max": 0}, "above 0"),
+        ({"bytes_per_file_max": -1}, "above 0"),
+        ({"bytes_per_file_max": True}, "above 0"),
+        ({"partition_by": ["day", "Day"]}, "twice"),
+        ({"partition_by": [""]}, "names of columns"),
+        ({"partition_by": ["_day"]}, "hidden"),
+        ({"partition_by": ".day"}, "hidden"),
+        ({"path": "hdfs:///x"}, "Mount it"),
+        ({"path": "dbfs:/x"}, "Mount it"),
+    ],
+)
+def test_settings_that_cannot_be(arguments: dict[str, Any], match: str) -> None:
+    """Each with one clear message, when the sink is made."""
+    with pytest.raises(SettingRefused, match=match):
+        FileSink(**{"path": "/tmp/x", **arguments})
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json"])
+@pytest.mark.parametrize("kind", [*SIMPLE, "binary", *NESTED, "map<int,struct<void:int>>"])
+def test_types_that_parquet_and_json_hold(format_: str, kind: str) -> None:
+    """All that readers know, whatever the fields of structs are called."""
+    FileSink("/tmp/x", format=format_).check_columns([("id", "bigint"), ("c", kind)])
+
+
+@pytest.mark.parametrize("kind", SIMPLE)
+def test_types_that_csv_holds(kind: str) -> None:
+    """All that are one text."""
+    FileSink("/tmp/x", format="csv").check_columns([("c", kind)])
+
+
+@pytest.mark.parametrize("kind", ["binary", *NESTED])
+def test_types_that_csv_does_not_hold(kind: str) -> None:
+    """The message names the column, its type and a way out."""
+    with pytest.raises(FrameRefused, match=r"column 'c' has the type .*, which CSV cannot hold.*to_json"):
+        FileSink("/tmp/x", format="csv").check_columns([("id", "bigint"), ("c", kind)])
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "void",
+        "interval",
+        "interval day to second",
+        "interval year to month",
+        "variant",
+        "struct<a:void>",
+        "array<variant>",
+    ],
+)
+def test_types_that_no_file_holds(format_: str, kind: str) -> None:
+    """A file that only its writer could read is not written."""
+    with pytest.raises(FrameRefused, match=r"'c' has the type"):
+        FileSink("/tmp/x", format=format_).check_columns([("id", "bigint"), ("c", kind)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition_by", "match"),
+    [
+        ([("id", "int"), ("ID", "int")], [], "'id' and 'ID' differ in case only"),
+        ([("id", "int"), ("id", "int")], [], "'id' and 'id'"),
+        ([("id", "int")], ["day"], "partition_by names the column 'day', and the frame has 'id'"),
+        ([("day", "string"), ("hour", "int")], ["hour", "day"], "nothing is left"),
+        ([("id", "int"), ("x", "double")], ["x"], "type double"),
+        ([("id", "int"), ("x", "interval day to second")], ["x"], "partition column 'x'"),
+        ([("id", "int"), ("x", "struct<a:int>")], ["x"], "partition column 'x'"),
+        ([("id", "int"), ("x", "binary")], ["x"], "partition column 'x'"),
+    ],
+)
+def test_frames_that_cannot_be(columns: list[tuple[str, str]], partition_by: list[str], match: str) -> None:
+    """Before anything is written."""
+    with pytest.raises(FrameRefused, match=match):
+        FileSink("/tmp/x", partition_by=partition_by).check_columns(columns)
+
+
+def test_partition_columns_of_csv_may_be_anything_that_names_a_folder() -> None:
+    """They do not go into the file."""
+    FileSink("/tmp/x", format="csv", partition_by="day").check_columns([("id", "int"), ("day", "date")])
+
+
+def test_dead_letters_fit_parquet_and_json_and_not_csv() -> None:
+    """Original bytes are binary."""
+    for format_ in ("parquet", "json"):
+        sink: Sink = FileSink("/tmp/x", format=format_)
+        assert sink.dead_letter_columns == DEAD_LETTER_COLUMNS
+        sink.check_columns(sink.dead_letter_columns)
+    with pytest.raises(FrameRefused, match="binary"):
+        FileSink("/tmp/x", format="csv").check_columns(DEAD_LETTER_COLUMNS)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) -> None:
+    """A file stands in its place."""
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingRefused, match=r"cannot be written and renamed there: .*Not a directory"):
+        OpenedSink(FileSink(tmp_path / "file" / "table"))
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "read-only"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_the_start(read_only: Path) -> None:
+    """Not after an hour of computing."""
+    with pytest.raises(SettingRefused, match=r"Read-only file system"):
+        OpenedSink(FileSink(read_only))
+
+
+def test_paths_are_made_absolute_on_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors have a working directory of their own; file: URLs and spaces in them are understood."""
+    monkeypatch.chdir(tmp_path)
+    assert FileSink("out").name == f"files:{tmp_path}/out"
+    assert FileSink(f"file://{tmp_path}/a%20b").name == f"files:{tmp_path}/a b"
+    assert FileSink("file:/tmp/x", name="mine").name == "mine"
+    assert repr(FileSink("/tmp/x", format="csv")) == "FileSink('/tmp/x', format='csv')"
+
+
+def test_credentials_in_a_url_are_never_shown() -> None:
+    """Not in the name that goes into every decision record, nor in what is printed."""
+    sink = FileSink("s3://key:secret@bucket/x?token=secret#secret")
+    assert sink.name == "files:s3://bucket/x"
+    assert "secret" not in repr(sink)
+
+
+def test_a_record_of_another_kind_of_sink_is_not_guessed_at(tmp_path: Path) -> None:
+    """The name was given to a file sink, and the epoch to finish is of something else."""
+    opened = OpenedSink(FileSink(tmp_path))
+    foreign = PreparedTransaction("files", "x", 1, '{"producer_id": 1}')
+    with pytest.raises(InvariantBroken, match="not one of files"):
+        opened.participant.commit(opened.permit([foreign]), [foreign])
+
+
+def test_a_folder_that_went_away_is_unavailable(tmp_path: Path) -> None:
+    """What is decided waits for it."""
+    table = tmp_path / "table"
+    opened = OpenedSink(FileSink(table))
+    opened.participant.list_open()
+    for path in sorted(table.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    table.rmdir()
+    table.touch()
+    with pytest.raises(Unavailable, match="Not a directory"):
+        opened.participant.list_open()
+
+
+@pytest.mark.parametrize("owner", ["_spark_metadata", "_delta_log"])
+def test_a_folder_whose_readers_go_by_a_list_is_refused(tmp_path: Path, owner: str) -> None:
+    """Spark's own streaming sink and Delta Lake: their readers would not see our files."""
+    (tmp_path / owner).mkdir()
+    (tmp_path / owner / "0").touch()
+    with pytest.raises(SettingRefused, match="would not see"):
+        OpenedSink(FileSink(tmp_path))
+    with pytest.raises(SettingRefused, match="would not see"):
+        OpenedSink(FileSink("s3://bucket/x", store=LocalStore(tmp_path)))
+
+
+def test_a_sink_that_was_pointed_elsewhere_does_not_lose_a_decided_epoch(tmp_path: Path) -> None:
+    """It stops, and the message says where the files are; pointed back, it goes on."""
+    old, new = (OpenedSink(FileSink(tmp_path / name, name="mine")) for name in ("old", "new"))
+    prepared = old.prepare(rows(0, 0))
+    assert new.participant.commit(old.permit(prepared), prepared).expired == tuple(prepared)
+    with pytest.raises(HeuristicOutcome, match=rf"staged at {tmp_path}/old/.*If the sink was pointed elsewhere"):
+        new.participant.salvage(old.permit(prepared), prepared)
+    assert old.participant.commit(old.permit(prepared), prepared).committed == tuple(prepared)
+    assert ids_in(tmp_path / "old") == expected([0])

@@ -1,0 +1,336 @@
+"""Files in object stores: the same promises as in a folder, over obstore's stores in memory and on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import pickle
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from epochs_in_files import QUERY, OpenedSink, World, expected, ids_in, rows
+from obstore.store import LocalStore, MemoryStore
+
+from exactum.errors import EpochAborted, ExactumError, HeuristicOutcome, SettingRefused, Unavailable
+from exactum.files import object_place, writer
+from exactum.files.sink import FileSink
+from exactum.protocol.sink import Guarantee
+from exactum.testing import Crash, FaultPlan, sweep
+
+
+@pytest.fixture(params=["memory", "disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return MemoryStore() if request.param == "memory" else LocalStore(tmp_path)
+
+
+def sink(store: Any, **settings: Any) -> FileSink:
+    return FileSink("memory://bucket/table", store=store, **settings)
+
+
+def names(store: Any) -> list[str]:
+    return sorted(str(m["path"]) for chunk in obstore.list(store) for m in chunk)
+
+
+def visible(store: Any) -> list[str]:
+    return [n for n in names(store) if not n.startswith(".exactum/")]
+
+
+def staged(store: Any, area: str = "staged") -> list[str]:
+    return [n for n in names(store) if f"/{area}/" in n]
+
+
+def ids_of_objects(store: Any) -> list[int]:
+    """Every id that stands, by pyarrow."""
+    content = (bytes(obstore.get(store, n).bytes()) for n in visible(store))
+    return sorted(i for c in content for i in pq.read_table(io.BytesIO(c))["id"].to_pylist())
+
+
+@pytest.mark.parametrize("partition_by", [None, "day"])
+def test_rows_are_invisible_until_the_commit(store: Any, partition_by: str | None) -> None:
+    """No object at a name that readers look at before; all of them after; nothing staged stays."""
+    opened = OpenedSink(sink(store, partition_by=partition_by))
+    prepared = list(opened.participant.verify(opened.prepare(rows(0, 0), rows(0, 1))))
+    assert visible(store) == []
+    assert {s.identity for s in opened.participant.list_open()} == {p.identity for p in prepared}
+    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+    assert ids_of_objects(store) == expected([0], 2)
+    assert staged(store) == []
+    if partition_by:
+        assert {n.partition("/")[0] for n in visible(store)} == {"day=2026-01-01", "day=2026-01-02"}
+
+
+def test_objects_on_a_disk_are_what_any_reader_lists(tmp_path: Path) -> None:
+    """DuckDB and pyarrow read the prefix with its partitions; special characters stay what they are."""
+    batch = pa.record_batch({"id": pa.array(range(3), pa.int64()), "k": ["a/b%c", "x y", None]})
+    OpenedSink(sink(LocalStore(tmp_path), partition_by="k")).commit(batch)
+    assert ids_in(tmp_path) == [0, 1, 2]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name[0] != ".") == [
+        "k=__HIVE_DEFAULT_PARTITION__",
+        "k=a%2Fb%25c",
+        "k=x y",
+    ]
+
+
+def test_a_fault_at_every_call(tmp_path: Path) -> None:
+    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly once, nothing staged."""
+
+    def scenario(plan: FaultPlan) -> None:
+        store = MemoryStore()
+        world = World(lambda: sink(store, partition_by="day"), tasks=2, retried=2)
+        with contextlib.suppress(Crash, ExactumError):
+            world.drive([0, 1], plan)
+        world.drive(range(world.storage.floor, 3))
+        assert ids_of_objects(store) == expected([0, 1, 2], 2)
+        assert staged(store) == []
+
+    print(f"{sweep(scenario)} runs")
+
+
+@pytest.mark.parametrize("effect", ["before", "after"])
+def test_a_failure_at_every_request_of_a_commit(monkeypatch: pytest.MonkeyPatch, effect: str) -> None:
+    """The n-th request fails, before or after its effect, for every n: the next commit carries it out, once."""
+    for at in range(1, 200):
+        store = MemoryStore()
+        opened = OpenedSink(sink(store, partition_by="day"))
+        prepared = opened.prepare(rows(0, 0), rows(0, 1))
+        numbers = itertools.count(1)  # counts over threads
+
+        def failing(real: Callable[..., Any], at: int = at, numbers: Iterator[int] = numbers) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                struck_now = next(numbers) == at
+                if struck_now and effect == "after":
+                    real(*args, **kwargs)
+                if struck_now:
+                    raise obstore.exceptions.GenericError("the connection was reset")
+                return real(*args, **kwargs)
+
+            return call
+
+        with monkeypatch.context() as patched:
+            for name in ("put", "get", "list", "delete", "copy", "head"):
+                patched.setattr(obstore, name, failing(getattr(obstore, name)))
+            struck = False
+            try:
+                opened.participant.commit(opened.permit(prepared), prepared)
+            except Unavailable:
+                struck = True
+        late = OpenedSink(sink(store))
+        assert late.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+        assert ids_of_objects(store) == expected([0], 2)
+        assert staged(store) == []
+        if not struck:
+            break
+    print(f"{at} runs")
+    assert at > 8
+
+
+@pytest.mark.parametrize("later", [0, 30])
+def test_a_redelivery_after_a_compaction_job_took_the_objects(store: Any, later: int) -> None:
+    """Days later: committed, and nothing comes back."""
+    opened = OpenedSink(sink(store))
+    prepared = opened.commit(rows(0, 0))
+    for batch_id in range(1, later + 1):
+        opened.commit(rows(batch_id, 0), batch_id=batch_id)
+    obstore.delete(store, visible(store))
+    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+    assert visible(store) == []
+    assert 1 <= len(staged(store, "committed")) <= 16
+
+
+def test_a_decided_object_that_is_gone_stops_the_query(store: Any) -> None:
+    """Reported as undone, and salvage says which; the rest is published."""
+    opened = OpenedSink(sink(store, partition_by="day"))
+    kept, lost = opened.prepare(rows(0, 0), rows(0, 1))
+    obstore.delete(store, next(n for n in staged(store) if lost.identity in n))
+    report = opened.participant.commit(opened.permit([kept, lost]), [kept, lost])
+    assert (report.committed, report.expired) == ((kept,), (lost,))
+    with pytest.raises(HeuristicOutcome, match="1 of 2 files .6 rows"):
+        opened.participant.salvage(opened.permit([kept, lost]), [lost])
+    assert ids_of_objects(store) == expected([0])
+
+
+def test_a_foreign_object_is_never_replaced(store: Any) -> None:
+    """An object of that very name and another size stops the commit; a copy of the staged one does not."""
+    for content, batch_id in ((None, 0), (b"other", 1)):
+        opened = OpenedSink(sink(store))
+        [prepared] = opened.prepare(rows(batch_id, 0), batch_id=batch_id)
+        [name] = [n for n in staged(store) if prepared.identity in n]
+        target = f"part-{batch_id:010d}-0-{prepared.identity}-0.parquet"
+        obstore.put(store, target, content or bytes(obstore.get(store, name).bytes()))
+        if content is None:
+            opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
+            assert staged(store) == []
+            continue
+        with pytest.raises(HeuristicOutcome, match="Something else has written"):
+            opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
+        assert bytes(obstore.get(store, target).bytes()) == b"other"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_store_without_conditional_copies(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """As S3: copied plainly, and copied again after a crash between the copy and the delete."""
+    store = MemoryStore()
+    opened = OpenedSink(sink(store, partition_by="day"))
+    prepared = opened.prepare(rows(0, 0))
+    real, deletes = obstore.copy, []
+
+    def copy(store: Any, from_: str, to: str, *, overwrite: bool = True) -> None:
+        if not overwrite:
+            raise obstore.exceptions.NotSupportedError("S3 does not support copy-if-not-exists")
+        real(store, from_, to)
+
+    def delete(*args: Any) -> None:
+        deletes.append(args)
+        if len(deletes) < times:
+            raise obstore.exceptions.GenericError("the connection was reset")
+        undone(*args)
+
+    undone = obstore.delete
+    monkeypatch.setattr(object_place.obstore, "copy", copy)
+    monkeypatch.setattr(object_place.obstore, "delete", delete)
+    for _ in range(times - 1):
+        with pytest.raises(Unavailable):
+            opened.participant.commit(opened.permit(prepared), prepared)
+    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+    assert ids_of_objects(store) == expected([0])
+    assert staged(store) == []
+
+
+def test_a_driver_that_was_superseded_leaves_nothing(store: Any) -> None:
+    """The newer one removes what it sees; the old one's task, still writing, fails at prepare and shows nothing."""
+    old = OpenedSink(sink(store, partition_by="day", rows_per_file_max=1))
+    zombie, done = old.writer(0, 0), old.prepare(rows(0, 1))
+    zombie.write(rows(0, 0))
+    zombie._write_run()
+    zombie._collect(0)
+    new = OpenedSink(sink(store))
+    seen = new.participant.list_open()
+    assert len(seen) == 2
+    new.participant.abort(seen)
+    new.participant.abort(seen)
+    with pytest.raises(EpochAborted, match="newer run"):
+        old.participant.verify(done)
+    with pytest.raises(EpochAborted, match="staged files are gone"):
+        zombie.prepare()
+    zombie.abort()
+    assert [n for n in names(store) if n.endswith((".staged", ".parquet"))] == []
+
+
+def test_drivers_that_commit_at_the_same_time_agree(store: Any) -> None:
+    """Eight participants commit one epoch with a hundred objects at once: all succeed, each row stands once."""
+    batch = pa.record_batch({"id": pa.array(range(100), pa.int64()), "p": range(100)})
+    opened = [OpenedSink(sink(store, partition_by="p")) for _ in range(8)]
+    prepared = opened[0].prepare(batch)
+    permit = opened[0].permit(prepared)
+    with ThreadPoolExecutor(8) as pool:
+        reports = list(pool.map(lambda o: o.participant.commit(permit, prepared), opened))
+    assert {r.committed for r in reports} == {tuple(prepared)}
+    assert ids_of_objects(store) == list(range(100))
+    assert staged(store) == []
+
+
+def test_a_long_list_of_objects_goes_into_a_manifest(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The payload stays small; any process finds the list."""
+    monkeypatch.setattr(writer, "PAYLOAD_BYTES_MAX", 500)
+    opened = OpenedSink(sink(store, partition_by="p"))
+    batch = pa.record_batch({"id": pa.array(range(100), pa.int64()), "p": range(100)})
+    task = opened.writer()
+    task.write(batch)
+    prepared = [task.prepare()]
+    assert len(task._open) == 0
+    assert len(prepared[0].payload) < 300
+    late = OpenedSink(sink(store))
+    late.participant.verify(prepared)
+    for _ in range(2):
+        assert late.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+    assert ids_of_objects(store) == list(range(100))
+
+
+def test_a_failing_task_removes_what_it_staged(store: Any) -> None:
+    """Finished objects are deleted, unfinished uploads never become objects."""
+    opened = OpenedSink(sink(store, partition_by="day", rows_per_file_max=2))
+    task = opened.writer()
+    task.write(rows(0, 0))
+    task._write_run()
+    task.abort()
+    task.abort()
+    assert staged(store) == []
+    assert opened.participant.list_open() == []
+
+
+def test_an_upload_that_fails_aborts_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the store's own words, and nothing visible."""
+    store = MemoryStore()
+    opened = OpenedSink(sink(store))
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise obstore.exceptions.GenericError("QuotaExceeded\nrequest dump")
+
+    monkeypatch.setattr(object_place.obstore, "open_writer", refuse)
+    task = opened.writer()
+    task.write(rows(0, 0))
+    with pytest.raises(EpochAborted, match="QuotaExceeded"):
+        task.prepare()
+    task.abort()
+    assert visible(store) == staged(store) == []
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_weaker_guarantees_show_their_objects_at_prepare(store: Any, guarantee: Guarantee) -> None:
+    """No transaction is reported, nothing stays staged."""
+    opened = OpenedSink(sink(store), guarantee=guarantee)
+    assert opened.prepare(rows(0, 0)) == []
+    assert ids_of_objects(store) == expected([0])
+    assert staged(store, "plain") == []
+
+
+def test_scopes_are_matched_exactly(store: Any) -> None:
+    """One query never sees what another one has staged in the same prefix."""
+    one, two = OpenedSink(sink(store)), OpenedSink(sink(store), query_id=f"{QUERY}-eu")
+    one.prepare(rows(0, 0))
+    assert two.participant.list_open() == []
+    assert len(one.participant.list_open()) == 1
+
+
+def test_the_writer_factory_pickles_with_its_store(tmp_path: Path) -> None:
+    """It goes to the executors; credentials go along and are never shown."""
+    factory: Any = OpenedSink(sink(LocalStore(tmp_path))).opened.writers
+    again = pickle.loads(pickle.dumps(factory))
+    assert again == factory
+    s3 = FileSink("s3://bucket/table", store={"secret_access_key": "hidden", "access_key_id": "a", "region": "x"})
+    assert "hidden" not in repr(s3) + s3.name
+    place = s3._place(object_place.Scope("q", "p"))
+    assert "hidden" not in repr(place)
+    assert pickle.loads(pickle.dumps(place)).location.store.config["secret_access_key"] == "hidden"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"path": "s3://bucket/x", "store": {"no_such_setting": "1"}}, "cannot be used"),
+        ({"path": "nosuch://bucket/x"}, "cannot be used"),
+        ({"path": "hdfs://namenode/x"}, "Mount it"),
+        ({"path": "/plain/folder", "store": {}}, "store= is for"),
+        ({"path": "s3://b/x", "bytes_per_file_max": 5 * 1024**3}, "in one request"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(arguments: dict[str, Any], match: str) -> None:
+    """Each with one clear message."""
+    with pytest.raises(SettingRefused, match=match):
+        OpenedSink(FileSink(**arguments))
+
+
+def test_a_store_that_does_not_answer_is_unavailable() -> None:
+    """Within seconds, with its place."""
+    nowhere = {"endpoint": "http://127.0.0.1:1", "allow_http": "true", "access_key_id": "a", "secret_access_key": "b"}
+    retry: Any = {"max_retries": 0}
+    store = obstore.store.S3Store("bucket", prefix="t", config={**nowhere, "region": "x"}, retry_config=retry)
+    with pytest.raises(Unavailable, match=r"s3://bucket/t could not be opened"):
+        OpenedSink(FileSink("s3://bucket/t", store=store))

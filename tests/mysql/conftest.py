@@ -1,0 +1,29 @@
+"""One real MariaDB for these tests, and databases on it. The helper modules of this folder are imported by name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exactum.local.mariadb import LocalMariaDB
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mysql_database import Database
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[LocalMariaDB]:
+    """One server for the session. A missing one is an error here, never a skip."""
+    with LocalMariaDB() as server:
+        yield server
+
+
+@pytest.fixture
+def database(mariadb: LocalMariaDB) -> Iterator[Database]:
+    """An empty database of this test, and a plain client for it."""
+    with Database.made(mariadb) as made:
+        yield made

@@ -1,0 +1,515 @@
+"""Servers that die, refuse, lock and are configured in other ways."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+import pytest
+from mysql_database import Database
+from mysql_query import NUMBERS, Query, numbers
+
+from exactum.errors import (
+    EpochAborted,
+    ExactumError,
+    RowsRefused,
+    SettingRefused,
+    Unavailable,
+)
+from exactum.local.mariadb import LocalMariaDB
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import (
+    CommitPermit,
+    Decision,
+    DecisionRecord,
+    Epoch,
+    PreparedTransaction,
+    SourceOffsets,
+)
+from exactum.protocol.sink import TaskName, WriteOrder
+from exactum.sql import line, mysql_clear, mysql_loader, mysql_session, mysql_xa, sink
+from exactum.sql.dialect import Role, SqlFailure
+from exactum.sql.mysql import MySQLSink, address_of
+from exactum.testing import MemoryDecisionLog, interpose
+
+BOTH = pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[LocalMariaDB]:
+    """A server of these tests alone, to be killed."""
+    with LocalMariaDB(settings={"local_infile": "off", "max_allowed_packet": 65_536}) as server:
+        yield server
+
+
+def numbers_query(database: Database, mechanism: str = "staged", **options: Any) -> Query:
+    database.run("CREATE TABLE IF NOT EXISTS t (v bigint NOT NULL)")
+    return Query(lambda: MySQLSink(database.url, table="t", mechanism=mechanism, **options))
+
+
+@BOTH
+@pytest.mark.parametrize("moment", ["verify", "decide", "commit"])
+def test_killed_server(mortal: LocalMariaDB, mechanism: str, moment: str) -> None:
+    """SIGKILL just before each of these steps, and a restart: the same run goes on, each row stands once."""
+    with Database.made(mortal) as database:
+        query = numbers_query(database, mechanism)
+        one = query.started()
+        killed: list[str] = []
+
+        def around(label: str, call: Callable[[], object]) -> object:
+            if label == moment and len(killed) < 1 and started:
+                killed.append(label)
+                mortal.kill()
+                mortal.restart()
+                database.disconnect()
+            return call()
+
+        started: list[int] = []
+        log = MemoryDecisionLog(query.storage, query.query_id)
+        coordinator = Coordinator(one.run, [interpose(one.participant, around)], interpose(log, around))
+
+        def write(order: WriteOrder) -> list[PreparedTransaction]:
+            tasks = [one.task(order, n, numbers(10 * order.batch_id + n)) for n in range(3)]
+            started.append(order.batch_id)
+            return [t for t in tasks if t is not None]
+
+        for batch_id in range(2):
+            coordinator.run(batch_id, SourceOffsets(), write)
+        assert killed == [moment]
+        assert database.values("t") == [0, 1, 2, 10, 11, 12]
+        assert database.staged() == 0
+        assert database.xids() == []
+        one.die()
+
+
+@BOTH
+def test_server_killed_while_tasks_write(mortal: LocalMariaDB, mechanism: str) -> None:
+    """A task whose server dies voids the attempt; the next start is exact."""
+    with Database.made(mortal) as database:
+        query = numbers_query(database, mechanism)
+        one = query.started()
+
+        def write(order: WriteOrder) -> list[PreparedTransaction]:
+            first = one.task(order, 0, numbers(1))
+            assert first is not None
+            writer = one.opened.writers.open(order, TaskName(1, 0, 0))
+            writer.write(numbers(2))
+            mortal.kill()
+            try:
+                writer.prepare()
+            finally:
+                writer.abort()
+                mortal.restart()
+                database.disconnect()
+            raise AssertionError("a dead server prepared a transaction")
+
+        coordinator = Coordinator(one.run, [one.participant], MemoryDecisionLog(query.storage, query.query_id))
+        with pytest.raises(EpochAborted):
+            coordinator.run(0, SourceOffsets(), write)
+        one.die()
+        two = query.started()
+        two.epoch(0, numbers(1), numbers(2))
+        assert database.values("t") == [1, 2]
+        assert database.staged() == 0
+        assert database.xids() == []
+        two.die()
+
+
+def test_a_server_that_is_away(mortal: LocalMariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At start: Unavailable, quickly, with host and port and without the password."""
+    with Database.made(mortal) as database:
+        query = numbers_query(database)
+        url = database.url
+        mortal.kill()
+        try:
+            with pytest.raises(Unavailable, match=str(mortal.port)) as caught:
+                query.started()
+            assert mortal.password not in str(caught.value)
+        finally:
+            mortal.restart()
+            database.disconnect()
+        assert url == database.url
+
+
+def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
+    """A server that takes no LOAD DATA LOCAL and only small packets: rows go by INSERTs that fit."""
+    with Database.made(mortal) as database:
+        database.run("CREATE TABLE t (v bigint NOT NULL, s longtext)")
+        query = Query(lambda: MySQLSink(database.url, table="t"), (*NUMBERS, ("s", "string")))
+        one = query.started()
+        texts = ["x" * (n % 3_000) for n in range(1_000)]
+        one.epoch(0, pa.record_batch([pa.array(range(1_000)), pa.array(texts)], ["v", "s"]))
+        assert database.run("SELECT s FROM t ORDER BY v") == [(t,) for t in texts]
+        with pytest.raises(RowsRefused, match="max_allowed_packet"):
+            one.epoch(1, pa.record_batch([pa.array([1]), pa.array(["x" * 70_000])], ["v", "s"]))
+        one.die()
+
+
+@BOTH
+def test_locked_rows(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that somebody locks for longer than we wait: the attempt is void, the next one is exact."""
+    monkeypatch.setattr(sink, "LOCK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(line.Line.run, "__defaults__", (2.0,))
+    query = numbers_query(database, mechanism)
+    one = query.started()
+    with database.client() as client, client.cursor() as cursor:
+        cursor.execute("LOCK TABLES t WRITE")
+        began_s = time.monotonic()
+        with pytest.raises((EpochAborted, Unavailable)):
+            one.epoch(0, numbers(1))
+        assert time.monotonic() - began_s < 90
+    one.die()
+    two = query.started()
+    two.epoch(0, numbers(1))
+    assert database.values("t") == [1]
+    assert database.staged() == 0
+    two.die()
+
+
+def test_deadlocks_are_tried_again(database: Database) -> None:
+    """Upserts that deadlock with another writer of the same rows end well, on both sides in the end."""
+    database.run("CREATE TABLE t (k int PRIMARY KEY, n int NOT NULL)")
+    database.run("INSERT INTO t VALUES " + ", ".join(f"({k}, 0)" for k in range(200)))
+    query = Query(lambda: MySQLSink(database.url, table="t", mode="upsert", key="k"), (("k", "int"), ("n", "int")))
+    one = query.started()
+    stop = threading.Event()
+    deadlocks: list[int] = []
+
+    def rival() -> None:
+        with database.client(autocommit=False) as client, client.cursor() as cursor:
+            while not stop.is_set():
+                try:
+                    for k in range(199, -1, -7):
+                        cursor.execute("UPDATE t SET n = n WHERE k = %s", (k,))
+                    client.commit()
+                except pymysql.err.OperationalError as error:
+                    deadlocks.append(error.args[0])
+                    client.rollback()
+
+    threads = [threading.Thread(target=rival) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for batch_id in range(15):
+            n = pa.array([batch_id + 1] * 200, pa.int32())
+            one.epoch(batch_id, pa.record_batch([pa.array(range(200), pa.int32()), n], ["k", "n"]))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert {n for (n,) in database.run("SELECT n FROM t")} == {15}
+    print(f"{len(deadlocks)} deadlocks on the rival's side")
+    one.die()
+
+
+@BOTH
+def test_a_task_that_hangs_holds_nobody_up(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zombie that stopped in the middle of its load, with rows sent: epochs go on, and are cleared."""
+    monkeypatch.setattr(mysql_loader, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
+    query = numbers_query(database, mechanism)
+    one = query.started()
+    zombie = one.opened.writers.open(one.order(0, attempt=7), TaskName(0, 0, 0))
+    zombie.write(numbers(*range(5)))
+    began_s = time.monotonic()
+    for batch_id in range(25):
+        tasks = [numbers(*range(100 * batch_id + 10 * n, 100 * batch_id + 10 * n + 5)) for n in range(4)]
+        one.epoch(batch_id, *tasks, losers=1)
+    assert time.monotonic() - began_s < 60
+    assert len(database.values("t")) == 25 * 20
+    zombie.prepare()
+    one.participant.abort(one.participant.list_open())
+    assert len(database.values("t")) == 25 * 20
+    assert database.staged() == 0
+    one.die()
+
+
+def test_a_large_epoch_is_cleared_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows go by TRUNCATE after the commit, but never while the table holds somebody's part."""
+    monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
+    query = numbers_query(database)
+    one = query.started()
+    staging = database.tables("exactum_stage_")[0]
+    one.epoch(0, numbers(*range(100)))
+    assert database.staged() == 0
+    other = one.task(one.order(9), 0, numbers(-1))
+    assert other is not None
+    prepared = [p for p in (one.task(one.order(1), n, numbers(*range(100, 150))) for n in range(2)) if p is not None]
+    one.participant.verify(prepared)
+    commit(one, prepared, 1)
+    assert database.run(f"SELECT v FROM `{staging}`") == [(-1,)]
+    one.participant.abort(one.participant.list_open())
+    assert database.staged() == 0
+    assert len(database.values("t")) == 200
+    one.die()
+
+
+def test_a_crash_before_clearing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that nobody names go at the next start; a part that somebody names keeps the table as it is."""
+    query = numbers_query(database)
+    one = query.started()
+    one.epoch(0, numbers(1))
+    staging = database.tables("exactum_stage_")[0]
+    database.run(f"INSERT INTO `{staging}` VALUES (77, 1, 5), (77, 2, 6)")
+    named = one.task(one.order(1), 0, numbers(9))
+    assert named is not None
+    query.started().die()
+    assert len(database.run(f"SELECT v FROM `{staging}`")) == 3
+    one.participant.abort(one.participant.list_open())
+    query.started().die()
+    assert database.staged() == 0
+    assert database.values("t") == [1]
+    one.die()
+
+
+def test_a_driver_that_stops_while_it_clears(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked, and stopped before its TRUNCATE: the lock does not last, and neither does what it wanted to do."""
+    monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
+    monkeypatch.setattr(mysql_clear, "LOCKED_IDLE_S", 1)
+    query = numbers_query(database)
+    old, new = query.started(), query.started()
+    staged: list[PreparedTransaction | None] = []
+
+    def looked_long_ago(session: Any, staging: Any) -> bool:
+        staged.append(new.task(new.order(1), 0, numbers(*range(50))))  # waits until the server has ended the lock
+        return False
+
+    monkeypatch.setattr(mysql_clear, "_is_named", looked_long_ago)
+    old.epoch(0, numbers(*range(100, 200)))
+    prepared = [p for p in staged if p is not None]
+    assert len(prepared) == 1
+    monkeypatch.undo()
+    new.participant.verify(prepared)
+    commit(new, prepared, 1)
+    assert database.values("t") == [*range(50), *range(100, 200)]
+    old.die()
+    new.die()
+
+
+def test_a_task_that_stops_after_it_prepared(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped between XA PREPARE and its goodbye: the server ends its connection, and the driver commits."""
+    monkeypatch.setattr(mysql_xa, "ORPHAN_TIMEOUT_S", 1)
+    query = numbers_query(database, "prepared")
+    one = query.started()
+    writer = one.opened.writers.open(one.order(0), TaskName(0, 0, 0))
+    writer.write(numbers(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(mysql_session.MySQLSession, "close", lambda self: None)
+        prepared = writer.prepare()
+    assert prepared is not None
+    one.participant.verify([prepared])
+    began_s = time.monotonic()
+    commit(one, [prepared], 0)
+    assert 0.5 < time.monotonic() - began_s < 30
+    assert database.values("t") == [1]
+    assert database.xids() == []
+    one.die()
+
+
+def test_starts_that_race_to_create(database: Database) -> None:
+    """Queries that start at once on an empty database make every table once, and all of them run."""
+    database.run("SELECT 1")
+    errors: list[BaseException] = []
+    gate = threading.Barrier(4)
+
+    def start(number: int) -> None:
+        query = Query(lambda: MySQLSink(database.url, table="t", create_table=True), query_id=f"racing-{number}")
+        gate.wait()
+        try:
+            one = query.started()
+            one.epoch(0, numbers(number))
+            one.die()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=start, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert database.values("t") == [0, 1, 2, 3]
+    assert database.staged() == 0
+
+
+def commit(incarnation: Any, prepared: list[PreparedTransaction], batch_id: int) -> None:
+    record = DecisionRecord(
+        Epoch(incarnation.run.query_id, batch_id), 1, Decision.COMMIT, incarnation.run.incarnation, tuple(prepared)
+    )
+    report = incarnation.participant.commit(CommitPermit(record), prepared)
+    assert list(report.committed) == list(prepared)
+
+
+def test_a_user_without_rights_to_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SELECT, INSERT, UPDATE, DELETE, and CREATE once: that is enough; clearing then goes by DELETE."""
+    monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
+    url = limited(database, "SELECT, INSERT, UPDATE, DELETE, CREATE")
+    database.run("CREATE TABLE t (v bigint NOT NULL)")
+    one = Query(lambda: MySQLSink(url, table="t")).started()
+    one.epoch(0, numbers(*range(100)))
+    assert database.staged() == 0
+    one.die()
+    database.run(f"REVOKE CREATE ON {database.name}.* FROM '{database.name}'")
+    two = Query(lambda: MySQLSink(url, table="t")).started()
+    two.die()
+
+
+@BOTH
+@pytest.mark.parametrize("rights", ["SELECT", "SELECT, INSERT", "CREATE, SELECT"])
+def test_missing_rights_are_refused(database: Database, mechanism: str, rights: str) -> None:
+    """At start, naming what the server said, and never the password."""
+    database.run("CREATE TABLE t (v bigint NOT NULL)")
+    url = limited(database, rights)
+    with pytest.raises(SettingRefused) as caught:
+        Query(lambda: MySQLSink(url, table="t", mechanism=mechanism)).started()
+    assert "secret/pass" not in str(caught.value)
+
+
+def limited(database: Database, rights: str) -> str:
+    """The URL of a user with these rights on the database alone."""
+    database.run(f"CREATE OR REPLACE USER '{database.name}' IDENTIFIED BY 'secret/pass'")
+    database.run(f"GRANT {rights} ON {database.name}.* TO '{database.name}'")
+    return f"mysql://{database.name}:secret%2Fpass@{database.server.host}:{database.server.port}/{database.name}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"innodb_flush_log_at_trx_commit": 2}, "innodb_flush_log_at_trx_commit"),
+        ({"log_bin": "on", "binlog_format": "STATEMENT"}, "binlog_format"),
+    ],
+)
+def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], message: str) -> None:
+    """A server that forgets commits, or logs by statement, is refused."""
+    with LocalMariaDB(settings=settings) as server, Database.made(server) as database:
+        database.run("CREATE TABLE t (v bigint) ")
+        with pytest.raises(SettingRefused, match=message):
+            Query(lambda: MySQLSink(database.url, table="t")).started()
+
+
+def test_with_a_binary_log() -> None:
+    """Both mechanisms with a binary log in its default format."""
+    with LocalMariaDB(settings={"log_bin": "on"}) as server, Database.made(server) as database:
+        for mechanism in ("staged", "prepared"):
+            query = numbers_query(database, mechanism)
+            query.participant = mechanism
+            one = query.started()
+            one.epoch(0, numbers(1), numbers(2), losers=1)
+            one.die()
+        assert database.values("t") == [1, 1, 2, 2]
+        assert database.staged() == 0
+        assert database.xids() == []
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {"url": "mysql://exactum:pa%2Fss-w0rd@127.0.0.1:1/db"},
+        {"connect": {"password": "pa/ss-w0rd", "user": "nobody"}},
+        {"connect": {"database": "no_such_database"}},
+        {"connect": {"ssl_ca": "/no/such/pa/ss-w0rd.pem"}},
+        {"connect": {"ssl_verify_identity": "true", "password": "pa/ss-w0rd"}},
+    ],
+)
+def test_the_password_is_never_shown(database: Database, problem: dict[str, Any]) -> None:
+    """Not in an error, nor in what caused it, nor in any repr, whatever goes wrong."""
+    database.run("CREATE TABLE t (v bigint)")
+    password = database.server.password
+    made = MySQLSink(**{"url": database.url, "table": "t", **problem})
+    query = Query(lambda: made)
+    with pytest.raises(ExactumError) as caught:
+        query.started()
+    for text in (str(caught.value), repr(caught.value), repr(made), str(vars(made)), repr(made.name)):
+        assert password not in text
+        assert "ss-w0rd" not in text or "ssl_ca" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"url": "postgresql://a/b"}, "mysql://"),
+        ({"url": "mysql://u:hidden-pw@host:99999999/db"}, "URL"),
+        ({"url": "mysql://u:hidden-pw@host:3306"}, "database"),
+        ({"url": "mysql://u:hidden-pw@host/db?autocommit=true"}, "autocommit"),
+        ({"connect": {"init_command": "hidden-pw"}}, "init_command"),
+        ({"connect": {"port": "hidden-pw"}}, "port"),
+        ({"connect": {"ssl_ca": object()}}, "ssl_ca"),
+        ({"mechanism": "xa"}, "mechanism"),
+        ({"mode": "merge"}, "mode"),
+        ({"mode": "upsert"}, "key"),
+        ({"order_by": ["v"]}, "order_by"),
+        ({"table": ""}, "table"),
+    ],
+)
+def test_settings_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    """Refused when the sink is made, with the setting named and no value that may be a secret."""
+    with pytest.raises(SettingRefused, match=message) as caught:
+        MySQLSink(**{"url": "mysql://u:hidden-pw@host/db", "table": "t", **options})
+    assert "hidden-pw" not in str(caught.value)
+
+
+def test_nothing_that_travels_or_is_recorded_shows_the_password(database: Database) -> None:
+    """The writer factory pickles; its repr and the prepared transactions hold no password."""
+    query = numbers_query(database)
+    one = query.started()
+    factory = pickle.loads(pickle.dumps(one.opened.writers))
+    writer = factory.open(one.order(0), TaskName(0, 0, 0))
+    writer.write(numbers(1))
+    prepared = writer.prepare()
+    seen = one.participant.list_open()
+    for text in (repr(factory), repr(prepared), repr(seen), repr(one.participant), repr(writer)):
+        assert database.server.password not in text
+    one.participant.abort(seen)
+    one.die()
+
+
+def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> None:
+    """A server that asks for a file which was not offered gets nothing, and the connection ends."""
+    secret = tmp_path / "secret"
+    secret.write_text("1\n")
+    database.run("CREATE TABLE t (v bigint)")
+    session = mysql_session.connect(address_of(database.url, None, "test"), Role.TASK, "test", 5.0)
+    for _ in range(2):
+        session.execute("SELECT 1")
+    with pytest.raises(SqlFailure, match="file"):
+        session.send(f"LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t".encode(), "/proc/self/fd/9")
+    assert not session.usable
+    assert database.run("SELECT * FROM t") == []
+
+
+def test_rows_by_way_of_a_file(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory has no path (macOS), a temporary file is used."""
+    monkeypatch.setattr(mysql_loader, "MEMORY_FILES", False)
+    one = numbers_query(database).started()
+    one.epoch(0, numbers(1, 2))
+    assert database.values("t") == [1, 2]
+    one.die()
+
+
+def test_tls(tmp_path: Path) -> None:
+    """The user's TLS options reach PyMySQL: a certificate that is not trusted is refused, a trusted one works."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
+         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    settings = {"ssl_cert": str(certificate), "ssl_key": str(key), "require_secure_transport": "on"}
+    with LocalMariaDB(settings=settings) as server:
+        with Database.made(server) as database:
+            trusting = {"ssl_ca": str(certificate), "ssl_verify_cert": True, "ssl_verify_identity": True}
+            for options in ({}, trusting):
+                one = numbers_query(database, connect=options).started()
+                one.die()
+            for options in ({"ssl_verify_identity": True}, {"ssl_disabled": True}):
+                with pytest.raises((SettingRefused, Unavailable)) as caught:
+                    numbers_query(database, connect=options).started()
+                print(caught.value)
+                assert server.password not in str(caught.value)

@@ -1,0 +1,114 @@
+"""A real PostgreSQL server for the run, and a plain client that looks at it. Nothing here is code under test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from exactum.local.postgres import LocalPostgres
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Database:
+    """A server and a plain client, which connects again after the server was restarted."""
+
+    server: LocalPostgres
+    _connection: psycopg.Connection[Any] | None = None
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    def run(self, sql: str, arguments: Sequence[object] | None = None) -> None:
+        self._execute(sql, arguments)
+
+    def rows(self, sql: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        return self._execute(sql, arguments).fetchall()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _execute(self, sql: str, arguments: Sequence[object] | None) -> psycopg.Cursor[Any]:
+        if self._connection is not None:
+            try:
+                return self._connection.execute(sql.encode(), arguments)
+            except psycopg.OperationalError:
+                if not self._connection.broken:
+                    raise
+                self.close()
+        self._connection = psycopg.connect(self.url, autocommit=True)
+        return self._connection.execute(sql.encode(), arguments)
+
+    def value(self, sql: str, arguments: Sequence[object] | None = None) -> Any:
+        return self.rows(sql, arguments)[0][0]
+
+    def table(self, columns: str = "id bigint, name text") -> str:
+        """A new empty table with a name of its own."""
+        name = f"target_{next(_numbers)}"
+        self.run(f"CREATE TABLE {name} ({columns})")
+        return name
+
+    def leftovers(self) -> dict[str, int]:
+        """What must be empty at rest: prepared transactions, the directory, and rows in any staging table."""
+        staging = self.rows("SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'")
+        staged = sum(self.value(f'SELECT count(*) FROM "{name}"') for (name,) in staging)
+        directory = 0
+        if self.value("SELECT to_regclass('exactum_prepared') IS NOT NULL"):
+            directory = self.value("SELECT count(*) FROM exactum_prepared")
+        return {
+            "prepared": self.value("SELECT count(*) FROM pg_prepared_xacts"),
+            "directory": directory,
+            "staged rows": staged,
+        }
+
+    def clean(self) -> None:
+        """Settle what a test has left, so that the next one starts from nothing."""
+        for (gid,) in self.rows("SELECT gid FROM pg_prepared_xacts"):
+            self.run(f"ROLLBACK PREPARED '{gid}'")
+        self.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name LIKE 'exactum %' AND pid <> pg_backend_pid()"
+        )
+        self.drop_all()
+
+    def drop_all(self) -> None:
+        """Every table and view of a user."""
+        names = self.rows(
+            "SELECT quote_ident(n.nspname) || '.' || quote_ident(relname) FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = relnamespace "
+            "WHERE nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND relkind IN ('r', 'p') AND NOT "
+            "relispartition"
+        )
+        if names:
+            self.run(f"DROP TABLE {', '.join(name for (name,) in names)} CASCADE")
+
+
+NOTHING = {"prepared": 0, "directory": 0, "staged rows": 0}
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[LocalPostgres]:
+    """One server for the session. A missing PostgreSQL is an error here, never a skip."""
+    with LocalPostgres() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: LocalPostgres) -> Iterator[Database]:
+    """The server, running, with no table in it."""
+    postgres.start()
+    found = Database(postgres)
+    found.clean()
+    yield found
+    postgres.start()
+    found.clean()
+    found.close()

@@ -1,0 +1,135 @@
+"""Runs of a query over a SQL sink without Spark: real coordinator, real tables, tasks played here.
+
+A ``Query`` outlives its incarnations: the decision log's storage, and what each batch holds. An ``Incarnation`` is one
+driver: its participant, its coordinator and its write job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from exactum.protocol.coordinator import Completed, Coordinator
+from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, Rejection, Sink, TaskName, WriteOrder
+from exactum.testing import MemoryDecisionLog, MemoryStorage, faulty
+from exactum.testing.faults import Fault, FaultPlan
+
+Columns = Sequence[tuple[str, str]]
+Task = Sequence[pa.RecordBatch]
+
+ID_AND_NAME: Columns = (("id", "bigint"), ("name", "string"))
+ID_AND_NAME_SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def rows_of(batch_id: int, tasks: int = 3, rows: int = 4) -> list[list[tuple[int, str]]]:
+    """The rows of a batch by task: the same whoever writes them, different in every batch, so that a double shows."""
+    first = 1000 * batch_id
+    return [[(first + 100 * t + r, f"batch {batch_id} task {t} row {r}") for r in range(rows)] for t in range(tasks)]
+
+
+def narrow(rows: Sequence[tuple[int, str]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"id": i, "name": n} for i, n in rows], schema=ID_AND_NAME_SCHEMA)
+
+
+def tasks_of(batch_id: int) -> list[Task]:
+    """Three tasks, each in two Arrow batches, and one without rows."""
+    return [*([narrow(rows[:1]), narrow(rows[1:])] for rows in rows_of(batch_id)), []]
+
+
+def expected(batches: Sequence[int], tasks: int = 3) -> list[tuple[int, str]]:
+    return sorted(row for batch_id in batches for task in rows_of(batch_id, tasks) for row in task)
+
+
+@dataclass
+class Query:
+    """``sink`` makes the sink anew for each incarnation, as a restarted program does."""
+
+    sink: Callable[[], Sink]
+    query_id: str
+    columns: Columns = ID_AND_NAME
+    tasks: Callable[[int], Sequence[Task]] = tasks_of
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+
+    def start(self, plan: FaultPlan | None = None) -> Incarnation:
+        return Incarnation(self, plan)
+
+
+class Incarnation:
+    """One driver. With ``plan``, every call of its ports and every step of its tasks goes through that plan."""
+
+    def __init__(self, query: Query, plan: FaultPlan | None = None) -> None:
+        self.query = query
+        self.run_of = QueryRun(query.query_id, new_incarnation(), query.guarantee)
+        sink = query.sink()
+        sink.check_columns(query.columns)
+        self.opened = sink.open(self.run_of, sink.name)
+        self.participant = self.opened.participant
+        self.log = MemoryDecisionLog(query.storage, query.query_id)
+        self.write = TableWrite(self, plan)
+        self.events: list[Any] = []
+        wrapped = (lambda port: port) if plan is None else (lambda port: faulty(port, plan))
+        self.coordinator = Coordinator(
+            self.run_of, [wrapped(self.participant)], wrapped(self.log), on_event=self.events.append
+        )
+
+    def run(self, batch_id: int) -> Completed:
+        return self.coordinator.run(batch_id, SourceOffsets(), self.write)
+
+    def close(self) -> None:
+        """What the death of the process does too: connections end, and what was open in them is undone."""
+        self.participant.close()
+        self.write.die()
+
+
+class TableWrite:
+    """The coordinator's write job: every task opens a writer, writes, prepares.
+
+    ``duplicates``: so many tasks have a speculative copy that prepares as well and loses. ``rejections`` collects what
+    writers reject.
+    """
+
+    def __init__(self, incarnation: Incarnation, plan: FaultPlan | None, duplicates: int = 0) -> None:
+        self._incarnation = incarnation
+        self._plan = plan
+        self.duplicates = duplicates
+        self.rejections: list[Rejection] = []
+        self._open: list[Any] = []
+
+    def __call__(self, order: WriteOrder) -> Sequence[PreparedTransaction]:
+        found: list[PreparedTransaction] = []
+        for number, task in enumerate(self._incarnation.query.tasks(order.batch_id)):
+            if number < self.duplicates:
+                self.task(order, TaskName(number, 1, 0), task)
+            prepared = self.task(order, TaskName(number, 0, 0), task)
+            if prepared is not None:
+                found.append(prepared)
+        return found
+
+    def task(self, order: WriteOrder, name: TaskName, batches: Task) -> PreparedTransaction | None:
+        writer = self._incarnation.opened.writers.open(order, name)
+        self._open.append(writer)
+        try:
+            for batch in batches:
+                rejection = self._around("write", lambda batch=batch: writer.write(batch))
+                if rejection is not None:
+                    self.rejections.append(rejection)
+            prepared = self._around("prepare", writer.prepare)
+        except Exception:
+            writer.abort()
+            raise
+        self._open.remove(writer)
+        return prepared
+
+    def die(self) -> None:
+        for writer in self._open:
+            writer.abort()
+
+    def _around(self, label: str, call: Callable[[], Any]) -> Any:
+        if self._plan is None or (label == "write" and self._plan.fault is Fault.REPEATED):
+            return call()  # nobody sends the same rows twice
+        return self._plan.around(label, call)

@@ -1,0 +1,409 @@
+"""Epochs in PostgreSQL, by both mechanisms: exactly once through every crash, lost reply, repeat and second driver."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from postgres_losses import Losses, lossy
+from postgres_server import NOTHING, Database
+from sql_epochs import Incarnation, Query, expected, narrow, rows_of, tasks_of
+
+from exactum.errors import EpochAborted, ExactumError, Fenced, Unavailable
+from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
+from exactum.protocol.sink import TaskName, WriteOrder
+from exactum.sql import postgres, postgres_session
+from exactum.sql.ledger import BATCHES_KEPT
+from exactum.sql.postgres_sink import PostgresSink
+from exactum.testing import Crash, FaultPlan, MemoryDecisionLog, sweep
+
+pytestmark = pytest.mark.postgres
+
+MECHANISMS = ("staged", "prepared")
+_queries = itertools.count(1)
+
+
+def query_on(database: Database, table: str, mechanism: str) -> Query:
+    return Query(lambda: PostgresSink(database.url, table=table, mechanism=mechanism), f"query-{next(_queries)}")
+
+
+def rows_in(database: Database, table: str) -> list[tuple[int, str]]:
+    return sorted(database.rows(f"SELECT id, name FROM {table}"))
+
+
+def permit(query: Query, batch_id: int) -> tuple[CommitPermit, DecisionRecord]:
+    """A permit for the COMMIT that stands for a batch."""
+    records = MemoryDecisionLog(query.storage, query.query_id).read(batch_id)
+    standing = next(r for r in reversed(records) if r.prepared)
+    return CommitPermit(standing), standing
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_epochs_are_in_the_table_once(database: Database, mechanism: str) -> None:
+    """Three epochs of three tasks and an empty one: every row once, and nothing left behind."""
+    table = database.table()
+    driver = query_on(database, table, mechanism).start()
+    for batch_id in range(3):
+        done = driver.run(batch_id)
+        assert (done.written, done.rows) == (True, 12)
+    driver.close()
+    assert rows_in(database, table) == expected([0, 1, 2])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_nothing_is_visible_before_the_decision(database: Database, mechanism: str) -> None:
+    """Prepared and verified rows are invisible, and abort removes them."""
+    table = database.table()
+    driver = query_on(database, table, mechanism).start()
+    prepared = driver.write(WriteOrder(driver.run_of, 0, 0, 1))
+    driver.participant.verify(prepared)
+    assert rows_in(database, table) == []
+    driver.participant.abort(driver.participant.list_open())
+    driver.close()
+    assert rows_in(database, table) == []
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_fault_at_every_call(database: Database, mechanism: str) -> None:
+    """Whatever call of two epochs fails, and however: after a restart each row is there exactly once."""
+
+    def scenario(plan: FaultPlan) -> None:
+        table = database.table()
+        query = query_on(database, table, mechanism)
+        query.tasks = lambda batch_id: [[narrow(rows)] for rows in rows_of(batch_id, tasks=2)]
+        driver = query.start(plan)
+        driver.write.duplicates = 1
+        for batch_id in (0, 1):
+            try:
+                driver.run(batch_id)
+            except (Crash, ExactumError):
+                driver.close()
+                driver = query.start()
+                driver.run(batch_id)
+        driver.close()
+        assert rows_in(database, table) == expected([0, 1], tasks=2)
+        assert database.leftovers() == NOTHING
+        database.drop_all()
+
+    assert sweep(scenario) > 100
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_newer_driver_fences_the_older(database: Database, mechanism: str) -> None:
+    """Two drivers at once: the older, woken after its prepare, is fenced, and its rows are nowhere."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    old, new = query.start(), query.start()
+    old.run(0)
+    prepare = old.write.__call__
+
+    def overtaken(order: WriteOrder) -> object:
+        prepared = prepare(order)
+        new.run(1)
+        return prepared
+
+    with pytest.raises(Fenced):
+        old.coordinator.run(1, SourceOffsets(), overtaken)  # type: ignore[arg-type]
+    new.run(2)
+    for driver in (old, new):
+        driver.close()
+    assert rows_in(database, table) == expected([0, 1, 2])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_driver_stopped_while_it_holds_an_epoch(
+    database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that stops after verify and never comes back stands in nobody's way for long: its session ends."""
+    monkeypatch.setattr(postgres_session, "DRIVER_IDLE_MAX_S", 2)
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    old = query.start()
+    prepared = old.write(WriteOrder(old.run_of, 0, 0, 1))
+    old.participant.verify(prepared)
+    new = query.start()
+    new.run(0)
+    new.close()
+    assert rows_in(database, table) == expected([0])
+    old.close()
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_an_older_driver_commits_again_days_later(database: Database, mechanism: str) -> None:
+    """The same commit, sent by another driver after later epochs and after the ledger was pruned, changes nothing."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    driver, late = query.start(), query.start()
+    batches = range(0, 2 * BATCHES_KEPT + 1, 20)
+    for batch_id in batches:
+        driver.run(batch_id)
+        allowed, record = permit(query, 0)
+        report = late.participant.commit(allowed, record.prepared)
+        assert len(report.committed) == 3 and not report.expired
+    assert database.value("SELECT count(*) FROM exactum_ledger WHERE batch_id = 0") == 0
+    for one in (driver, late):
+        one.close()
+    assert rows_in(database, table) == expected(list(batches))
+    assert database.leftovers() == NOTHING
+
+
+def decided(database: Database, table: str, mechanism: str) -> tuple[Query, Incarnation, CommitPermit]:
+    """A query whose epoch 0 is decided and not committed."""
+    query = query_on(database, table, mechanism)
+    driver = query.start()
+    commit = driver.participant.commit
+
+    def dies(*_: object) -> object:
+        raise Crash("between decision and commit")
+
+    driver.participant.commit = dies  # type: ignore[method-assign, assignment]
+    with pytest.raises(Crash):
+        driver.run(0)
+    driver.participant.commit = commit  # type: ignore[method-assign]
+    return query, driver, permit(query, 0)[0]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("held", [True, False])
+def test_two_threads_commit_at_once(database: Database, mechanism: str, held: bool) -> None:
+    """The one that holds the epoch and one that does not, or two that do not: both succeed, rows are there once."""
+    table = database.table()
+    query, driver, allowed = decided(database, table, mechanism)
+    if not held:
+        driver.close()
+    first = driver if held else query.start()
+    others = [query.start() for _ in range(3)]
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda d: d.participant.commit(allowed, allowed.record.prepared), [*others, first]))
+    for one in (driver, first, *others):
+        one.close()
+    assert [len(report.committed) for report in reports] == [3, 3, 3, 3]
+    assert rows_in(database, table) == expected([0])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_speculative_copies_are_swept(database: Database, mechanism: str) -> None:
+    """The copy that lost is prepared too, and is gone after the epoch."""
+    table = database.table()
+    driver = query_on(database, table, mechanism).start()
+    driver.write.duplicates = 3
+    driver.run(0)
+    driver.close()
+    assert rows_in(database, table) == expected([0])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_zombie_task_that_prepares_late_is_swept(database: Database, mechanism: str) -> None:
+    """A task of a dead incarnation prepares after the next one has started: seen and removed with the next epoch."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    dead, driver = query.start(), query.start()
+    driver.run(0)
+    dead.write.task(WriteOrder(dead.run_of, 0, 0, 1), TaskName(0, 0, 0), tasks_of(0)[0])
+    assert [s.incarnation for s in driver.participant.list_open()] == [dead.run_of.incarnation]
+    driver.run(1)
+    for one in (dead, driver):
+        one.close()
+    assert rows_in(database, table) == expected([0, 1])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_queries_do_not_see_each_other(database: Database, mechanism: str) -> None:
+    """Two queries on one table, one's id the beginning of the other's: each lists and sweeps only its own."""
+    table = database.table()
+    one = query_on(database, table, mechanism)
+    other = Query(one.sink, one.query_id + "-eu")
+    first, second = one.start(), other.start()
+    prepared = second.write(WriteOrder(second.run_of, 0, 0, 1))
+    assert list(first.participant.list_open()) == []
+    first.run(0)
+    assert sorted(s.identity for s in second.participant.list_open()) == sorted(p.identity for p in prepared)
+    second.participant.verify(prepared)
+    second.participant.abort(second.participant.list_open())
+    for driver in (first, second):
+        driver.close()
+    assert rows_in(database, table) == expected([0])
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_server_is_killed_between_decision_and_commit(database: Database, mechanism: str) -> None:
+    """SIGKILL of the whole server after the decision: the same driver, or the next one, commits after the restart."""
+    table = database.table()
+    query, driver, allowed = decided(database, table, mechanism)
+    database.server.kill()
+    database.server.start()
+    assert rows_in(database, table) == []
+    report = driver.participant.commit(allowed, allowed.record.prepared)
+    assert len(report.committed) == 3
+    driver.close()
+    following = query.start()
+    assert not following.run(0).written
+    following.run(1)
+    following.close()
+    assert rows_in(database, table) == expected([0, 1])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_server_is_killed_while_tasks_write(database: Database, mechanism: str) -> None:
+    """SIGKILL after some tasks have prepared: the attempt is void, and a restart of the query is exact."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    driver = query.start()
+
+    def write(order: WriteOrder) -> object:
+        driver.write.task(order, TaskName(0, 0, 0), tasks_of(0)[0])
+        writer = driver.opened.writers.open(order, TaskName(1, 0, 0))
+        writer.write(narrow([(1, "lost")]))
+        database.server.kill()
+        database.server.start()
+        try:
+            return [writer.prepare()]
+        finally:
+            writer.abort()
+
+    with pytest.raises(ExactumError, match="start the query again"):
+        driver.coordinator.run(0, SourceOffsets(), write)  # type: ignore[arg-type]
+    driver.close()
+    following = query.start()
+    following.run(0)
+    following.close()
+    assert rows_in(database, table) == expected([0])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_sessions_are_terminated_before_the_commit(database: Database, mechanism: str) -> None:
+    """An administrator ends every session between decision and commit: the driver connects again and commits."""
+    table = database.table()
+    driver = query_on(database, table, mechanism).start()
+    commit = driver.participant.commit
+
+    def terminated(allowed: CommitPermit, prepared: object) -> object:
+        database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'exactum %%'")
+        return commit(allowed, prepared)  # type: ignore[arg-type]
+
+    driver.participant.commit = terminated  # type: ignore[method-assign, assignment]
+    for batch_id in range(2):
+        driver.run(batch_id)
+    driver.close()
+    assert rows_in(database, table) == expected([0, 1])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("before", MECHANISMS)
+def test_the_mechanism_is_changed_over_a_decided_epoch(database: Database, before: str) -> None:
+    """An epoch that one mechanism prepared is finished by a driver that is set to the other one."""
+    table = database.table()
+    query, driver, _ = decided(database, table, before)
+    driver.close()
+    after = MECHANISMS[1 - MECHANISMS.index(before)]
+    query.sink = lambda: PostgresSink(database.url, table=table, mechanism=after)
+    following = query.start()
+    assert not following.run(0).written
+    following.run(1)
+    following.close()
+    assert rows_in(database, table) == expected([0, 1])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_one_session_serves_many_tasks(database: Database, mechanism: str) -> None:
+    """A worker process keeps its session: five epochs of three tasks make one connection."""
+    table = database.table()
+    driver = query_on(database, table, mechanism).start()
+    pids: set[int] = set()
+    for batch_id in range(5):
+        driver.run(batch_id)
+        found = database.rows(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'exactum task' AND state = 'idle'"
+        )
+        pids |= {pid for (pid,) in found}
+    driver.close()
+    assert len(pids) == 1
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_the_connection_is_lost_at_every_statement(database: Database, mechanism: str, lost: str) -> None:
+    """Whichever statement of a driver is lost, or its reply (a COMMIT's, too): the epoch goes on, and is exact."""
+    for at in itertools.count(1):
+        table = database.table()
+        losses = Losses(at, lost)
+        sink = PostgresSink(database.url, table=table, mechanism=mechanism)
+        query = Query(lambda sink=sink: sink, f"query-{next(_queries)}")  # type: ignore[misc]
+        query.tasks = lambda batch_id: [[narrow(rows)] for rows in rows_of(batch_id, tasks=2)]
+        driver = query.start()
+        lossy(driver, losses)
+        for batch_id in (0, 1):
+            driver.run(batch_id)
+        driver.close()
+        assert rows_in(database, table) == expected([0, 1], tasks=2), losses
+        assert database.leftovers() == NOTHING, losses
+        database.drop_all()
+        if losses.calls < at:
+            break
+    assert at > 15
+
+
+def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server under SIGSTOP keeps its connections and says nothing: the task and the driver give up, in time."""
+    table = database.table()
+    query = query_on(database, table, "staged")
+    driver = query.start()
+    driver.run(0)
+    writer = driver.opened.writers.open(WriteOrder(driver.run_of, 1, 0, 2), TaskName(0, 0, 0))
+    writer.write(narrow([(1, "lost")]))
+    monkeypatch.setattr(postgres_session, "REPLY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(postgres_session, "CONNECT_TIMEOUT_S", 2)
+    database.server.pause()
+    try:
+        with pytest.raises(EpochAborted, match="did not answer within"):
+            writer.prepare()
+        writer.abort()
+        monkeypatch.setattr("exactum.sql.line.PATIENCE_S", 0.0)
+        with pytest.raises(Unavailable):
+            driver.participant.list_open()
+    finally:
+        database.server.resume()
+        monkeypatch.undo()
+    driver.close()
+    following = query.start()
+    following.run(1)
+    following.close()
+    assert rows_in(database, table) == expected([0, 1])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_clearing_spares_the_parts_of_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    """However large the staging table is, a commit or an abort empties it only of its own parts."""
+    monkeypatch.setattr(postgres, "TRUNCATE_BYTES", -1)
+    table = database.table()
+    query = query_on(database, table, "staged")
+    one, other = query.start(), query.start()
+    theirs = other.write(WriteOrder(other.run_of, 1, 0, 1))
+    mine = one.write(WriteOrder(one.run_of, 0, 0, 1))
+    if commits:
+        record = DecisionRecord(Epoch(query.query_id, 0), 1, Decision.COMMIT, one.run_of.incarnation, tuple(mine))
+        one.participant.verify(mine)
+        one.participant.commit(CommitPermit(record), mine)
+    else:
+        own = one.run_of.incarnation
+        one.participant.abort([s for s in one.participant.list_open() if s.incarnation == own])
+    assert database.leftovers() == {**NOTHING, "directory": 3, "staged rows": 12}
+    other.participant.verify(theirs)
+    other.participant.abort(other.participant.list_open())
+    assert database.leftovers() == NOTHING
+    for driver in (one, other):
+        driver.close()

@@ -1,0 +1,524 @@
+"""What is refused at start, and at a task, in words that say what to do and never hold a password."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import pickle
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from postgres_server import NOTHING, Database
+from sql_epochs import ID_AND_NAME, Columns, Query, expected, narrow
+
+from exactum.errors import EpochAborted, ExactumError, FrameRefused, Refused, RowsRefused, SettingRefused, Unavailable
+from exactum.local.postgres import LocalPostgres
+from exactum.protocol.model import new_incarnation
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, QueryRun, WriteOrder
+from exactum.sql.postgres_sink import PostgresSink
+
+pytestmark = pytest.mark.postgres
+
+_queries = itertools.count(1)
+
+
+def start(database: Database, table: str, columns: Columns = ID_AND_NAME, **settings: Any) -> None:
+    """Check and open, as a starting query does."""
+    sink = PostgresSink(settings.pop("url", database.url), table=table, **settings)
+    sink.check_columns(columns)
+    run = QueryRun(f"refused-{next(_queries)}", new_incarnation(), Guarantee.EXACTLY_ONCE)
+    sink.open(run, sink.name).participant.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "words"),
+    [
+        ("id bigint", ID_AND_NAME, ["no column 'name'", "id bigint", "rows="]),
+        ("id bigint, name text, Extra int NOT NULL", ID_AND_NAME, ["'extra'", "NOT NULL", "id, name"]),
+        ("id bigint, name integer", ID_AND_NAME, ["'name'", "string", "integer"]),
+        ("id bigint, name text", (("id", "decimal(10,0)"), ("name", "string")), ["'id'", "decimal(10,0)", "bigint"]),
+        ("id real, name text", (("id", "double"), ("name", "string")), ["'id'", "double", "real"]),
+        ("id timestamp, name text", (("id", "timestamp"), ("name", "string")), ["timestamp without time zone"]),
+        ("id bigint, name text[]", (("id", "bigint"), ("name", "array<int>")), ["text[]"]),
+        ("id bigint GENERATED ALWAYS AS IDENTITY, name text", ID_AND_NAME, ["'id'", "PostgreSQL itself"]),
+        ("id bigint, name text GENERATED ALWAYS AS ('x') STORED", ID_AND_NAME, ["'name'", "PostgreSQL itself"]),
+        ("id bigint, name text", (("id", "bigint"), ("ID", "bigint"), ("name", "string")), ["two columns"]),
+    ],
+)
+def test_columns_that_do_not_fit(database: Database, table: str, columns: Columns, words: list[str]) -> None:
+    """Each is refused at start with the column and both types named."""
+    with pytest.raises(FrameRefused) as caught:
+        start(database, database.table(table), columns)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_columns_that_may_be_left_out(database: Database) -> None:
+    """Nullable columns, defaults, identities and computed columns need not be in the frame; the case may differ."""
+    table = database.table(
+        'key bigint GENERATED ALWAYS AS IDENTITY, id bigint, "Name" text, n int NOT NULL DEFAULT 7, '
+        "twice bigint GENERATED ALWAYS AS (id * 2) STORED, other text"
+    )
+    query = Query(lambda: PostgresSink(database.url, table=table), f"out-{next(_queries)}")
+    driver = query.start()
+    driver.run(0)
+    driver.close()
+    assert sorted(database.rows(f'SELECT id, "Name" FROM {table} WHERE n = 7 AND twice = 2 * id')) == expected([0])
+
+
+def test_tables_that_cannot_hold_the_guarantee(database: Database) -> None:
+    """A missing table, a view, an UNLOGGED table: refused, each with what to do."""
+    database.run("CREATE TABLE base (id bigint, name text)")
+    database.run("CREATE VIEW seen AS SELECT * FROM base")
+    database.run("CREATE UNLOGGED TABLE light (id bigint, name text)")
+    for table, words in (
+        ("nowhere", "create_table=True"),
+        ("no_schema.base", "create_table=True"),
+        ("seen", "not an ordinary table"),
+        ("light", "SET LOGGED"),
+    ):
+        with pytest.raises(SettingRefused, match=words):
+            start(database, table)
+    assert database.value("SELECT to_regclass('exactum_ledger')") is None
+
+
+@pytest.mark.parametrize("table", ["", "a.b.c", "a.", ".a", '"a', '"a"b', 'a"."'])
+def test_names_that_are_none(database: Database, table: str) -> None:
+    """A table's name that cannot be read is refused when the sink is made."""
+    with pytest.raises(SettingRefused, match="schema.table"):
+        PostgresSink(database.url, table=table)
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_strange_identifiers(database: Database, mechanism: str) -> None:
+    """Quotes, blanks, dots, per cent signs, upper case, and what would be an attack: all are just names."""
+    names = ["Order ID", 'na"me', "100%", "%s", "a.b", "select", "x'; DROP TABLE t; --", "naïve", "exactum_part2"]
+    columns = ", ".join('"' + name.replace('"', '""') + '" text' for name in names)
+    database.run('DROP SCHEMA IF EXISTS "My.Schema %" CASCADE')
+    database.run('CREATE SCHEMA "My.Schema %"')
+    database.run(f'CREATE TABLE "My.Schema %"."T ""1"" %s" ({columns})')
+    batch = pa.RecordBatch.from_arrays([pa.array([name]) for name in names], names=names)
+    query = Query(
+        lambda: PostgresSink(database.url, table='"My.Schema %"."T ""1"" %s"', mechanism=mechanism),
+        f'it\'s "quoted" {next(_queries)} %',
+        tuple((name, "string") for name in names),
+        lambda batch_id: [[batch]],
+    )
+    driver = query.start()
+    driver.run(0)
+    driver.close()
+    assert database.rows('SELECT * FROM "My.Schema %"."T ""1"" %s"') == [tuple(names)]
+    assert database.value('SELECT count(*) FROM "My.Schema %".exactum_ledger') > 0
+    assert database.value('SELECT count(*) FROM "My.Schema %".exactum_prepared') == 0
+    database.run('DROP SCHEMA "My.Schema %" CASCADE')
+
+
+def test_upserts_with_strange_identifiers(database: Database) -> None:
+    """The same through an upsert with order_by and delete_when."""
+    database.run('CREATE TABLE "U %s" ("K ""%" int PRIMARY KEY, "V %%" text)')
+    schema = pa.schema([('K "%', pa.int32()), ("V %%", pa.string()), ("gone %s", pa.bool_())])
+    batch = pa.RecordBatch.from_pylist(
+        [dict(zip(schema.names, row, strict=True)) for row in ((1, "a", False), (1, "b", False), (2, "c", True))],
+        schema=schema,
+    )
+    query = Query(
+        lambda: PostgresSink(
+            database.url, table="U %s", mode="upsert", key='K "%', order_by="V %%", delete_when="gone %s"
+        ),
+        f"u-{next(_queries)}",
+        (('K "%', "int"), ("V %%", "string"), ("gone %s", "boolean")),
+        lambda batch_id: [[batch]],
+    )
+    driver = query.start()
+    driver.run(0)
+    driver.close()
+    assert database.rows('SELECT * FROM "U %s"') == [(1, "b")]
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_rows_that_do_not_fit_are_rejected(database: Database, mechanism: str) -> None:
+    """Too long, null, out of range, a NUL byte: these rows come back with reasons, the others are written."""
+    table = database.table("id int PRIMARY KEY, name varchar(5) NOT NULL")
+    rows = [(1, "good"), (2, "too long"), (3, None), (2**31, "big"), (5, "a\0b"), (6, "fine")]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([i for i, _ in rows], pa.int64()), pa.array([n for _, n in rows])], names=["id", "name"]
+    )
+    query = Query(
+        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        f"rows-{next(_queries)}",
+        tasks=lambda batch_id: [[batch]],
+    )
+    driver = query.start()
+    driver.run(0)
+    driver.close()
+    assert sorted(database.rows(f"SELECT * FROM {table}")) == [(1, "good"), (6, "fine")]
+    (rejection,) = driver.write.rejections
+    assert rejection.rows.column("id").to_pylist() == [2, 3, 2**31, 5]
+    for reason, words in zip(
+        rejection.reasons,
+        (("id=2", "holds 5 characters"), ("id=3", "null"), ("id=2147483648", "2147483647"), ("id=5", "U+0000")),
+        strict=True,
+    ):
+        assert all(word in reason for word in words)
+
+
+def test_a_task_all_of_whose_rows_are_rejected_prepares_nothing(database: Database) -> None:
+    """Nothing accepted, nothing prepared, nothing written."""
+    table = database.table("id bigint, name varchar(1)")
+    query = Query(
+        lambda: PostgresSink(database.url, table=table), "none", tasks=lambda batch_id: [[narrow([(1, "long")])]]
+    )
+    driver = query.start()
+    assert driver.run(0).rows == 0
+    driver.close()
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_what_only_the_server_knows_is_refused_in_its_words(database: Database, mechanism: str) -> None:
+    """A text that is no uuid: the task is refused with the server's message, and the session serves the next one."""
+    table = database.table("id bigint, name uuid")
+    query = Query(
+        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        f"uuid-{next(_queries)}",
+        tasks=lambda batch_id: [[narrow([(1, "no uuid")])]],
+    )
+    driver = query.start()
+    with pytest.raises(RowsRefused, match='invalid input syntax for type uuid: "no uuid"'):
+        driver.run(0)
+    driver.close()
+    query.tasks = lambda batch_id: [[narrow([(1, "00000000-0000-0000-0000-000000000001")])]]
+    following = query.start()
+    following.run(0)
+    following.close()
+    assert database.value(f"SELECT count(*) FROM {table}") == 1
+    assert database.leftovers() == NOTHING
+
+
+def test_a_prepared_task_that_meets_a_lock_does_not_hang(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks with the same unique key wait for each other's decision: lock_timeout ends that, and says so."""
+    monkeypatch.setattr("exactum.sql.sink.LOCK_TIMEOUT_S", 0.3)
+    table = database.table("id bigint PRIMARY KEY, name text")
+    query = Query(
+        lambda: PostgresSink(database.url, table=table, mechanism="prepared"),
+        f"lock-{next(_queries)}",
+        tasks=lambda batch_id: [[narrow([(1, "a")])], [narrow([(1, "b")])]],
+    )
+    driver = query.start()
+    with pytest.raises(EpochAborted, match="lock timeout"):
+        driver.run(0)
+    driver.close()
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_without_a_decision_each_task_commits(database: Database, guarantee: Guarantee, mechanism: str) -> None:
+    """Under the weaker guarantees rows are visible at prepare, which returns nothing to commit."""
+    table = database.table()
+    query = Query(
+        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        f"weak-{next(_queries)}",
+        guarantee=guarantee,
+    )
+    driver = query.start()
+    assert driver.write(WriteOrder(driver.run_of, 0, 0, 1)) == []
+    driver.close()
+    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
+    assert database.leftovers() == NOTHING
+
+
+# ---- the server ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[LocalPostgres]:
+    """A second server, of which tests change the settings."""
+    with LocalPostgres(settings={"max_prepared_transactions": 0}) as server:
+        yield server
+
+
+def test_no_prepared_transactions_allowed(strict: LocalPostgres) -> None:
+    """max_prepared_transactions=0 is refused at start, with the setting named; staged works; so does one too few."""
+    database = Database(strict)
+    table = database.table()
+    with pytest.raises(SettingRefused, match="max_prepared_transactions in postgresql.conf"):
+        start(database, table, mechanism="prepared")
+    start(database, table, mechanism="staged")
+    start(database, table)
+    database.close()
+    strict.configure({"max_prepared_transactions": 2})
+    strict.restart()
+    query = Query(lambda: PostgresSink(database.url, table=table, mechanism="prepared"), "slots")
+    driver = query.start()
+    with pytest.raises(EpochAborted, match="raise max_prepared_transactions"):
+        driver.run(0)
+    driver.close()
+    assert database.leftovers() == NOTHING
+    query.tasks = lambda batch_id: [[narrow(expected([0]))]]
+    following = query.start()
+    following.run(0)
+    following.close()
+    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
+    database.close()
+
+
+@pytest.fixture
+def limited(database: Database) -> Iterator[str]:
+    """The URL of a user with no rights but to connect."""
+    database.run("DROP ROLE IF EXISTS limited")
+    database.run("CREATE ROLE limited LOGIN PASSWORD 'a secret&key'")
+    yield database.server.url_of("exactum", "limited", "a secret&key")
+    database.run("DROP OWNED BY limited")
+    database.run("DROP ROLE limited")
+
+
+def test_rights_that_are_missing(database: Database, limited: str) -> None:
+    """Each missing right is refused at start, not at the first commit, and says which; then the user can write."""
+    table = database.table()
+    refusals: list[str] = []
+    grants = [
+        f"GRANT SELECT ON {table} TO limited",
+        f"GRANT INSERT ON {table} TO limited",
+        "GRANT CREATE ON SCHEMA public TO limited",
+    ]
+    for grant in grants:
+        with pytest.raises(SettingRefused) as caught:
+            start(database, table, url=limited)
+        refusals.append(str(caught.value))
+        database.run(grant)
+    start(database, table, url=limited)
+    assert all("secret" not in text for text in refusals)
+    assert "GRANT CREATE ON SCHEMA" in refusals[-1]
+    query = Query(lambda: PostgresSink(limited, table=table), f"limited-{next(_queries)}")
+    driver = query.start()
+    driver.run(0)
+    driver.close()
+    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
+
+
+def test_own_tables_made_by_an_administrator(database: Database, limited: str) -> None:
+    """A user who may not create tables can have them made, by the statements that the refusals give."""
+    table = database.table()
+    database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
+    sink = PostgresSink(limited, table=table)
+    sink.check_columns(ID_AND_NAME)
+    run = QueryRun("by-hand", new_incarnation(), Guarantee.EXACTLY_ONCE)
+    for _ in range(3):
+        with pytest.raises(SettingRefused) as caught:
+            sink.open(run, sink.name)
+        statement = str(caught.value).split("have it created: ")[1].split("; with")[0]
+        database.run(statement)
+        name = statement.split('"."')[1].split('"')[0]
+        database.run(f'GRANT SELECT, INSERT, DELETE, TRUNCATE ON "{name}" TO limited')
+    sink.open(run, sink.name).participant.close()
+
+
+def test_no_password_anywhere(database: Database, limited: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Wrong password, host or database, broken URL, missing table: no text shows the password, in any form."""
+    caplog.set_level(logging.DEBUG)
+    texts: list[str] = []
+    wrong = limited.replace("a%20secret%26key", "wr%40ng%20key")
+    table = database.table()
+    urls = [
+        wrong,
+        limited.replace(f":{database.server.port}", ":1"),
+        limited.replace("/exactum", "/nowhere"),
+        limited.replace("127.0.0.1", "no.such.host.invalid"),
+        limited + "?nonsense=1",
+        "postgresql://u:a%20secret%26key@[::1/x",
+        "host=127.0.0.1 password='a secret&key",
+        limited,
+    ]
+    for url in urls:
+        try:
+            sink = PostgresSink(url, table="nowhere")
+            texts += [repr(sink), str(sink), sink.name, repr(vars(sink))]
+            start(database, "nowhere", url=url)
+        except ExactumError as error:
+            texts += [str(error), repr(error), repr(error.__cause__), str(pickle.loads(pickle.dumps(error)))]
+        else:
+            raise AssertionError(f"{url} was not refused")
+    database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
+    database.run("GRANT CREATE ON SCHEMA public TO limited")
+    query = Query(lambda: PostgresSink(limited, table=table), f"secret-{next(_queries)}")
+    driver = query.start()
+    driver.run(0)
+    texts += [repr(driver.opened), repr(vars(driver.participant)), repr(driver.events), caplog.text]
+    texts += [repr(list(query.storage.records.values()))]
+    driver.close()
+    for text in texts:
+        for secret in ("secret&key", "secret%26key", "wr@ng", "wr%40ng"):
+            assert secret not in text
+
+
+def test_a_server_that_is_away(database: Database) -> None:
+    """No server: Unavailable at once at start. A database that does not exist, a wrong password: a setting."""
+    table = database.table()
+    with pytest.raises(Unavailable):
+        start(database, table, url=database.url.replace(f":{database.server.port}", ":1"))
+    with pytest.raises(SettingRefused, match="does not exist"):
+        start(database, table, url=database.server.url_of("nowhere"))
+    with pytest.raises(SettingRefused, match="authentication"):
+        start(database, table, url=database.server.url_of("exactum", password="wrong"))
+
+
+def test_libpq_options_pass_through(database: Database) -> None:
+    """connect= reaches libpq and wins over the URL: TLS that the server does not have is then refused."""
+    table = database.table()
+    with pytest.raises(Refused, match="SSL"):
+        start(database, table, connect={"sslmode": "require"})
+    start(database, table, url=database.url + "?sslmode=require", connect={"sslmode": "disable"})
+    start(database, table, connect={"host": str(database.server.socket_dir)})
+    with pytest.raises(SettingRefused, match="connect="):
+        start(database, table, connect={"sslmode": ["require"]})
+
+
+def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
+    """With verify-full the right authority is accepted, from the driver and from tasks; another one is refused."""
+    strict.start()
+    owner = strict.folder.stat()
+    for folder in (strict.folder, tmp_path):
+        command = (
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=exactum -addext subjectAltName=IP:127.0.0.1"
+        )
+        subprocess.run(
+            [*command.split(), "-keyout", folder / "server.key", "-out", folder / "server.crt"],
+            check=True,
+            capture_output=True,
+        )
+        (folder / "server.key").chmod(0o600)
+    os.chown(strict.folder / "server.key", owner.st_uid, owner.st_gid)
+    files = {"ssl_cert_file": str(strict.folder / "server.crt"), "ssl_key_file": str(strict.folder / "server.key")}
+    strict.configure({"ssl": "on", **files})
+    strict.restart()
+    database = Database(strict)
+    table = database.table()
+    right = {"sslmode": "verify-full", "sslrootcert": str(strict.folder / "server.crt")}
+    query = Query(lambda: PostgresSink(database.url, table=table, connect=right), "tls")
+    driver = query.start()
+    driver.run(0)
+    encrypted = database.rows(
+        "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name LIKE 'exactum %'"
+    )
+    driver.close()
+    assert set(encrypted) == {(True,)}
+    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
+    with pytest.raises(SettingRefused, match="certificate verify failed"):
+        start(database, table, connect={**right, "sslrootcert": str(tmp_path / "server.crt")})
+    database.close()
+
+
+def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Database) -> None:
+    """A role with synchronous_commit=off, another isolation, time zone and date style writes durably and exactly."""
+    database.run("DROP ROLE IF EXISTS odd")
+    database.run("CREATE ROLE odd LOGIN SUPERUSER PASSWORD 'odd'")
+    for setting in (
+        "synchronous_commit = off",
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_read_only = on",
+        "TimeZone = 'Asia/Tokyo'",
+        "DateStyle = 'German'",
+        "statement_timeout = '1s'",
+    ):
+        database.run(f"ALTER ROLE odd SET {setting}")
+    sink = PostgresSink(database.server.url_of("exactum", "odd", "odd"), table="any")
+    session = sink._dialect.connect(sink._address, *_connect_arguments())
+    shown = session.query(
+        "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
+        "current_setting('transaction_read_only'), current_setting('TimeZone'), current_setting('statement_timeout'), "
+        "date '2024-01-02'::text"
+    )
+    session.close()
+    database.run("DROP ROLE odd")
+    assert shown == [("on", "read committed", "off", "UTC", "0", "2024-01-02")]
+
+
+def _connect_arguments() -> tuple[Any, ...]:
+    from exactum.sql.dialect import Role
+
+    return Role.TASK, "exactum test", 1.0
+
+
+def test_two_starts_create_the_tables_at_once(database: Database) -> None:
+    """Many queries that start at once on a schema without exactum's tables: all of them start."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    for _ in range(5):
+        database.drop_all()
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda n: start(database, f"made_{n % 2}", create_table=True), range(6)))
+
+
+def test_old_staging_tables_go(database: Database) -> None:
+    """A query whose frame changed gets a new staging table, and the old one, empty, is dropped at its start."""
+    table = database.table("id bigint, name text, more text")
+
+    def staging() -> list[str]:
+        return sorted(n for (n,) in database.rows("SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%'"))
+
+    query = Query(lambda: PostgresSink(database.url, table=table), "changing")
+    driver = query.start()
+    driver.run(0)
+    driver.close()
+    (old,) = staging()
+    query.columns = (*ID_AND_NAME, ("more", "string"))
+    query.start().close()
+    (new,) = staging()
+    assert old != new
+
+
+def test_dead_letters_go_into_a_table_of_their_own(database: Database) -> None:
+    """The columns of dead letters are taken, and the table can be created of them."""
+    sink = PostgresSink(database.url, table="dead", create_table=True)
+    assert tuple(sink.dead_letter_columns) == DEAD_LETTER_COLUMNS
+    start(database, "dead", sink.dead_letter_columns, create_table=True)
+    found: Sequence[tuple[Any, ...]] = database.rows(
+        "SELECT attname::text FROM pg_attribute WHERE attrelid = 'dead'::regclass AND attnum > 0 ORDER BY attnum"
+    )
+    assert [name for (name,) in found] == [name for name, _ in DEAD_LETTER_COLUMNS]
+
+
+def test_a_partitioned_table(database: Database) -> None:
+    """Rows go to their partitions; one that has none stops the epoch before its decision."""
+    database.run("CREATE TABLE days (id bigint, name text) PARTITION BY RANGE (id)")
+    database.run("CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM (0) TO (1000)")
+    for mechanism in ("staged", "prepared"):
+        query = Query(lambda m=mechanism: PostgresSink(database.url, table="days", mechanism=m), f"days-{mechanism}")
+        driver = query.start()
+        driver.run(0)
+        with pytest.raises(RowsRefused, match="no partition"):
+            driver.run(1)
+        driver.close()
+    assert database.value("SELECT count(*) FROM days") == 24
+    assert database.leftovers() == NOTHING
+
+
+def test_psycopg_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without psycopg the sink is refused with the extra to install."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SettingRefused, match=r"exactum\[postgres\]"):
+        PostgresSink("postgresql://localhost/x", table="t")
+
+
+def test_the_plan_pickles(database: Database) -> None:
+    """What goes to the executors pickles, and opens a writer there that works."""
+    table = database.table()
+    query = Query(lambda: PostgresSink(database.url, table=table), "pickled")
+    driver = query.start()
+    writers = pickle.loads(pickle.dumps(driver.opened.writers))
+    assert writers == driver.opened.writers
+    with psycopg.connect(database.url) as connection:
+        assert connection.info.password not in repr(writers)
+    driver.close()

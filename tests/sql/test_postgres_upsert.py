@@ -1,0 +1,227 @@
+"""Upserts in PostgreSQL: the last row of a key wins, "last" is defined, deletions, and exactly once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from postgres_server import NOTHING, Database
+from sql_epochs import Columns, Query, Task
+
+from exactum.errors import ExactumError, SettingRefused
+from exactum.protocol.sink import Guarantee
+from exactum.sql.postgres_sink import PostgresSink
+from exactum.testing import Crash, FaultPlan, sweep
+
+pytestmark = pytest.mark.postgres
+
+COLUMNS: Columns = (("k", "bigint"), ("v", "string"), ("at", "bigint"), ("gone", "boolean"))
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("at", pa.int64()), ("gone", pa.bool_())])
+TABLE = "k bigint PRIMARY KEY, v text, at bigint"
+_queries = itertools.count(1)
+
+Row = tuple[Any, Any, Any, Any]
+
+
+def batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+def query_on(
+    database: Database, table: str, tasks: Sequence[Task], columns: Columns = COLUMNS, **settings: Any
+) -> Query:
+    settings = {"mode": "upsert", "key": "k", "delete_when": "gone", **settings}
+    return Query(
+        lambda: PostgresSink(database.url, table=table, **settings),
+        f"upsert-{next(_queries)}",
+        columns,
+        lambda batch_id: tasks,
+    )
+
+
+def after(database: Database, table: str, *tasks: Sequence[Row], **settings: Any) -> list[tuple[Any, ...]]:
+    """The table after one epoch of these tasks."""
+    driver = query_on(database, table, [[batch(rows)] if rows else [] for rows in tasks], **settings).start()
+    driver.run(0)
+    driver.close()
+    assert database.leftovers() == NOTHING
+    return sorted(database.rows(f"SELECT k, v, at FROM {table}"))
+
+
+def test_the_last_row_of_a_key_wins(database: Database) -> None:
+    """Within a task by its order, over tasks by Spark's partition number, whichever was written first."""
+    table = database.table(TABLE)
+    database.run(f"INSERT INTO {table} VALUES (1, 'before', 0), (9, 'untouched', 0)")
+    found = after(
+        database,
+        table,
+        [(1, "a", 9, False), (2, "b", 9, False), (1, "c", 8, None)],
+        [(2, "d", 1, False), (3, "e", 1, False)],
+    )
+    assert found == [(1, "c", 8), (2, "d", 1), (3, "e", 1), (9, "untouched", 0)]
+
+
+def test_order_by_says_what_is_last(database: Database) -> None:
+    """The greatest value wins wherever it stands; null is lowest; equal ones go by their place."""
+    table = database.table(TABLE)
+    found = after(
+        database,
+        table,
+        [(1, "newest", 7, False), (1, "older", 3, False), (2, "null", None, False)],
+        [(2, "one", 1, False), (3, "first", 5, False), (3, "second", 5, False), (1, "null", None, False)],
+        order_by="at",
+    )
+    assert found == [(1, "newest", 7), (2, "one", 1), (3, "second", 5)]
+
+
+def test_delete_when_deletes(database: Database) -> None:
+    """A last change that is a deletion removes the row; an earlier one does not; null means no."""
+    table = database.table(TABLE)
+    database.run(f"INSERT INTO {table} VALUES (1, 'old', 0), (2, 'old', 0), (3, 'old', 0)")
+    found = after(
+        database,
+        table,
+        [(1, None, 1, True), (2, None, 1, True), (2, "again", 2, False), (4, "short", 1, None)],
+        [(4, None, 2, True), (5, None, 1, True), (3, "kept", 1, None)],
+    )
+    assert found == [(2, "again", 2), (3, "kept", 1)]
+
+
+def test_a_key_of_several_columns(database: Database) -> None:
+    """The key may be several columns, in any order, and all that the table has."""
+    table = database.table("b text, a int, PRIMARY KEY (a, b)")
+    columns: Columns = (("a", "int"), ("b", "string"))
+    rows = pa.RecordBatch.from_pylist(
+        [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 1, "b": "x"}],
+        schema=pa.schema([("a", pa.int32()), ("b", pa.string())]),
+    )
+    driver = query_on(database, table, [[rows]], columns, key=["b", "a"], delete_when=None).start()
+    driver.run(0)
+    driver.close()
+    assert sorted(database.rows(f"SELECT a, b FROM {table}")) == [(1, "x"), (1, "y")]
+
+
+def test_a_null_in_the_key_is_rejected(database: Database) -> None:
+    """A null never equals another one: it would be inserted again and again."""
+    table = database.table("k bigint UNIQUE, v text, at bigint")
+    driver = query_on(database, table, [[batch([(None, "x", 1, False), (1, "y", 1, False)])]]).start()
+    driver.run(0)
+    driver.close()
+    assert database.rows(f"SELECT k, v FROM {table}") == [(1, "y")]
+    (rejection,) = driver.write.rejections
+    assert rejection.rows.to_pylist() == [{"k": None, "v": "x", "at": 1, "gone": False}]
+    assert "part of the key" in rejection.reasons[0]
+
+
+def test_keys_that_collate_as_equal(database: Database) -> None:
+    """A key whose collation ignores case: the last of "A" and "a" wins, as the unique index has it."""
+    database.run("DROP COLLATION IF EXISTS anycase")
+    database.run("CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    table = database.table('k text COLLATE "anycase" PRIMARY KEY, n int')
+    rows = pa.RecordBatch.from_pylist(
+        [{"k": "A", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}],
+        schema=pa.schema([("k", pa.string()), ("n", pa.int32())]),
+    )
+    driver = query_on(database, table, [[rows]], (("k", "string"), ("n", "int")), delete_when=None).start()
+    driver.run(0)
+    driver.close()
+    assert sorted(database.rows(f"SELECT n FROM {table}")) == [(2,), (3,)]
+
+
+def test_every_fault_at_every_call(database: Database) -> None:
+    """Changes of two epochs that depend on their order: whatever fails, the table is what a clean run leaves."""
+    epochs: list[list[list[Row]]] = [
+        [[(1, "a", 1, False), (2, "b", 1, False)], [(1, "c", 2, False), (3, "d", 1, False)]],
+        [[(1, None, 3, True), (2, "e", 3, False)], [(3, None, 3, True), (3, "f", 4, False)]],
+    ]
+
+    def scenario(plan: FaultPlan) -> None:
+        table = database.table(TABLE)
+        query = query_on(database, table, [])
+        query.tasks = lambda batch_id: [[batch(rows)] for rows in epochs[batch_id]]
+        driver = query.start(plan)
+        for batch_id in (0, 1):
+            try:
+                driver.run(batch_id)
+            except (Crash, ExactumError):
+                driver.close()
+                driver = query.start()
+                driver.run(batch_id)
+        driver.close()
+        assert sorted(database.rows(f"SELECT k, v, at FROM {table}")) == [(2, "e", 3), (3, "f", 4)]
+        assert database.leftovers() == NOTHING
+        database.drop_all()
+
+    assert sweep(scenario) > 100
+
+
+def test_a_large_epoch_is_moved_and_staging_truncated(database: Database) -> None:
+    """200,000 rows with every key twice: the staging file is given back, not only its rows deleted."""
+    table = database.table(TABLE)
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([*range(100_000), *range(100_000)]),
+            pa.array(["x" * 20] * 200_000),
+            pa.array(range(200_000)),
+            pa.nulls(200_000, pa.bool_()),
+        ],
+        schema=SCHEMA,
+    )
+    driver = query_on(database, table, [[rows.slice(0, 150_000)], [rows.slice(150_000)]]).start()
+    driver.run(0)
+    driver.close()
+    assert database.rows(f"SELECT count(*), min(at), max(at) FROM {table}") == [(100_000, 100_000, 199_999)]
+    (staging,) = database.rows("SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'")
+    assert database.value(f"SELECT pg_relation_size('{staging[0]}')") == 0
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_without_a_decision_each_task_upserts(database: Database, guarantee: Guarantee) -> None:
+    """Under the weaker guarantees a task's rows are visible at its prepare, and nothing is prepared."""
+    table = database.table(TABLE)
+    query = query_on(database, table, [[batch([(1, "a", 1, False), (1, "b", 2, False)])]])
+    query.guarantee = guarantee
+    driver = query.start()
+    from exactum.protocol.sink import WriteOrder
+
+    assert driver.write(WriteOrder(driver.run_of, 0, 0, 1)) == []
+    assert database.rows(f"SELECT k, v FROM {table}") == [(1, "b")]
+    driver.close()
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"key": None}, "needs key"),
+        ({"mechanism": "prepared"}, "wait for each other"),
+        ({"delete_when": "k"}, "a column that is not written"),
+        ({"mode": "append"}, "mode='upsert' only"),
+    ],
+)
+def test_settings_that_contradict(database: Database, settings: dict[str, Any], message: str) -> None:
+    """What cannot hold is refused when the sink is made."""
+    with pytest.raises(SettingRefused, match=message):
+        query_on(database, "any", [], **settings).sink()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "k bigint, v text, at bigint",
+        "k bigint, v text, at bigint, UNIQUE (k, v)",
+        "k bigint, v text, at bigint, UNIQUE (k) DEFERRABLE",
+    ],
+)
+def test_a_key_without_a_unique_constraint(database: Database, columns: str) -> None:
+    """The key must have a unique constraint of its own, over all rows and at once: refused at start."""
+    table = database.table(columns)
+    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+        query_on(database, table, []).start()
+    database.run(f"CREATE UNIQUE INDEX ON {table} (k) WHERE v IS NOT NULL")
+    database.run(f"CREATE UNIQUE INDEX ON {table} ((k + 1))")
+    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+        query_on(database, table, []).start()

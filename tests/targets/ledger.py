@@ -1,0 +1,139 @@
+"""The bank's own books: what was transferred, and what each of the four targets says, read by plain clients."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import oracle
+import psycopg
+import pymysql
+from confluent_kafka import Producer
+
+from exactum.local import LocalMariaDB, LocalPostgres
+
+ACCOUNTS = [f"account-{n}" for n in range(6)]
+COLUMNS = "id bigint NOT NULL, account varchar(20) NOT NULL, amount bigint"
+Posting = tuple[int, str, int]
+"""(id of the transfer, account, amount)"""
+
+
+@dataclass
+class Transfers:
+    """Transfers in a topic, and the postings that must come of them."""
+
+    topic: str
+    seed: int
+    postings: list[Posting] = field(default_factory=list)
+    count: int = 0
+
+    def produce(self, bootstrap_servers: str, count: int) -> None:
+        chance = random.Random(self.seed + self.count)
+        producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
+        for number in range(self.count, self.count + count):
+            source, target = chance.sample(ACCOUNTS, 2)
+            amount = chance.randint(1, 10_000)
+            self.postings += [(number, target, amount), (number, source, -amount)]
+            value = {"id": number, "source": source, "target": target, "amount": amount}
+            producer.produce(self.topic, json.dumps(value), source)
+        assert producer.flush(30) == 0
+        self.count += count
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Where the postings go."""
+
+    bootstrap_servers: str
+    topic: str
+    postgres: LocalPostgres
+    mysql: LocalMariaDB
+    database: str
+    files: Path
+
+    def create(self) -> None:
+        """A table in each database, in a schema or database of this test's own."""
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{self.database}"')
+        with psycopg.connect(self.postgres.url_of(self.database), autocommit=True) as connection:
+            connection.execute(
+                "CREATE TABLE postings (id bigint NOT NULL, account varchar(20) NOT NULL, amount bigint)"
+            )
+        with self.mysql_connection() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE `{self.database}`")
+            cursor.execute(f"CREATE TABLE `{self.database}`.postings ({COLUMNS}) ENGINE=InnoDB")
+
+    def mysql_connection(self) -> pymysql.Connection:
+        server = self.mysql
+        return pymysql.connect(
+            host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+        )
+
+    def read(self) -> dict[str, list[Posting]]:
+        """What each target shows to its readers now."""
+        return {
+            "kafka": self.in_kafka(),
+            "postgres": self.in_postgres(),
+            "mysql": self.in_mysql(),
+            "files": self.in_files(),
+        }
+
+    def in_kafka(self) -> list[Posting]:
+        values = [json.loads(seen.value or "") for seen in oracle.read_all(self.bootstrap_servers, [self.topic])]
+        return [(v["id"], v["account"], v["amount"]) for v in values]
+
+    def in_postgres(self) -> list[Posting]:
+        with psycopg.connect(self.postgres.url_of(self.database)) as connection:
+            return list(connection.execute("SELECT id, account, amount FROM postings").fetchall())
+
+    def in_mysql(self) -> list[Posting]:
+        with self.mysql_connection() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT id, account, amount FROM `{self.database}`.postings")
+            return list(cursor.fetchall())
+
+    def in_files(self) -> list[Posting]:
+        if not list(self.files.glob("account=*/*.parquet")):
+            return []
+        query = "SELECT id, account, amount FROM read_parquet(?, hive_partitioning=true)"
+        return duckdb.execute(query, [f"{self.files}/**/*.parquet"]).fetchall()
+
+    def left_over(self) -> dict[str, object]:
+        """What is neither committed nor undone, by server; all empty at rest."""
+        with psycopg.connect(self.postgres.url_of(self.database)) as connection:
+            in_doubt = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
+            postgres = [row[0] for row in in_doubt.fetchall()]
+            listed = connection.execute("SELECT to_regclass('exactum_prepared')").fetchone()
+            if listed and listed[0]:
+                postgres += connection.execute("SELECT identity FROM exactum_prepared").fetchall()
+        with self.mysql_connection() as connection, connection.cursor() as cursor:
+            cursor.execute("XA RECOVER")
+            mysql = list(cursor.fetchall())
+            cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [self.database])
+            if ("exactum_prepared",) in cursor.fetchall():
+                cursor.execute(f"SELECT identity FROM `{self.database}`.exactum_prepared")
+                mysql += cursor.fetchall()
+        staged = [p for p in self.files.rglob("*") if p.is_file() and "staged" in p.relative_to(self.files).parts]
+        return {"postgres": postgres, "mysql": mysql, "files": staged}
+
+
+def check_exact(targets: Targets, transfers: Transfers) -> None:
+    """Every posting once in each of the four; each account's balance and the sum (nought) agree everywhere."""
+    expected = Counter(transfers.postings)
+    for name, postings in targets.read().items():
+        found = Counter(postings)
+        lost, doubled = expected - found, found - expected
+        assert not lost, f"{name} lacks {lost.total()} of {expected.total()} postings: {sorted(lost)[:3]}"
+        assert not doubled, f"{name} has {doubled.total()} postings too many: {sorted(doubled)[:3]}"
+        assert sum(amount for _, _, amount in postings) == 0
+    assert targets.left_over() == {"postgres": [], "mysql": [], "files": []}
+
+
+def check_whole_transfers(targets: Targets) -> None:
+    """At any moment: no posting twice, and within a target no transfer by half (both sides are of one epoch)."""
+    for name, postings in targets.read().items():
+        twice = [posting for posting, n in Counter(postings).items() if n > 1]
+        assert not twice, f"{name} has postings twice: {twice[:3]}"

@@ -1,0 +1,141 @@
+"""Kafka, PostgreSQL, MariaDB and files in one epoch: the bank's books agree through any death."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Job
+from ledger import Targets, Transfers, check_exact, check_whole_transfers
+from oracle import check_at_rest
+
+from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
+
+SEED = 20261121
+SCRIPT = Path(__file__).parent / "bank.py"
+STARTS_MAX = 6
+SINKS = ("kafka", "postgres", "mysql", "files")
+_numbers = itertools.count(1)
+
+
+class Bank:
+    """One query over the four targets: its input, its checkpoint and its lives."""
+
+    def __init__(
+        self, kafka: LocalKafka, postgres: LocalPostgres, mariadb: LocalMariaDB, folder: Path, **act: Any
+    ) -> None:
+        number = next(_numbers)
+        self._act = act
+        self._folder = folder
+        self._lives = 0
+        servers = kafka.bootstrap_servers
+        self.transfers = Transfers(f"transfers-{number}", SEED)
+        self.targets = Targets(servers, f"postings-{number}", postgres, mariadb, f"bank{number}", folder / "lake")
+        for topic in (self.transfers.topic, self.targets.topic):
+            kafka.create_topic(topic, partitions=2)
+        self.targets.create()
+
+    def life(self, *faults: Mapping[str, Any], **act: Any) -> Job:
+        self._lives += 1
+        folder = self._folder / f"life{self._lives}"
+        folder.mkdir()
+        targets = self.targets
+        whole = {
+            "folder": str(folder),
+            "bootstrap_servers": targets.bootstrap_servers,
+            "source": self.transfers.topic,
+            "topic": targets.topic,
+            "postgres": targets.postgres.url_of(targets.database),
+            "mysql": targets.mysql.url(targets.database),
+            "files": str(targets.files),
+            "checkpoint": str(self._folder / "checkpoint"),
+            "faults": faults,
+            **self._act,
+            **act,
+        }
+        return Job(folder, [whole], {}, SCRIPT)
+
+    def finish(self) -> list[str]:
+        """Start it until it ends by itself; returns the errors with which it stopped before."""
+        errors = []
+        for _ in range(STARTS_MAX):
+            with self.life(max_offsets=3000) as job:
+                (result,) = job.finishes()
+            if result["outcome"] == "finished":
+                return errors
+            errors.append(f"{result['error']}: {result['message']}")
+        raise AssertionError(f"it did not finish in {STARTS_MAX} starts: {errors}")
+
+    def check_exact(self) -> None:
+        check_exact(self.targets, self.transfers)
+        check_at_rest(self.targets.bootstrap_servers, [self.targets.topic], "/")
+
+
+def alone(sink: str, nth: int) -> list[dict[str, Any]]:
+    """``sink`` is committed, the others wait before their commits, and everything dies."""
+    others = [
+        {"step": "commit", "when": "before", "sink": other, "nth": nth, "action": "hold"}
+        for other in SINKS
+        if other != sink
+    ]
+    return [*others, {"step": "commit", "when": "after", "sink": sink, "nth": nth}]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "alone_are"), [("staged", SINKS), ("prepared", ("postgres", "mysql"))], ids=["staged", "prepared"]
+)
+def test_the_driver_dies_between_any_two_commits(
+    kafka: LocalKafka,
+    postgres: LocalPostgres,
+    mariadb: LocalMariaDB,
+    tmp_path: Path,
+    mechanism: str,
+    alone_are: tuple[str, ...],
+) -> None:
+    """Each target in turn is the only one that has committed when the process tree is killed."""
+    bank = Bank(kafka, postgres, mariadb, tmp_path, mechanism=mechanism)
+    bank.transfers.produce(kafka.bootstrap_servers, 500)
+    deaths = [
+        ("all have prepared, nothing is decided", [{"step": "decide", "when": "before", "nth": 2}]),
+        ("decided, nothing is committed", [{"step": "decide", "when": "after", "nth": 2}]),
+        *((f"only {sink} is committed", alone(sink, nth=2)) for sink in alone_are),
+        ("all are committed, Spark has not logged it", [{"step": "batch", "when": "after", "nth": 2}]),
+    ]
+    for when, faults in deaths:
+        print(f"death: {when}", flush=True)
+        with bank.life(*faults) as job:
+            job.dies()
+        check_whole_transfers(bank.targets)
+    assert bank.finish() == []
+    bank.check_exact()
+
+
+def test_each_server_dies_in_the_middle_of_an_epoch(
+    mortal_kafka: LocalKafka, postgres: LocalPostgres, mariadb: LocalMariaDB, tmp_path: Path
+) -> None:
+    """SIGKILL of PostgreSQL, MariaDB and the broker, before and after the decision: the query carries on or stops
+    with an error of ours, and is exact after its restart.
+    """
+    bank = Bank(mortal_kafka, postgres, mariadb, tmp_path)
+    servers = {"postgres": postgres, "mysql": mariadb, "kafka": mortal_kafka}
+    for name, step in (("postgres", "verify"), ("mysql", "verify"), ("postgres", "commit"), ("kafka", "commit")):
+        server = servers[name]
+        bank.transfers.produce(mortal_kafka.bootstrap_servers, 60)
+        with bank.life({"step": step, "when": "before", "sink": name, "action": "hold"}) as job:
+            job.held()
+            server.kill()
+            job.let_go()
+            time.sleep(1.0)
+            server.restart()
+            (result,) = job.finishes()
+        print(f"{name} killed before {step}: {result}", flush=True)
+        expected = ("Unavailable", "OutcomeUnknown", "EpochAborted")
+        assert result["outcome"] == "finished" or result["error"] in expected, result
+    bank.finish()
+    bank.check_exact()

@@ -1,0 +1,114 @@
+"""What sinks do together in a real query: dead letters, decision logs elsewhere, files that Spark itself reads."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from exactum.local import LocalPostgres
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = exactum.local_session("targets", master="local[2]", spark_sql_shuffle_partitions=2)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def schema(postgres: LocalPostgres) -> Iterator[tuple[psycopg.Connection[Any], str]]:
+    name = f"together_{uuid.uuid4().hex[:10]}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        yield connection, name
+
+
+def run(spark: SparkSession, folder: Path, rows: list[dict[str, object]], batch: Any, files: str = "a") -> str | None:
+    """One batch of ``rows`` (k string, v long); the text of the query's error, or None."""
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in" / f"{files}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    frame: DataFrame = spark.readStream.schema("k string, v long").json(str(folder / "in"))
+    query = (
+        frame.writeStream.foreachBatch(batch)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return str(error)
+    return None
+
+
+ROWS: list[dict[str, object]] = [{"k": "short", "v": 1}, {"k": "much too long", "v": 2}, {"k": None, "v": 3}]
+
+
+def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(spark, postgres, schema, tmp_path: Path) -> None:
+    """Too long, and null where none may be: each is in the dead letters with its rule; the others are in the table."""
+    connection, name = schema
+    connection.execute(f"CREATE TABLE {name}.t (k varchar(5) NOT NULL, v bigint)")
+    sink = exactum.PostgresSink(postgres.url, table=f"{name}.t")
+    dead = exactum.FileSink(tmp_path / "dead", format="json")
+    assert run(spark, tmp_path, ROWS, exactum.exactly_once(sink, dead_letters=dead)) is None
+    assert connection.execute(f"SELECT k, v FROM {name}.t").fetchall() == [("short", 1)]
+    letters = [
+        json.loads(line) for file in (tmp_path / "dead").glob("*.json") for line in file.read_text().splitlines()
+    ]
+    assert len(letters) == 2
+    assert all("postgres" in letter["sink"] and "k" in letter["error"] for letter in letters)
+
+
+def test_without_dead_letters_the_query_stops_and_names_the_row(spark, postgres, schema, tmp_path: Path) -> None:
+    """Nothing of the epoch is in the table, and no password is in the text."""
+    connection, name = schema
+    connection.execute(f"CREATE TABLE {name}.t (k varchar(5) NOT NULL, v bigint)")
+    text = run(spark, tmp_path, ROWS, exactum.exactly_once(exactum.PostgresSink(postgres.url, table=f"{name}.t")))
+    assert text is not None
+    assert "RowsRefused" in text
+    assert "'k'" in text
+    assert postgres.password not in text
+    assert connection.execute(f"SELECT count(*) FROM {name}.t").fetchone() == (0,)
+
+
+def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path: Path) -> None:
+    """decision_log="postgresql://...": the record is there, nothing of it in the checkpoint, and a rerun finds it."""
+    connection, name = schema
+    connection.execute(f"CREATE TABLE {name}.t (k text, v bigint)")
+    sink = exactum.PostgresSink(postgres.url, table=f"{name}.t")
+    exact = exactum.exactly_once(sink, decision_log=postgres.url)
+    assert run(spark, tmp_path, ROWS, exact) is None
+    last = tmp_path / "checkpoint" / "commits" / "0"
+    last.unlink()  # as after a crash between the sinks' commit and Spark's
+    last.with_name(".0.crc").unlink(missing_ok=True)
+    assert run(spark, tmp_path, [{"k": "more", "v": 4}], exact, files="b") is None
+    assert connection.execute(f"SELECT v FROM {name}.t ORDER BY v").fetchall() == [(1,), (2,), (3,), (4,)]
+    assert not (tmp_path / "checkpoint" / "exactum").exists()
+    query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    found = connection.execute("SELECT count(*) FROM exactum_decisions WHERE query_id = %s", [query_id]).fetchone()
+    assert found is not None
+    assert found[0] >= 2
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
+def test_spark_reads_the_files_as_they_are(spark, tmp_path: Path, format_: str) -> None:
+    """By listing the folder, with its partition column; staging folders and markers are not seen."""
+    sink = exactum.FileSink(tmp_path / "out", format=format_, partition_by=["k"])
+    rows: list[dict[str, object]] = [{"k": "a b", "v": 1}, {"k": "ü/2", "v": 2}, {"k": "a b", "v": 3}]
+    assert run(spark, tmp_path, rows, exactum.exactly_once(sink)) is None
+    reader = spark.read.format(format_)
+    if format_ == "csv":
+        reader = reader.option("header", "true")
+    read = reader.load(str(tmp_path / "out")).selectExpr("k", "CAST(v AS LONG) AS v").collect()
+    assert sorted((row["k"], row["v"]) for row in read) == [("a b", 1), ("a b", 3), ("ü/2", 2)]
