@@ -36,7 +36,7 @@ class Database:
 
     @property
     def url(self) -> str:
-        return self.server.url(self.name)
+        return self.server.url_of(self.name)
 
     def client(self, database: str | None = None, **options: Any) -> pymysql.Connection[Any]:
         """A new plain connection, in autocommit."""

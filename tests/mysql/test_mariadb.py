@@ -67,7 +67,7 @@ def test_nothing_is_left_behind() -> None:
     """A temporary folder goes with the server."""
     with LocalMariaDB() as server:
         folder, pid = server.data_dir, server.pid
-        assert server.url().startswith(f"mysql://exactum:{server.password}@127.0.0.1:{server.port}/exactum")
+        assert server.url.startswith(f"mysql://exactum:{server.password}@127.0.0.1:{server.port}/exactum")
         assert folder.exists()
         assert "ready for connections" in server.log_tail()
     assert not folder.exists()

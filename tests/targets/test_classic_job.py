@@ -57,7 +57,7 @@ def test_the_table_is_what_a_run_without_failure_leaves(kafka: LocalKafka, maria
             options = {
                 "bootstrap-servers": kafka.bootstrap_servers,
                 "topic": topic,
-                "database": mariadb.url(database),
+                "database": mariadb.url_of(database),
                 "table": "words",
                 "checkpoint": str(tmp_path / "checkpoint"),
             }

@@ -52,7 +52,7 @@ class Bank:
             "source": self.transfers.topic,
             "topic": targets.topic,
             "postgres": targets.postgres.url_of(targets.database),
-            "mysql": targets.mysql.url(targets.database),
+            "mysql": targets.mysql.url_of(targets.database),
             "files": str(targets.files),
             "checkpoint": str(self._folder / "checkpoint"),
             "faults": faults,

@@ -96,8 +96,13 @@ class LocalMariaDB:
             raise LocalServerError("the password of a local MariaDB is made when it starts for the first time.")
         return self._password
 
-    def url(self, database: str = DATABASE) -> str:
+    @property
+    def url(self) -> str:
         """``mysql://user:password@host:port/database``. Raises LocalServerError before the first `start`."""
+        return self.url_of(DATABASE)
+
+    def url_of(self, database: str) -> str:
+        """The same for another database."""
         return f"mysql://{USER}:{quote(self.password, safe='')}@{HOST}:{self._port}/{quote(database, safe='')}"
 
     @property
