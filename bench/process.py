@@ -24,15 +24,15 @@ class Run:
     output: dict[str, Any]
 
 
-def run(arguments: list[str], timeout_s: float = 600) -> Run:
-    """Run ``python -m bench.contender`` with ``arguments`` and measure it.
+def run(arguments: list[str], timeout_s: float = 600, module: str = "bench.contender") -> Run:
+    """Run ``python -m`` ``module`` with ``arguments`` and measure it.
 
     Raises:
         RuntimeError: it failed; carries the end of its output.
     """
     began_s = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.contender", *arguments],
+        [sys.executable, "-m", module, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -65,7 +65,7 @@ def spark_kafka_jars() -> list[Path]:
     They are retrieved at the first call (some 10 s) and taken from the cache later. What PySpark
     carries itself is not among them. Raises LocalServerError.
     """
-    return _cached(_spark_set())
+    return cached(_spark_set())
 
 
 def broker_jars() -> list[Path]:
@@ -73,7 +73,7 @@ def broker_jars() -> list[Path]:
 
     Raises LocalServerError.
     """
-    return _cached(_broker_set())
+    return cached(_broker_set())
 
 
 def cache_folder() -> Path:
@@ -94,8 +94,8 @@ def _spark_set() -> JarSet:
         "spark",
         version,
         f"Spark's Kafka connector {version}",
-        _recipe(
-            _dependency("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", version),
+        recipe(
+            dependency("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", version),
             *(f'<exclude module="{name}"/>' for name in shipped),
             f'<override org="org.apache.spark" module="spark-token-provider-kafka-0-10_{scala}" '
             f'rev="{TOKEN_PROVIDER_VERSION}"/>',
@@ -108,14 +108,14 @@ def _broker_set() -> JarSet:
         "broker",
         KAFKA_VERSION,
         f"a local Kafka {KAFKA_VERSION} broker",
-        _recipe(
-            _dependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
-            _dependency("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+        recipe(
+            dependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
+            dependency("org.slf4j", "slf4j-simple", SLF4J_VERSION),
         ),
     )
 
 
-def _recipe(*lines: str) -> str:
+def recipe(*lines: str) -> str:
     body = "\n    ".join(lines)
     return (
         '<ivy-module version="2.0">\n'
@@ -126,7 +126,7 @@ def _recipe(*lines: str) -> str:
     )
 
 
-def _dependency(org: str, name: str, version: str) -> str:
+def dependency(org: str, name: str, version: str) -> str:
     return f'<dependency org="{org}" name="{name}" rev="{version}" conf="default->default"/>'
 
 
@@ -163,7 +163,7 @@ def _pyspark_jars() -> Path:
     return folder
 
 
-def _cached(jars: JarSet) -> list[Path]:
+def cached(jars: JarSet) -> list[Path]:
     """Return the jars of the set, and retrieve them first if no finished folder is there.
 
     Idempotent. Any number of processes may call it at once: one retrieves, the others wait.

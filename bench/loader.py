@@ -1,0 +1,149 @@
+"""One run of one contender: a fresh driver that brings files of narrow rows into a table or a folder, and ends.
+
+Usage: python -m bench.loader NAME KIND TARGET INPUT CHECKPOINT. KIND is postgres, mariadb or files; TARGET a URL with
+a database that has the table ``rows``, or a folder. A process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import DataFrame
+
+import exactum
+from exactum.local import jars
+
+STAGED, PREPARED, BULK, JDBC = "exactum staged", "exactum prepared", "plain bulk load", "Spark's JDBC append"
+FILES, SPARK_FILES = "exactum files", "Spark's Parquet sink"
+TABLE = "bench_rows"
+SCHEMA = "a long, b long, c string"
+
+DRIVERS = {
+    "postgres": ("org.postgresql", "postgresql", "42.7.4", "org.postgresql.Driver"),
+    "mariadb": ("org.mariadb.jdbc", "mariadb-java-client", "3.4.1", "org.mariadb.jdbc.Driver"),
+}
+
+
+def driver_jars(kind: str) -> list[str]:
+    """The JDBC driver, by Ivy."""
+    org, name, version, _ = DRIVERS[kind]
+    recipe = jars.recipe(jars.dependency(org, name, version))
+    return [str(jar) for jar in jars.cached(jars.JarSet(f"jdbc-{kind}", version, f"{kind}'s JDBC driver", recipe))]
+
+
+def main(name: str, kind: str, target: str, source: str, checkpoint: str) -> None:
+    began_s = time.perf_counter()
+    conf: dict[str, Any] = {"spark.exactum.warmWorkers": name not in (JDBC, SPARK_FILES)}
+    if name == JDBC:
+        conf["spark.jars"] = ",".join(driver_jars(kind))
+    spark = exactum.local_session("bench", master="local[2]", **conf)
+    spark.sparkContext.setLogLevel("ERROR")
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1_000).parquet(source)
+    writer = frame.writeStream.option("checkpointLocation", checkpoint)
+    if name == SPARK_FILES:
+        writer = writer.format("parquet").option("path", target)
+    else:
+        writer = writer.foreachBatch(function(name, kind, target))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    print(json.dumps({"seconds": time.perf_counter() - began_s}))
+    spark.stop()
+
+
+def function(name: str, kind: str, target: str) -> Callable[[DataFrame, int], None]:
+    if name == FILES:
+        return exactum.exactly_once(exactum.FileSink(target))
+    if name in (STAGED, PREPARED):
+        sink = exactum.PostgresSink if kind == "postgres" else exactum.MySQLSink
+        return exactum.exactly_once(sink(target, table=TABLE, mechanism=name.split()[-1]))
+    if name == JDBC:
+        return lambda frame, _: append_by_jdbc(frame, kind, target)
+    load = CopyIn(target) if kind == "postgres" else LoadData(target)
+    return lambda frame, _: print(frame.mapInArrow(load, "n long").collect(), file=sys.stderr)
+
+
+def append_by_jdbc(frame: DataFrame, kind: str, target: str) -> None:
+    """With the drivers' own batching on, as anybody who cares for speed has it."""
+    parts = urlsplit(target)
+    # Spark quotes names as MySQL wants them only for this scheme, which MariaDB's driver takes when it is told to.
+    scheme, suffix = ("postgresql", "") if kind == "postgres" else ("mysql", "?permitMysqlScheme")
+    frame.write.format("jdbc").mode("append").options(
+        url=f"jdbc:{scheme}://{parts.hostname}:{parts.port}{parts.path}{suffix}",
+        dbtable=TABLE,
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        driver=DRIVERS[kind][3],
+        batchsize="10000",
+        **({"reWriteBatchedInserts": "true"} if kind == "postgres" else {"useBulkStmts": "true"}),
+    ).save()
+
+
+class CopyIn:
+    """The best plain load of PostgreSQL: one COPY for each task, from CSV that Arrow writes. Guarantees nothing."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import psycopg
+        import pyarrow as pa
+        from pyarrow import csv
+
+        rows = 0
+        with (
+            psycopg.connect(self._url) as connection,
+            connection.cursor() as cursor,
+            cursor.copy(f"COPY {TABLE} (a, b, c) FROM STDIN WITH (FORMAT csv)") as copy,
+        ):
+            for batch in batches:
+                out = pa.BufferOutputStream()
+                csv.write_csv(batch, out, csv.WriteOptions(include_header=False))
+                copy.write(out.getvalue().to_pybytes())
+                rows += batch.num_rows
+        yield pa.record_batch({"n": [rows]})
+
+
+class LoadData:
+    """The best plain load of MariaDB: one LOAD DATA LOCAL INFILE for each task. Guarantees nothing."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        import pymysql
+        from pyarrow import csv
+
+        parts = urlsplit(self._url)
+        rows = 0
+        with tempfile.NamedTemporaryFile(suffix=".csv") as file:
+            for batch in batches:
+                csv.write_csv(batch, file, csv.WriteOptions(include_header=False))
+                rows += batch.num_rows
+            file.flush()
+            os.chmod(file.name, 0o644)
+            connection = pymysql.connect(
+                host=parts.hostname,
+                port=parts.port or 3306,
+                user=unquote(parts.username or ""),
+                password=unquote(parts.password or ""),
+                database=parts.path.strip("/"),
+                local_infile=True,
+            )
+            with connection, connection.cursor() as cursor:
+                cursor.execute(
+                    f"LOAD DATA LOCAL INFILE '{file.name}' INTO TABLE {TABLE} CHARACTER SET utf8mb4 "
+                    "FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' (a, b, c)"
+                )
+                connection.commit()
+        yield pa.record_batch({"n": [rows]})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
