@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,7 +75,8 @@ class Bank:
 
     def check_exact(self) -> None:
         check_exact(self.targets, self.transfers)
-        check_at_rest(self.targets.bootstrap_servers, [self.targets.topic], "/")
+        query_id = json.loads((self._folder / "checkpoint" / "metadata").read_text())["id"]
+        check_at_rest(self.targets.bootstrap_servers, [self.targets.topic], query_id)
 
 
 def alone(sink: str, nth: int) -> list[dict[str, Any]]:
