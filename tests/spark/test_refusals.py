@@ -126,9 +126,12 @@ def test_one_object_in_two_running_queries(query: Any, tmp_path: Path) -> None:
 
 
 def test_a_decision_log_that_does_not_fit(tmp_path: Path) -> None:
-    """An unknown scheme is refused by name; a remote checkpoint needs a decision log of its own."""
-    with pytest.raises(errors.SettingRefused, match="s3://bucket/x"):
-        open_log(running(), "s3://bucket/x")
+    """An unknown scheme is refused by name, without its secrets; a remote checkpoint needs a log of its own."""
+    with pytest.raises(errors.SettingRefused, match="decision_log='hdfs://namenode/x'"):
+        open_log(running(), "hdfs://namenode/x")
+    with pytest.raises(errors.SettingRefused, match="decision_log='oracle://db/x'") as refused:
+        open_log(running(), "oracle://scott:tiger@db/x?password=tiger")
+    assert "tiger" not in str(refused.value)
     with pytest.raises(errors.CheckpointRefused, match="decision_log="):
         open_log(running(checkpoint="s3a://bucket/checkpoints/orders"), None)
     assert open_log(running(checkpoint="s3a://bucket/checkpoints/orders"), tmp_path) is not None

@@ -54,9 +54,11 @@ def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | Non
         return ObjectDecisionLog(place, running.query_id)
     folder = checkpoint.local_folder(place)
     if folder is None:
+        parts = urlsplit(place)
+        # Neither the user's password nor the query, where some clients take it, is for a message.
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
         raise SettingRefused(
-            f"decision_log={place.partition('://')[0] + '://...'!r} is not supported: a decision log is {KINDS}. "
-            "Nothing was written."
+            f"decision_log={shown!r} is not supported: a decision log is {KINDS}. Nothing was written."
         )
     return FileDecisionLog(folder / running.query_id, running.query_id)
 
