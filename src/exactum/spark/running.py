@@ -24,6 +24,8 @@ from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incar
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, Write, WriteOrder
 from exactum.spark import checkpoint, query, view, write_job
 from exactum.spark.at_least_once import AtLeastOnce
+from exactum.spark.attendant import Attendant, Batch
+from exactum.spark.attendants import attendants
 from exactum.spark.decision_place import open_log
 from exactum.spark.query import RunningQuery
 from exactum.spark.write_task import DeadLetterPlan, WriteTask
@@ -62,6 +64,7 @@ class RunOfQuery:
         opened: Sequence[tuple[str, OpenSink]],
         pool: ThreadPoolExecutor | None,
         read: checkpoint.ReadText,
+        attendants: Sequence[Attendant],
         on_event: events.Listener,
     ) -> None:
         self.running = running
@@ -74,6 +77,7 @@ class RunOfQuery:
         self._emit = on_event
         self._pool = pool
         self._read = read
+        self._attendants = tuple(attendants)
         self._last_batch: tuple[int, float] | None = None  # batch id, and when it was done
         self._sweeps = 0
 
@@ -90,18 +94,29 @@ class RunOfQuery:
             return prepared
 
         offsets = checkpoint.source_offsets(self._read, batch_id, self.running.checkpoint)
+        batch = Batch(batch_id, offsets, first=self._last_batch is None)
+        for attendant in self._attendants:
+            attendant.begin(batch)
         completed = self._protocol.run(batch_id, offsets, write)
         if not completed.written:
             write_job.drain(frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
         if refused:
             self._emit(events.RowsDeadLettered(self.running.query_id, batch_id, self._incarnation, refused))
+        for attendant in self._attendants:
+            attendant.done(batch, completed)
         self._prune(batch_id)
         self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
 
     def idle(self) -> None:
-        """Called now and then while the query waits: abort what a late task has left open, a few times an epoch.
+        """Called now and then while the query waits, for the attendants and for late leftovers."""
+        for attendant in self._attendants:
+            attendant.idle()
+        self._sweep_late()
+
+    def _sweep_late(self) -> None:
+        """Abort what a late task has left open, a few times an epoch.
 
         Spark kills the losers of speculation within seconds of the winner's end.
         """
@@ -115,6 +130,8 @@ class RunOfQuery:
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""
         try:
+            for attendant in self._attendants:
+                attendant.close()
             self._protocol.close()
             if not isinstance(self._protocol, Coordinator):  # which closes its participants itself
                 for _, sink in self._opened:
@@ -172,8 +189,9 @@ def start(
     if guarantee is Guarantee.AT_MOST_ONCE:
         refuse_repeated_stages(frame, running)
     check_columns(frame, targets)
-    log = None if guarantee is Guarantee.AT_LEAST_ONCE else open_log(running, decision_log)
     run = QueryRun(running.query_id, new_incarnation(), guarantee)
+    attending = attendants(frame, running, run, on_event)
+    log = None if guarantee is Guarantee.AT_LEAST_ONCE else open_log(running, decision_log)
     count = len(targets.all())
     pool = ThreadPoolExecutor(count, "exactum-sink") if count > 1 else None
     try:
@@ -194,7 +212,7 @@ def start(
         protocol = Coordinator(run, participants, log, on_event=on_event, parallel=_parallel(pool))
     folder = running.folder
     read = checkpoint.folder_reader(folder) if folder is not None else query.hadoop_reader(frame, running.checkpoint)
-    return RunOfQuery(run, running, protocol, targets, opened, pool, read, on_event)
+    return RunOfQuery(run, running, protocol, targets, opened, pool, read, attending, on_event)
 
 
 def check_columns(frame: DataFrame, targets: Targets) -> None:
