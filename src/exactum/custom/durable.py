@@ -9,14 +9,13 @@ import errno
 import os
 from pathlib import Path
 
+from exactum import durable
+
 
 def make_folder(folder: Path) -> None:
-    """Make ``folder`` and its parents, each durable. Idempotent."""
-    missing = [p for p in (folder, *folder.parents) if not p.exists()]
-    for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
-    sync_folder(folder)
+    """Make ``folder`` and its parents, each durable, and itself. Idempotent."""
+    durable.make_folder(folder)
+    durable.sync_folder(folder)
 
 
 def sync_file(path: Path) -> None:
@@ -30,11 +29,7 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """What was created, renamed or removed in ``folder`` before is durable after. Idempotent."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    durable.sync_folder(folder)
 
 
 def touch(path: Path) -> None:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.errors import HeuristicOutcome, SettingRefused, Unavailable
-from exactum.files.durable import free_bytes, make_folder, sync_folder, sync_folders, write_durably
+from exactum.files.durable import free_bytes, sync_folders
 from exactum.files.place import (
     IDENTITY,
     INCARNATION,

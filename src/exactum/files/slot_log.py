@@ -1,0 +1,275 @@
+"""What decision logs made of named slots have in common, whichever storage holds the names.
+
+    00000000000000000042-0.json     batch 42, attempt 0; whole from the moment it exists
+    floor-00000000000000000030      every batch below 30 is pruned, for ever
+
+Storage owes three things: a record is created only if its name is free, a listing returns every name that is there
+all through it, and it sees what was created before it began.
+
+Why a pruned slot never becomes free again
+------------------------------------------
+A pruning round, for floor f: (1) create the marker ``floor-f`` and make it durable, (2) list the names,
+(3) remove every listed record below f, (4) remove every listed marker below f. ``decide`` for batch b:
+(i) create the record, (ii) list the names, (iii) read the record again. It is void if (ii) shows a
+marker above b; otherwise it stands if (iii) finds it unchanged.
+
+*Claim: a record that takes a slot freed by pruning is always found void.* The slot was freed in some
+step 3, so before (i) a marker above b existed; let m be the highest one at (i). A listing
+returns every name that is there all through it, so (ii) shows m unless m was removed before (ii) ended.
+Whoever removes m does so in a step 4 of a round with a marker above m, hence made after (i), hence with a
+step 2 after (i): that listing has our record, and step 3 removes it before step 4 removes m. Then
+(iii) does not find it, and we look again. *A stalled old pruner is harmless:* when it wakes it only adds a
+marker below the highest, and removes only records and markers below its own, which is below the highest.
+
+The same holds for a reader: records are believed only if no marker above them is seen and they are still
+there afterwards, so that nobody redelivers the void COMMIT of a zombie.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from exactum.errors import CheckpointRefused, Fenced, InvariantBroken, OutcomeUnknown, Unavailable
+from exactum.protocol.model import DecisionRecord
+
+PRUNE_EVERY = 20
+"""How many batches may pile up before ``prune`` does real work."""
+REMOVED_MAX = 1_000
+"""How many records one call of ``prune`` removes at most; the rest follows with the next calls."""
+RACES_MAX = 10
+"""How often a record may vanish under our eyes before we give up."""
+
+_RECORD = re.compile(r"(\d{20})-(\d+)\.json")
+_FLOOR = re.compile(r"floor-(\d{20})")
+
+
+class SlotLog(ABC):
+    """The decisions of one query, one name for each. See ``protocol.decision_log`` for the promises."""
+
+    def __init__(self, query_id: str, prune_every: int) -> None:
+        self._query_id = query_id
+        self._prune_every = prune_every
+        self._floor = 0  # the highest seen; the true one may be higher, never lower
+        self._pruned_below: int | None = None
+        self._read_before = False
+
+    # ---- what the storage does -----------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _where(self) -> str:
+        """The place of this query's records, for errors."""
+
+    @abstractmethod
+    def _list(self) -> list[str]:
+        """All names; empty where the place does not exist yet. Raises Unavailable."""
+
+    @abstractmethod
+    def _bytes(self, name: str) -> bytes | None:
+        """The content of ``name``; None if it is free. Raises Unavailable."""
+
+    @abstractmethod
+    def _create(self, name: str, record: DecisionRecord) -> None:
+        """Put ``record`` under ``name`` unless that is taken. Returns if one of the two is so; else raises."""
+
+    @abstractmethod
+    def _remove(self, names: Sequence[str]) -> None:
+        """Remove what is there of ``names``, in their order. Idempotent. Raises Unavailable."""
+
+    @abstractmethod
+    def _mark(self, marker: str) -> None:
+        """Make sure that ``marker`` exists and is durable. Idempotent. Raises Unavailable."""
+
+    @abstractmethod
+    def _make_durable(self) -> None:
+        """Whoever acts on a record makes it durable first: its maker may have crashed before."""
+
+    @abstractmethod
+    def _remove_debris(self, names: Sequence[str]) -> None:
+        """Remove what crashed writers left among ``names``."""
+
+    # ---- the port ----------------------------------------------------------------------------
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """See the port. Costs one failed read for a batch without records.
+
+        The first call, and each that finds records, also lists the names: for the floor and for gaps.
+
+        Raises:
+            CheckpointRefused: the batch is pruned; or a record is of another query or a newer version.
+            InvariantBroken: a record is damaged or missing.
+            Unavailable: the storage failed.
+        """
+        for _ in range(RACES_MAX):
+            records = self._probe(batch_id)
+            if not records and self._read_before:
+                return ()
+            if records:
+                self._make_durable()
+            self._refuse_pruned_or_torn(batch_id)
+            if self._probe(batch_id)[: len(records)] == records:
+                self._read_before = True
+                return records
+        raise Unavailable(f"The decision log {self._where} changed {RACES_MAX} times while it was read.")
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        """See the port.
+
+        Raises:
+            Fenced: the batch is pruned.
+            SettingRefused: the storage cannot create a record only if it is absent, or we may not write to it.
+            Unavailable: the storage failed, and no record was made.
+            OutcomeUnknown: the storage failed, and the record may or may not stand.
+        """
+        self._refuse_below(record)
+        name = slot_name(record.epoch.batch_id, record.attempt)
+        for _ in range(RACES_MAX):
+            self._create(name, record)
+            stands = self._standing(name, record)
+            if stands is not None:
+                return stands
+        raise OutcomeUnknown(
+            f"{record.epoch}: the record {self._shown(name)} vanished {RACES_MAX} times. Something else removes "
+            "records from the decision log (a clean-up job, a lifecycle rule?): stop it, then start the query again."
+        )
+
+    def prune(self, below_batch_id: int) -> int:
+        """See the port. Does real work once in ``prune_every`` batches, and a bounded amount of it.
+
+        Raises:
+            Unavailable: the storage failed; the next call goes on.
+        """
+        if self._pruned_below is None:
+            names = self._list()
+            self._see_floor(names)
+            self._pruned_below = min((batch for batch, _ in slots(names)), default=below_batch_id)
+        if below_batch_id - self._pruned_below < self._prune_every:
+            return 0
+        return self._prune_round(below_batch_id)
+
+    def close(self) -> None:  # noqa: B027  (of the port, not a hook)
+        """Nothing is held open between calls."""
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def _probe(self, batch_id: int) -> tuple[DecisionRecord, ...]:
+        """The records of a batch up to the first free slot."""
+        records: list[DecisionRecord] = []
+        while (record := self._load(slot_name(batch_id, len(records)))) is not None:
+            records.append(record)
+        return tuple(records)
+
+    def _load(self, name: str) -> DecisionRecord | None:
+        """The record under ``name``, or None if there is none."""
+        text = self._bytes(name)
+        if text is None:
+            return None
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise InvariantBroken(self._damaged(name, str(error))) from error
+        if not isinstance(value, dict):
+            raise InvariantBroken(self._damaged(name, "it is not a JSON object"))
+        record = DecisionRecord.from_json(value, self._shown(name))
+        if record.epoch.query_id != self._query_id:
+            raise CheckpointRefused(
+                f"The decision record {self._shown(name)} belongs to query {record.epoch.query_id}; this is query "
+                f"{self._query_id}. Two queries share a decision log, or a checkpoint was copied: give this query a "
+                "checkpoint location of its own. Nothing was written."
+            )
+        if slot_name(record.epoch.batch_id, record.attempt) != name:
+            raise InvariantBroken(self._damaged(name, f"it holds attempt {record.attempt} of {record.epoch}"))
+        return record
+
+    def _refuse_pruned_or_torn(self, batch_id: int) -> None:
+        """Look twice before calling a record missing: a listing is not one moment in time."""
+        for look in (1, 2):
+            names = self._list()
+            self._see_floor(names)
+            if batch_id < self._floor:
+                raise CheckpointRefused(
+                    f"Batch {batch_id} of query {self._query_id} is older than its decision log {self._where}, which "
+                    f"was pruned below batch {self._floor}. Either the checkpoint was restored from a backup without "
+                    "the decision log that belongs to it: restore both from the same moment, or start with a new "
+                    "checkpoint location. Or this is an old driver that woke up: leave it stopped. Nothing was written."
+                )
+            taken = slots(names)
+            attempts = {attempt for batch, attempt in taken if batch == batch_id}
+            missing = next(a for a in range(len(attempts) + 1) if a not in attempts)
+            # Nobody passes a batch without a COMMIT in it: a later batch shows that there was one.
+            lost = missing < len(attempts) or (not attempts and any(b > batch_id for b, _ in taken))
+            if not lost:
+                return
+            if look == 2:
+                raise InvariantBroken(self._damaged(slot_name(batch_id, missing), "it is missing"))
+
+    # ---- deciding and pruning ------------------------------------------------------------------
+
+    def _standing(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
+        """The record that stands under ``name``; None if it vanished. Steps (ii) and (iii) of the proof above.
+
+        Raises:
+            Fenced: it is void.
+        """
+        stands = self._load(name)
+        self._see_floor(self._list())
+        if record.epoch.batch_id < self._floor:
+            if stands == record:
+                self._remove([name])
+            self._refuse_below(record)
+        return stands if stands is not None and self._load(name) == stands else None
+
+    def _prune_round(self, below: int) -> int:
+        """One round; the order of its four steps is the proof at the top of this file."""
+        if self._floor < below:
+            self._mark(f"floor-{below:020d}")
+        names = self._list()
+        self._see_floor(names)
+        # Highest attempt first: what is left of a batch has no gap.
+        doomed = sorted((s for s in slots(names) if s[0] < below), key=lambda s: (s[0], -s[1]))
+        self._remove([slot_name(*slot) for slot in doomed[:REMOVED_MAX]])
+        if len(doomed) <= REMOVED_MAX:
+            self._remove([n for n in names if (marker := _FLOOR.fullmatch(n)) and int(marker[1]) < below])
+            self._remove_debris(names)
+            self._pruned_below = below
+        return min(len(doomed), REMOVED_MAX)
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    def _see_floor(self, names: Iterable[str]) -> None:
+        found = (_FLOOR.fullmatch(name) for name in names if name.startswith("floor-"))
+        self._floor = max([self._floor, *(int(m[1]) for m in found if m)])
+
+    def _refuse_below(self, record: DecisionRecord) -> None:
+        if record.epoch.batch_id < self._floor:
+            raise Fenced(
+                f"{record.epoch} is long over: its decision log {self._where} was pruned below batch {self._floor} by "
+                f"a newer run. This run (incarnation {record.incarnation}) is an old driver that woke up; it stops, "
+                "and what it prepared is aborted."
+            )
+
+    def _shown(self, name: str) -> str:
+        return f"{self._where}/{name}"
+
+    def _damaged(self, name: str, how: str) -> str:
+        return (
+            f"The decision record {self._shown(name)} is damaged: {how}. Restore it from a backup of the decision log; "
+            "without it nobody can tell whether its epoch was committed."
+        )
+
+
+def slot_name(batch_id: int, attempt: int) -> str:
+    return f"{batch_id:020d}-{attempt}.json"
+
+
+def slots(names: Iterable[str]) -> list[tuple[int, int]]:
+    """The (batch id, attempt) of every record among ``names``."""
+    return [(int(m[1]), int(m[2])) for m in map(_RECORD.fullmatch, names) if m]
+
+
+def content_of(record: DecisionRecord) -> bytes:
+    """JSON that a person can read with a pager."""
+    return (json.dumps(record.to_json(), indent=2) + "\n").encode()
