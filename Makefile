@@ -1,6 +1,7 @@
 # The one door: people, hooks and CI call these targets.
 PYTHON ?= python3.11
 VENV := .venv
+PROCESSES ?= 2
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
@@ -59,8 +60,9 @@ servers: ## PostgreSQL and MariaDB, which the tests start: installed where they 
 	  exit 1; \
 	fi
 
+# Two at a time: most tests wait for servers, and each file has servers of its own.
 test: check servers ## everything that CI runs: check, then the tests on real servers
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --durations=40
 
 demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink
 	$(BIN)/exactum demo
