@@ -17,6 +17,7 @@ Kafka client.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from exactum._version import __version__
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
     from exactum.custom.write_ahead import WriteAheadSink
     from exactum.files.sink import FileSink
     from exactum.kafka.sink import KafkaSink
+    from exactum.spark.control_stream import control_stream
+    from exactum.spark.decoding.avro_format import Avro
+    from exactum.spark.decoding.decode import decode
+    from exactum.spark.decoding.function_format import Function
+    from exactum.spark.decoding.json_format import Json
+    from exactum.spark.decoding.protobuf_format import Protobuf
+    from exactum.spark.decoding.text_format import String
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
     from exactum.spark.session import local_session
     from exactum.spark.source import read_kafka
@@ -35,10 +43,15 @@ if TYPE_CHECKING:
     from exactum.sql.postgres_sink import PostgresSink
 
 __all__ = [
+    "Avro",
     "FileSink",
+    "Function",
+    "Json",
     "KafkaSink",
     "MySQLSink",
     "PostgresSink",
+    "Protobuf",
+    "String",
     "TransactionLost",
     "TransactionName",
     "TransactionScope",
@@ -47,6 +60,8 @@ __all__ = [
     "__version__",
     "at_least_once",
     "at_most_once",
+    "control_stream",
+    "decode",
     "errors",
     "events",
     "exactly_once",
@@ -56,10 +71,15 @@ __all__ = [
 ]
 
 _WHERE = {
+    "Avro": "exactum.spark.decoding.avro_format",
     "FileSink": "exactum.files.sink",
+    "Function": "exactum.spark.decoding.function_format",
+    "Json": "exactum.spark.decoding.json_format",
     "KafkaSink": "exactum.kafka.sink",
     "MySQLSink": "exactum.sql.mysql",
     "PostgresSink": "exactum.sql.postgres_sink",
+    "Protobuf": "exactum.spark.decoding.protobuf_format",
+    "String": "exactum.spark.decoding.text_format",
     "TransactionLost": "exactum.custom.two_phase",
     "TransactionName": "exactum.custom.transaction_name",
     "TransactionScope": "exactum.custom.transaction_name",
@@ -67,6 +87,8 @@ _WHERE = {
     "WriteAheadSink": "exactum.custom.write_ahead",
     "at_least_once": "exactum.spark.foreach_batch",
     "at_most_once": "exactum.spark.foreach_batch",
+    "control_stream": "exactum.spark.control_stream",
+    "decode": "exactum.spark.decoding.decode",
     "exactly_once": "exactum.spark.foreach_batch",
     "local_session": "exactum.spark.session",
     "read_kafka": "exactum.spark.source",
@@ -86,3 +108,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if "EXACTUM_SUPERVISOR" in os.environ:  # started by `exactum run`, which has to hear how this process ends
+    importlib.import_module("exactum.spark.life").join()

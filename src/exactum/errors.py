@@ -5,7 +5,7 @@
     │   ├── SettingRefused              a sink, a producer setting or a trigger that cannot hold the guarantee
     │   ├── CheckpointRefused           a checkpoint or decision log that does not fit this query
     │   └── FrameRefused                columns missing or of the wrong type
-    ├── RowsRefused             HALT    rows that a target can never take; nothing of their epoch is visible
+    ├── RowsRefused             HALT    rows that a target can never take, or nobody can decode
     ├── Unavailable             RETRY   a server did not answer; nothing is known to have changed
     ├── OutcomeUnknown          RETRY   a request may or may not have taken effect; never read as success
     ├── EpochAborted            ABORT   the attempt is void and aborted; run the batch again
@@ -59,7 +59,7 @@ class FrameRefused(Refused):
 
 
 class RowsRefused(ExactumError):
-    """A target can never take a row, and there are no dead letters to put it into. Its epoch is aborted."""
+    """A row that a target can never take, or nobody can decode, and no dead letters for it. Its epoch is aborted."""
 
 
 class Unavailable(ExactumError):

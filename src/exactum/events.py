@@ -19,6 +19,42 @@ class Event:
 
 
 @dataclass(frozen=True)
+class RunStarted(Event):
+    """A run of a query begins: what it is, where it goes on, and what its recovery did.
+
+    ``batch_id`` is the first batch it writes itself, and ``offsets`` are where that one begins: one JSON text for each
+    source in Spark's order, or None; empty where the query has no checkpoint yet. ``redelivered`` are the batches of
+    earlier runs whose recorded commit was sent again, ``swept`` how many leftover transactions were aborted.
+    """
+
+    run_id: str
+    name: str | None
+    guarantee: str
+    checkpoint: str
+    offsets: tuple[str | None, ...]
+    redelivered: tuple[int, ...]
+    swept: int
+
+
+@dataclass(frozen=True)
+class Progress(Event):
+    """Spark's own report on the last batch it finished, or on the wait since.
+
+    ``lag_records`` is what the sources hold and the query has not read, ``state_rows`` and ``state_bytes`` what its
+    state stores hold (bytes in memory); None where Spark does not say. ``phase_ms`` maps Spark's phases to ms.
+    """
+
+    input_rows: int
+    input_rows_per_s: float
+    processed_rows_per_s: float
+    lag_records: int | None
+    state_rows: int | None
+    state_bytes: int | None
+    event_time_watermark: str | None
+    phase_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class DoorClosed(Event):
     """This incarnation has taken over: an ABORT of its own stands in slot ``attempt`` of the batch."""
 
@@ -93,6 +129,47 @@ class RowsDeadLettered(Event):
     """Rows that a sink refused stand in the dead letters, in the same epoch as all others."""
 
     rows: int
+
+
+@dataclass(frozen=True)
+class ControlChanged(Event):
+    """From this epoch on the control stream ``topic`` shows other rules; ``keys`` is how many there are."""
+
+    topic: str
+    keys: int
+
+
+@dataclass(frozen=True)
+class RowsSkipped(Event):
+    """Records that could not be decoded were left out, as ``decode(on_error="skip")`` asks."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class UpstreamStalled(Event):
+    """An open transaction upstream holds a partition's readers back: ``lso_gap`` offsets lie behind it.
+
+    ``since_ms`` is when the last stable offset was first seen standing still (ms since the epoch);
+    ``producer_id`` and ``transactional_id`` are whose transaction it is, None where that cannot be told.
+    """
+
+    topic: str
+    partition: int
+    since_ms: int
+    last_stable_offset: int
+    lso_gap: int
+    producer_id: int | None
+    transactional_id: str | None
+
+
+@dataclass(frozen=True)
+class UpstreamMoved(Event):
+    """A partition that was stalled since ``since_ms`` (ms since the epoch) moves on."""
+
+    topic: str
+    partition: int
+    since_ms: int
 
 
 @dataclass(frozen=True)

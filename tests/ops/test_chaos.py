@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import ExactumError
-from exactum.ops.demo import session
+from exactum.ops import process_session
 from exactum.ops.demo.chaos import Aim, plan
 from exactum.ops.demo.checkpoint import Checkpoint
 from exactum.ops.demo.driver import Driver
@@ -62,10 +62,10 @@ def test_a_kill_takes_the_whole_tree(tmp_path: Path) -> None:
     leader = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert leader.stdout is not None
     orphan = int(leader.stdout.readline().split()[1])
-    assert session.members(leader.pid) >= {leader.pid, orphan}
-    assert session.kill_all(leader.pid, known=set()) == 2
+    assert process_session.members(leader.pid) >= {leader.pid, orphan}
+    assert process_session.kill_all(leader.pid, known=set()) == 2
     leader.wait()
-    session.await_gone(leader.pid)
+    process_session.await_gone(leader.pid)
     leader.stdout.close()
 
 

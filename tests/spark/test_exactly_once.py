@@ -221,12 +221,12 @@ def test_pruning_keeps_what_spark_can_ask_for(query: Any) -> None:
 
 
 def test_a_decision_log_of_the_users_choice(query: Any, tmp_path: Path) -> None:
-    """A path is a folder in which each query has its own; nothing is put into the checkpoint then."""
+    """A path is a folder in which each query has its own; no decision is put into the checkpoint then."""
     query.give(1)
     assert query.run(query.exactly_once(decision_log=str(tmp_path / "decisions"))) is None
     query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
     assert [folder.name for folder in (tmp_path / "decisions").iterdir()] == [query_id]
-    assert not (query.checkpoint / "exactum").exists()
+    assert not (query.checkpoint / "exactum" / "decisions").exists()
 
 
 def test_a_listener_that_fails_does_not_touch_the_epoch(query: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,9 +12,8 @@ import pytest
 
 import exactum
 from exactum.errors import SettingRefused
-from exactum.spark import source
+from exactum.spark import source, start_position
 from exactum.spark.session import setting_name
-from exactum.spark.start_position import start_position
 
 
 @pytest.mark.parametrize(
@@ -75,10 +74,12 @@ def test_options_that_are_warned_about(options: dict[str, Any], caplog: pytest.L
 
 
 def test_start_positions() -> None:
-    """ "earliest" and "latest" are known; anything else is refused by name."""
-    assert start_position("latest").options() == {"startingOffsets": "latest"}
+    """ "earliest" is the default, "group" with a group id; words need no broker. The rest is in tests/source."""
+    assert start_position.checked(None, None) == "earliest"
+    assert start_position.checked(None, "billing") == "group"
+    assert [start_position.is_word(start) for start in ("earliest", "latest", "group", 0)] == [True, True, False, False]
     with pytest.raises(SettingRefused, match="'yesterday'"):
-        start_position("yesterday")
+        start_position.checked("yesterday", None)
 
 
 def test_setting_names() -> None:

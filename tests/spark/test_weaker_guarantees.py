@@ -21,7 +21,7 @@ def test_at_least_once_repeats_what_is_not_logged(query: Any) -> None:
     query.forget_last_commit()
     assert query.run(exactum.at_least_once(query.sink)) is None
     assert query.values() == [1, 2, 2]
-    assert not (query.checkpoint / "exactum").exists()
+    assert not (query.checkpoint / "exactum" / "decisions").exists()
 
 
 def test_at_least_once_tries_a_failing_task_again(query: Any) -> None:

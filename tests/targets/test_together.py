@@ -94,7 +94,7 @@ def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path
     last.with_name(".0.crc").unlink(missing_ok=True)
     assert run(spark, tmp_path, [{"k": "more", "v": 4}], exact, files="b") is None
     assert connection.execute(f"SELECT v FROM {name}.t ORDER BY v").fetchall() == [(1,), (2,), (3,), (4,)]
-    assert not (tmp_path / "checkpoint" / "exactum").exists()
+    assert not (tmp_path / "checkpoint" / "exactum" / "decisions").exists()
     query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
     found = connection.execute("SELECT count(*) FROM exactum_decisions WHERE query_id = %s", [query_id]).fetchone()
     assert found is not None

@@ -13,6 +13,8 @@ import click
 
 from exactum._version import __version__
 from exactum.errors import ExactumError
+from exactum.ops.run.command import run
+from exactum.ops.savepoint.commands import savepoint
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended: 128 + SIGINT
@@ -33,6 +35,10 @@ class ExactumGroup(click.Group):
 @click.version_option(__version__, prog_name="exactum")
 def main() -> None:
     """Exactly-once sinks for PySpark streaming, by two-phase commit."""
+
+
+main.add_command(run)
+main.add_command(savepoint)
 
 
 @main.group()

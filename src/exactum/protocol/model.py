@@ -161,7 +161,7 @@ class DecisionRecord:
 
 @dataclass(frozen=True)
 class CommitPermit:
-    """Proof that a COMMIT is durably recorded. Only the coordinator makes one, from a standing record."""
+    """Proof that a COMMIT is durably recorded. Made from a standing record only, by the coordinator or ``finish``."""
 
     record: DecisionRecord
 

@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+
 from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Attendant
-from exactum.spark.query import RunningQuery
+from exactum.spark.control_attendant import ControlAttendant
+from exactum.spark.control_stream import ControlStream
+from exactum.spark.life import current
+from exactum.spark.life_attendant import LifeAttendant
+from exactum.spark.progress import ProgressReports
+from exactum.spark.query import RunningQuery, reader_of
+from exactum.spark.source_attendants import source_attendants
+from exactum.spark.stop_request import StopRequest
 
 
-def attendants(frame: DataFrame, running: RunningQuery, run: QueryRun, on_event: events.Listener) -> list[Attendant]:
-    """The attendants of this run, in the order in which they are called.
+def attendants(
+    frame: DataFrame,
+    batch_id: int,
+    running: RunningQuery,
+    run: QueryRun,
+    control: Sequence[ControlStream],
+    on_event: events.Listener,
+) -> list[Attendant]:
+    """The attendants of this run, which begins with batch ``batch_id``, in the order in which they are called.
 
     Raises:
         Refused: one of them finds that the query may not run like this.
+        Unavailable: a server that one of them needs did not answer.
     """
-    return []
+    found: list[Attendant] = []
+    with ExitStack() as undo:
+        undo.callback(close, found)
+        life = current()
+        if life is not None:  # first: where it is to stop, nobody else begins the batch
+            found.append(LifeAttendant(life, running, reader_of(frame, running)))
+        if running.folder is not None:
+            found.append(StopRequest(running, run, running.folder))
+        found.extend(source_attendants(frame, running, run, on_event))
+        for stream in control:
+            found.append(ControlAttendant(stream, frame, running, run.incarnation, batch_id, on_event))
+        found.append(ProgressReports(running, run, on_event))
+        undo.pop_all()
+    return found
+
+
+def close(attending: Iterable[Attendant]) -> None:
+    """Close all, each whatever becomes of the others; an error is raised at the end."""
+    with ExitStack() as closing:
+        for attendant in attending:
+            closing.callback(attendant.close)

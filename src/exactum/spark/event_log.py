@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timezone
 
 from exactum import events
+from exactum.spark import life
 
 logger = logging.getLogger("exactum")
 
 
 def level_of(event: events.Event) -> int:
     """DEBUG for every epoch, INFO for what a restart brings, WARNING for what a person may ask about."""
+    if isinstance(event, events.UpstreamStalled | events.UpstreamMoved):
+        return logging.WARNING
     if isinstance(event, events.EpochAbandoned | events.TransactionsExpired | events.TransactionsSalvaged):
         return logging.WARNING
-    if isinstance(event, events.IncarnationFenced):
+    if isinstance(event, events.IncarnationFenced | events.RowsSkipped | events.RowsDeadLettered):
         return logging.WARNING
-    if isinstance(event, events.DoorClosed | events.EpochRedelivered | events.LeftoversSwept):
+    if isinstance(event, events.RunStarted | events.EpochRedelivered | events.LeftoversSwept):
         return logging.INFO
     return logging.DEBUG
 
@@ -23,6 +27,10 @@ def level_of(event: events.Event) -> int:
 def text_of(event: events.Event) -> str:
     """One line for a person, without the query, which the log line names anyway."""
     match event:
+        case events.RunStarted():
+            return _beginning(event)
+        case events.Progress():
+            return _progress(event)
         case events.DoorClosed():
             return f"taken over in slot {event.attempt}; {event.leftovers} leftover transactions aborted"
         case events.EpochRedelivered():
@@ -40,6 +48,16 @@ def text_of(event: events.Event) -> str:
             return f"{event.participant}: read back and written again, nothing is lost ({_size(event)})"
         case events.LeftoversSwept():
             return f"{event.participant}: {event.transactions} undecided transactions aborted"
+        case events.ControlChanged():
+            return f"the control stream {event.topic!r} has other rules from here on ({event.keys} keys)"
+        case events.RowsDeadLettered():
+            return f"{event.rows} rows stand in the dead letters"
+        case events.RowsSkipped():
+            return f"{event.rows} records that could not be decoded were skipped"
+        case events.UpstreamStalled():
+            return _stalled(event)
+        case events.UpstreamMoved():
+            return f"{event.topic}-{event.partition} is no longer held back upstream"
         case events.IncarnationFenced():
             return f"fenced: incarnation {event.by} has taken over"
     return str(event)
@@ -56,6 +74,9 @@ def listener(on_event: events.Listener | None) -> events.Listener:
         level = level_of(event)
         if logger.isEnabledFor(level):
             logger.log(level, "query %s, epoch %d: %s", event.query_id, event.batch_id, text_of(event))
+        supervised = life.current()
+        if supervised is not None:
+            supervised.tell_event(event)
         if on_event is None:
             return
         try:
@@ -64,6 +85,33 @@ def listener(on_event: events.Listener | None) -> events.Listener:
             logger.exception("on_event failed on %s", event)
 
     return listen
+
+
+def _beginning(event: events.RunStarted) -> str:
+    called = f"{event.name!r}, " if event.name else ""
+    offsets = "; ".join(str(source) for source in event.offsets) or "the start position (new checkpoint)"
+    redelivered = ", ".join(str(batch_id) for batch_id in event.redelivered)
+    recovery = f"redelivered epochs {redelivered}" if redelivered else "nothing to redeliver"
+    return (
+        f"{event.guarantee}: run {event.run_id} ({called}incarnation {event.incarnation}) begins from the checkpoint "
+        f"{event.checkpoint} at {offsets}; {recovery}; {event.swept} leftover transactions aborted"
+    )
+
+
+def _progress(event: events.Progress) -> str:
+    lag = "" if event.lag_records is None else f", lag {event.lag_records} records"
+    state = "" if event.state_rows is None else f", state {event.state_rows} rows"
+    return f"{event.input_rows} rows in, {event.processed_rows_per_s:.0f} rows/s{lag}{state}"
+
+
+def _stalled(event: events.UpstreamStalled) -> str:
+    since = datetime.fromtimestamp(event.since_ms / 1000, timezone.utc).isoformat(timespec="seconds")
+    known = f"producer id {event.producer_id}, transactional id {event.transactional_id or 'unknown'}"
+    who = "an unknown producer" if event.producer_id is None else known
+    return (
+        f"{event.topic}-{event.partition} is held back upstream at offset {event.last_stable_offset} since {since}: "
+        f"{event.lso_gap} offsets lie behind an open transaction of {who}"
+    )
 
 
 def _size(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,21 @@ from exactum import events
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
-from exactum.spark import query, running, watch
+from exactum.spark import life, query, running, standby, watch
+from exactum.spark.control_stream import ControlStream
 from exactum.spark.event_log import listener
+from exactum.spark.handover import Handover
 
 logger = logging.getLogger("exactum")
+
+Control = ControlStream | Sequence[ControlStream]
 
 
 def exactly_once(
     *sinks: Sink,
     dead_letters: Sink | None = None,
     decision_log: DecisionLog | str | Path | None = None,
+    control: Control = (),
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
     """Every epoch becomes visible once in every sink, or in none, through any crash.
@@ -36,6 +42,7 @@ def exactly_once(
         decision_log: where decisions are recorded; default ``<checkpointLocation>/exactum/decisions/``. A
             path (or ``file:`` URI) is a folder in which each query has its own, seen by every machine that
             may run the driver. An object with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
+        control: a ``control_stream``, or several: rules that every task of an epoch sees in the same state.
         on_event: called with every event of the protocol (see ``exactum.events``), besides the log
             ``logging.getLogger("exactum")``. Must not block.
 
@@ -46,23 +53,27 @@ def exactly_once(
     Raises:
         SettingRefused: no sink is given. Everything else is checked when the query's first batch runs.
     """
-    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, on_event)
+    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, control, on_event)
 
 
 def at_least_once(
-    *sinks: Sink, dead_letters: Sink | None = None, on_event: events.Listener | None = None
+    *sinks: Sink,
+    dead_letters: Sink | None = None,
+    control: Control = (),
+    on_event: events.Listener | None = None,
 ) -> ForeachBatch:
     """Every row is acknowledged by every sink before Spark goes on; a crash writes the batch again.
 
     Args and returns as ``exactly_once``; nothing is recorded, so there is no decision log.
     """
-    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, on_event)
+    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, control, on_event)
 
 
 def at_most_once(
     *sinks: Sink,
     dead_letters: Sink | None = None,
     decision_log: DecisionLog | str | Path | None = None,
+    control: Control = (),
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
     """A batch that was begun is never written again: a crash or a failing task loses rows, none is doubled.
@@ -70,7 +81,7 @@ def at_most_once(
     Args and returns as ``exactly_once``. A task that Spark tries again writes nothing. On a cluster the
     session needs ``spark.stage.maxConsecutiveAttempts=1``.
     """
-    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, on_event)
+    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, control, on_event)
 
 
 class ForeachBatch:
@@ -85,6 +96,7 @@ class ForeachBatch:
         targets: running.Targets,
         guarantee: Guarantee,
         decision_log: DecisionLog | str | Path | None,
+        control: Control,
         on_event: events.Listener | None,
     ) -> None:
         if not targets.sinks:
@@ -96,9 +108,11 @@ class ForeachBatch:
         self._targets = targets
         self._guarantee = guarantee
         self._decision_log = decision_log
+        self._control = (control,) if isinstance(control, ControlStream) else tuple(control)
         self._listener = listener(on_event)
         self._run: running.RunOfQuery | None = None
         self._closer: Any = None
+        standby.wait_for_turn()  # under a supervisor that has another one running
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Bring one micro-batch into every sink. Called by Spark, once for each batch, in order.
@@ -107,10 +121,11 @@ class ForeachBatch:
             ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
         """
         try:
-            self._current_run(frame).batch(frame, batch_id)
+            self._current_run(frame, batch_id).batch(frame, batch_id)
         except ExactumError as error:
             self._close()
             self.error = error
+            self._tell(error, frame)
             logger.debug("the run stops with", exc_info=True)
             # What Spark shows of it is the printed traceback: our own frames would bury the message.
             raise error.with_traceback(None)  # noqa: B904
@@ -122,7 +137,7 @@ class ForeachBatch:
         # Spark Connect pickles what foreachBatch is given, to run it on the server.
         raise SettingRefused(query.connect_refusal())
 
-    def _current_run(self, frame: DataFrame) -> running.RunOfQuery:
+    def _current_run(self, frame: DataFrame, batch_id: int) -> running.RunOfQuery:
         """The run that this batch belongs to: the one at hand, or a new one when the query was started again."""
         query_id = query.query_id_of(frame)
         if self._run is not None and self._run.running.still_runs():
@@ -137,15 +152,34 @@ class ForeachBatch:
         self.error = None
         self._run = running.start(
             frame,
+            batch_id,
             query.find(frame, query_id),
             self._targets,
             self._guarantee,
             self._decision_log,
+            self._control,
             self._listener,
         )
         self._closer = weakref.finalize(self, self._run.close)  # at the latest when Python ends
+        self._hand_over(self._run)
         watch.over(self._run.running, self._run.idle, self._closer)
         return self._run
+
+    def _hand_over(self, run: running.RunOfQuery) -> None:
+        """Give a supervisor what finishes a decided epoch without Spark, where there is a supervisor."""
+        supervised = life.current()
+        if supervised is None:
+            return
+        sinks, names = self._targets.all(), tuple(self._targets.names())
+        decided = self._guarantee is Guarantee.EXACTLY_ONCE
+        supervised.hand_over(
+            run.running.query_id, Handover(run.running, sinks, names, self._decision_log) if decided else None
+        )
+
+    def _tell(self, error: ExactumError, frame: DataFrame) -> None:
+        supervised = life.current()
+        if supervised is not None and not supervised.stopping.is_set():
+            supervised.tell_error(error, query.query_id_of(frame))
 
     def _close(self) -> None:
         """Close the run at hand, if any. Idempotent."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.spark import checkpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _TEMPORARY = re.compile(rf"temporary-{_UUID}")
@@ -107,6 +108,12 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
         session_checkpoint=session.conf.get(_SESSION_WIDE, None),
         execution=execution,
     )
+
+
+def reader_of(frame: DataFrame, running: RunningQuery) -> checkpoint.ReadText:
+    """Reads below the query's checkpoint, wherever it lies."""
+    folder = running.folder
+    return checkpoint.folder_reader(folder) if folder is not None else hadoop_reader(frame, running.checkpoint)
 
 
 def hadoop_reader(frame: DataFrame, root: str) -> checkpoint.ReadText:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -26,8 +27,12 @@ from exactum.spark import checkpoint, query, view, write_job
 from exactum.spark.at_least_once import AtLeastOnce
 from exactum.spark.attendant import Attendant, Batch
 from exactum.spark.attendants import attendants
+from exactum.spark.attendants import close as close_attendants
+from exactum.spark.control_stream import ControlStream
 from exactum.spark.decision_place import open_log
+from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.query import RunningQuery
+from exactum.spark.run_start import RunStart
 from exactum.spark.write_task import DeadLetterPlan, WriteTask
 
 T = TypeVar("T")
@@ -65,6 +70,7 @@ class RunOfQuery:
         pool: ThreadPoolExecutor | None,
         read: checkpoint.ReadText,
         attendants: Sequence[Attendant],
+        bad_records: BadRecords,
         on_event: events.Listener,
     ) -> None:
         self.running = running
@@ -72,12 +78,14 @@ class RunOfQuery:
         self._protocol = protocol
         self._opened = tuple(opened)
         self._views = view.views(targets.sinks)
+        self._reads = view.reads(self._views, count_once=bad_records.read_again)
         self._writers = tuple((name, sink.writers) for name, sink in opened[: len(targets.sinks)])
         self._dead_letters = targets.dead_letter_plan(opened)
         self._emit = on_event
         self._pool = pool
         self._read = read
         self._attendants = tuple(attendants)
+        self._bad_records = bad_records
         self._last_batch: tuple[int, float] | None = None  # batch id, and when it was done
         self._sweeps = 0
 
@@ -87,10 +95,12 @@ class RunOfQuery:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with view.read_once(frame, len(self._views)) as kept:
+            with view.read_once(frame, self._reads) as kept:
                 for one in self._views:
                     writers = tuple(self._writers[place] for place in one.sinks)
                     prepared.extend(write_job.run(one.of(kept), WriteTask(writers, order, self._dead_letters)))
+            if self._dead_letters is not None:
+                prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
             return prepared
 
         offsets = checkpoint.source_offsets(self._read, batch_id, self.running.checkpoint)
@@ -130,8 +140,12 @@ class RunOfQuery:
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""
         try:
-            for attendant in self._attendants:
-                attendant.close()
+            close_attendants(self._attendants)
+        finally:
+            self._close_protocol()
+
+    def _close_protocol(self) -> None:
+        try:
             self._protocol.close()
             if not isinstance(self._protocol, Coordinator):  # which closes its participants itself
                 for _, sink in self._opened:
@@ -173,13 +187,17 @@ class Targets:
 
 def start(
     frame: DataFrame,
+    batch_id: int,
     running: RunningQuery,
     targets: Targets,
     guarantee: Guarantee,
     decision_log: DecisionLog | str | Path | None,
+    control: Sequence[ControlStream],
     on_event: events.Listener,
 ) -> RunOfQuery:
     """Check everything that can be checked before the first row, connect, and return the run.
+
+    ``frame`` is the batch ``batch_id``, the first one that this run is asked for.
 
     Raises:
         Refused: the query, a sink, its settings or the frame's columns cannot hold the guarantee.
@@ -188,20 +206,22 @@ def start(
     query.refuse_unsafe(running)
     if guarantee is Guarantee.AT_MOST_ONCE:
         refuse_repeated_stages(frame, running)
-    check_columns(frame, targets)
     run = QueryRun(running.query_id, new_incarnation(), guarantee)
-    attending = attendants(frame, running, run, on_event)
-    log = None if guarantee is Guarantee.AT_LEAST_ONCE else open_log(running, decision_log)
-    count = len(targets.all())
-    pool = ThreadPoolExecutor(count, "exactum-sink") if count > 1 else None
-    try:
-        opened = open_sinks(targets, run, pool)
-    except BaseException:
+    bad_records = BadRecords(running, run, on_event, dead_letters=targets.dead_letters is not None)
+    beginning = RunStart(running, run, on_event, has_door=guarantee is Guarantee.EXACTLY_ONCE)
+    with ExitStack() as undo:
+        attending = [*attendants(frame, batch_id, running, run, control, on_event), beginning, bad_records]
+        undo.callback(close_attendants, attending)
+        check_columns(frame, targets)  # rows= may ask a control stream for its rules
+        log = None if guarantee is Guarantee.AT_LEAST_ONCE else open_log(running, decision_log)
         if log is not None:
-            log.close()
+            undo.callback(log.close)
+        count = len(targets.all())
+        pool = ThreadPoolExecutor(count, "exactum-sink") if count > 1 else None
         if pool is not None:
-            pool.shutdown(wait=False)
-        raise
+            undo.callback(pool.shutdown, wait=False)
+        opened = open_sinks(targets, run, pool)
+        undo.pop_all()
     participants = [sink.participant for _, sink in opened]
     protocol: EpochProtocol
     if log is None:
@@ -209,10 +229,9 @@ def start(
     elif guarantee is Guarantee.AT_MOST_ONCE:
         protocol = AtMostOnce(run, log, on_event=on_event)
     else:
-        protocol = Coordinator(run, participants, log, on_event=on_event, parallel=_parallel(pool))
-    folder = running.folder
-    read = checkpoint.folder_reader(folder) if folder is not None else query.hadoop_reader(frame, running.checkpoint)
-    return RunOfQuery(run, running, protocol, targets, opened, pool, read, attending, on_event)
+        protocol = Coordinator(run, participants, log, on_event=beginning.listen, parallel=_parallel(pool))
+    read = query.reader_of(frame, running)
+    return RunOfQuery(run, running, protocol, targets, opened, pool, read, attending, bad_records, on_event)
 
 
 def check_columns(frame: DataFrame, targets: Targets) -> None:

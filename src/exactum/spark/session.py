@@ -19,6 +19,9 @@ ARROW_BATCH_RECORDS = 10_000
 SHUFFLE_PARTITIONS = 4
 """Spark's default of 200 makes 200 state stores and 200 tasks for each micro-batch on one machine."""
 
+SNAPSHOTS_EVERY = "10s"
+"""How often snapshots of state are uploaded. A start replays every change since the last one, a file for each epoch and
+store: at Spark's default of 60 s that may take longer than all the rest of the start."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -82,6 +85,7 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_RECORDS),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.stateStore.maintenanceInterval": SNAPSHOTS_EVERY,
         "spark.python.daemon.module": "exactum.spark.daemon",
     }
     package = _package_path()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+import secrets
+import time
 from collections.abc import Mapping, Sequence
 
 import pyspark
@@ -12,7 +14,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from exactum.errors import SettingRefused
-from exactum.spark.start_position import StartPosition, start_position
+from exactum.kafka.java_settings import librdkafka_settings
+from exactum.kafka.topic_requests import TopicRequests
+from exactum.spark import bounded_queries, source_notes, standby, start_position, stop_position
+from exactum.spark.source_notes import STALL_AFTER_S, SourceNotes
+from exactum.spark.start_position import Positions, Resolved, Start
+from exactum.spark.stop_position import StopAt
+from exactum.spark.subscription import Subscription
 
 logger = logging.getLogger("exactum")
 
@@ -40,7 +48,13 @@ def read_kafka(
     topics: Topics,
     *,
     bootstrap_servers: str,
-    start: str | StartPosition = "earliest",
+    group_id: str | None = None,
+    start: Start | None = None,
+    stop: StopAt | None = None,
+    auto_offset_reset: str = "earliest",
+    commit_offsets: bool | None = None,
+    stall_after_s: float = STALL_AFTER_S,
+    client: Mapping[str, object] | None = None,
     **options: object,
 ) -> DataFrame:
     """A streaming frame of Kafka records: key, value, topic, partition, offset, timestamp, timestampType.
@@ -51,9 +65,24 @@ def read_kafka(
             (``re.compile("orders-.*")``: every topic that matches, later ones too), or partitions by topic
             (``{"orders": [0, 1]}``).
         bootstrap_servers: ``host:port`` or several, separated by commas.
-        start: where a query without a checkpoint begins: "earliest" (default) or "latest". Spark's own
-            default is the latest, which silently leaves out what was written before the first start, and
-            what is written while it starts; an exactly-once pipeline should say so if it wants that.
+        group_id: a consumer group that shows how far the query is: after each epoch the epoch's end offsets are
+            committed to it, for lag tools. The query itself goes by its checkpoint alone.
+        start: where a query without a checkpoint begins; a checkpoint always takes precedence. "group": at the
+            group's offsets (the default with a group id); "earliest" (the default without) or "latest"; a datetime
+            with a time zone or milliseconds since the epoch: the first record at or after it, the end where there
+            is none; ``{"orders": {0: 123}}`` or ``{("orders", 0): 123}``: offsets, where partitions that are not
+            named follow the group. Resolved now, except the two words. Later partitions start at their beginning.
+        stop: for a backfill: the query ends when everything before the stop is in the sinks. "latest" (the ends as
+            of now), a time as for ``start``, or the offsets of all partitions; the record at the stop is the first
+            that is not read. Partitions that come later are not read. A query of several sources ends when all are
+            bounded and read.
+        auto_offset_reset: where a partition begins for which the group has no offset: "earliest" (default),
+            "latest", or "none": refused.
+        commit_offsets: False: nothing is committed to the group. Default: as soon as there is a group id.
+        stall_after_s: how long an open transaction upstream may hold back a partition's readers before
+            ``events.UpstreamStalled`` tells of it; default 30 s.
+        client: librdkafka's settings for what the driver asks the brokers, where they cannot be derived from the
+            ``kafka.*`` options: ``{"security.protocol": "SASL_SSL", "ssl.ca.location": "ca.pem", ...}``.
         options: further options of Spark's Kafka source by their own names: ``maxOffsetsPerTrigger=10000``,
             ``includeHeaders=True``, ``**{"kafka.security.protocol": "SASL_SSL"}``.
 
@@ -62,19 +91,83 @@ def read_kafka(
     a warning is logged.
 
     Raises:
-        SettingRefused: an option that would break the guarantee or contradicts the arguments, an unknown
-            start position, or no connector on the class path.
+        SettingRefused: an option that would break the guarantee or contradicts the arguments, an unknown or
+            impossible position, a topic that does not exist, or no connector on the class path.
+        Unavailable: the cluster had to be asked for offsets and did not answer.
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")
-    chosen = {
-        "kafka.bootstrap.servers": bootstrap_servers,
-        **subscription(topics),
-        **start_position(start).options(),
-        **further_options(options),
-    }
+    check_group(group_id, auto_offset_reset, commit_offsets)
+    begin = start_position.checked(start, group_id)
+    chosen = {"kafka.bootstrap.servers": bootstrap_servers, **subscription(topics), **further_options(options)}
+    own = {name: str(value) for name, value in (client or {}).items()}
+    made_ms = time.time_ns() // 1_000_000
+    word = str(begin) if start_position.is_word(begin) else None
+    resolved, end = Resolved(word or ""), None
+    if stop is not None or word is None:
+        positions = _positions(chosen, own, group_id, auto_offset_reset)
+        resolved = resolved if word is not None else start_position.resolve(begin, positions)
+        end = None if stop is None else stop_position.resolve(stop, positions)
+    if resolved.refusal is not None:
+        logger.warning("read_kafka: %s. A query that has a checkpoint goes on from there.", resolved.refusal)
+    notes = SourceNotes(
+        source_id=secrets.token_hex(8),
+        made_ms=made_ms,
+        group_id=group_id,
+        commit_offsets=group_id is not None and commit_offsets is not False,
+        word=word,
+        why=resolved.why,
+        stop=end,
+        stall_after_s=stall_after_s,
+        client=own,
+    )
+    frame = _load(spark, {**chosen, "startingOffsets": resolved.starting_offsets, **notes.options()})
+    if end is None:
+        return frame
+    bounded_queries.watch(spark, notes.source_id)
+    return stop_position.bounded(frame, end)
+
+
+def check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bool | None) -> None:
+    """
+    Raises:
+        SettingRefused: one of the three is not known, or offsets shall be committed to no group.
+    """
+    if group_id is not None and (not isinstance(group_id, str) or not group_id.strip()):
+        raise SettingRefused("read_kafka: group_id must be the name of a consumer group, or None.")
+    if auto_offset_reset not in start_position.RESETS:
+        raise SettingRefused(
+            f"read_kafka: auto_offset_reset={auto_offset_reset!r} is not known; it may be "
+            f"{', '.join(map(repr, start_position.RESETS))}."
+        )
+    if commit_offsets and group_id is None:
+        raise SettingRefused("read_kafka: commit_offsets=True needs group_id=, the group to commit to.")
+
+
+def _positions(chosen: Mapping[str, str], client: Mapping[str, str], group_id: str | None, reset: str) -> Positions:
+    """What the brokers are asked about the partitions that are there now.
+
+    Raises:
+        SettingRefused: a topic or a partition does not exist, or the driver cannot log in.
+        Unavailable: no answer.
+    """
+    requests = TopicRequests(librdkafka_settings(chosen, client, "read_kafka"), "read_kafka")
+    subscribed = Subscription.of(chosen)
+    seen = subscribed.seen(requests)
+    missing = [name for name in subscribed.named() if name not in seen]
+    missing += [f"{t}-{i}" for t, i in subscribed.partitions(seen) if i >= seen[t].partitions]
+    if missing:
+        raise SettingRefused(
+            f"read_kafka: {', '.join(missing)} does not exist at {chosen['kafka.bootstrap.servers']}, or the user "
+            "lacks DESCRIBE on it. Create it first: exactum never creates topics."
+        )
+    return Positions(requests, subscribed.partitions(seen), group_id, reset, reads_committed(chosen))
+
+
+def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    standby.remember_source(options)
     reader = spark.readStream.format("kafka")
-    for name, value in chosen.items():
+    for name, value in options.items():
         reader = reader.option(name, value)
     try:
         return reader.load()
@@ -117,7 +210,9 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
         if lower in _OWN:
             raise SettingRefused(f"read_kafka: give {_OWN[lower]} instead of the option {name!r}.")
         if lower in _BATCH_ONLY:
-            raise SettingRefused(f"read_kafka: {name!r} is for batch reads; a stream has no end.")
+            raise SettingRefused(f"read_kafka: {name!r} is for batch reads; give stop= instead.")
+        if lower.startswith(source_notes.PREFIX):
+            raise SettingRefused(f"read_kafka: there is no option {name!r}; such names are exactum's own notes.")
         chosen[name] = str(value).lower() if isinstance(value, bool) else str(value)
     given = {name.lower(): value for name, value in chosen.items()}
     _check_isolation(given)
@@ -131,6 +226,11 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
     if DATA_LOSS.lower() not in given:
         chosen[DATA_LOSS] = "true"
     return chosen
+
+
+def reads_committed(options: Mapping[str, str]) -> bool:
+    """Whether Spark's source reads committed records only; Kafka's own default is all."""
+    return any(name.lower() == ISOLATION and value == "read_committed" for name, value in options.items())
 
 
 def _check_isolation(given: Mapping[str, str]) -> None:

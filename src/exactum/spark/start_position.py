@@ -1,33 +1,226 @@
-"""Where a new query begins to read. A query that has a checkpoint goes on from there, whatever is said here."""
+"""Where a new query begins to read. A query that has a checkpoint goes on from there, whatever is said here.
+
+    start=  "earliest" | "latest"          Spark's own words, resolved when the query first starts
+            "group"                        what the consumer group has committed
+            datetime | milliseconds        the first record at or after that time, else the end
+            {"orders": {0: 123}}           offsets; partitions that are not named follow the group
+
+All but the words are resolved at once, on the driver, to an offset for each partition.
+"""
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from exactum.errors import SettingRefused
+from exactum.kafka.topic_requests import EARLIEST, LATEST, TopicRequests
+from exactum.kafka.transaction import Partition
+from exactum.spark.partition_offsets import Offsets, name_of, to_json
+
+OffsetMap = Mapping[str, Mapping[int, int]] | Mapping[tuple[str, int], int]
+Start = str | int | datetime | OffsetMap
+
+GROUP = "group"
+RESETS = (EARLIEST, LATEST, "none")
+EARLIEST_SENTINEL = -2
+"""Spark's offset for "where the partition begins when the query starts": right even if retention moves it by then."""
+KNOWN = (
+    "'group', 'earliest', 'latest', a datetime with a time zone, milliseconds since the epoch, or offsets by topic and "
+    "partition like {'orders': {0: 123}}"
+)
 
 
-class StartPosition(Enum):
-    """The positions that need nothing but a word. Others (offsets, timestamps, groups) come as types of their own."""
+@dataclass(frozen=True)
+class Resolved:
+    """Spark's option ``startingOffsets``, and for each partition (``orders-0``) why it starts where it does.
 
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-    def options(self) -> dict[str, str]:
-        """The options of Spark's Kafka source that say it."""
-        return {"startingOffsets": self.value}
-
-
-def start_position(given: str | StartPosition) -> StartPosition:
+    ``refusal``: why a new query cannot begin there; None: it can.
     """
+
+    starting_offsets: str
+    why: Mapping[str, str] = field(default_factory=dict)
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class Positions:
+    """What can be said about the partitions of a source now: their bounds and the group's offsets."""
+
+    requests: TopicRequests
+    partitions: list[Partition]
+    group_id: str | None
+    reset: str
+    read_committed: bool
+
+    def ends(self) -> Offsets:
+        return self.requests.offsets(self.partitions, LATEST, read_committed=self.read_committed)
+
+    def beginnings(self) -> Offsets:
+        return self.requests.offsets(self.partitions, EARLIEST, read_committed=self.read_committed)
+
+
+def checked(start: Start | None, group_id: str | None) -> Start:
+    """``start`` with its default, and in a form that is known.
+
     Raises:
-        SettingRefused: it is not a position that is known.
+        SettingRefused: it is none of the known forms, or needs a group id.
+    """
+    if start is None:
+        return GROUP if group_id is not None else EARLIEST
+    if isinstance(start, str):
+        if start == GROUP and group_id is None:
+            raise SettingRefused("read_kafka(start='group') needs group_id=, the consumer group whose offsets count.")
+        if start in (GROUP, EARLIEST, LATEST):
+            return start
+    elif isinstance(start, Mapping):
+        return offset_map(start, "start")
+    elif is_time(start):
+        milliseconds(start, "start")
+        return start
+    raise SettingRefused(f"read_kafka(start={start!r}) is not known; it may be {KNOWN}.")
+
+
+def is_word(start: Start) -> bool:
+    """Whether Spark itself knows what it means, so that no broker need be asked."""
+    return start in (EARLIEST, LATEST) if isinstance(start, str) else False
+
+
+def resolve(start: Start, positions: Positions) -> Resolved:
+    """``start``, as ``checked`` returned it, as offsets for all partitions.
+
+    Offsets that are out of reach are refused when the query asks for them, not here: a query with a checkpoint does
+    not. Its refusal is what Spark then finds in place of offsets.
+
+    Raises:
+        SettingRefused: a partition is named that is not read.
+        Unavailable: the cluster did not answer.
     """
     try:
-        return StartPosition(given)
-    except ValueError:
-        known = ", ".join(repr(p.value) for p in StartPosition)
+        if isinstance(start, str):
+            chosen = _by_group({}, positions)
+        elif isinstance(start, Mapping):
+            chosen = _by_group(offset_map(start, "start"), positions)
+        else:
+            chosen = _by_time(milliseconds(start, "start"), str(start), positions)
+    except _OutOfReach as refusal:
+        return Resolved(to_json({(str(refusal), 0): 0}), refusal=str(refusal))
+    if not chosen:  # a pattern that nothing matches yet
+        return Resolved(EARLIEST)
+    return Resolved(
+        to_json({partition: offset for partition, (offset, _) in chosen.items()}),
+        {name_of(partition): why for partition, (_, why) in chosen.items()},
+    )
+
+
+def milliseconds(given: Any, argument: str) -> int:
+    """A time as milliseconds since the epoch.
+
+    Raises:
+        SettingRefused: a datetime without a time zone, or a negative number.
+    """
+    if isinstance(given, datetime):
+        if given.tzinfo is None or given.utcoffset() is None:
+            raise SettingRefused(
+                f"read_kafka({argument}={given!r}) has no time zone, so it names no moment. Say which one, for example "
+                "datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)."
+            )
+        return round(given.timestamp() * 1000)
+    if given < 0:
+        raise SettingRefused(f"read_kafka({argument}={given!r}): milliseconds since the epoch are not negative.")
+    return int(given)
+
+
+def is_time(given: object) -> bool:
+    return isinstance(given, datetime) or (isinstance(given, int) and not isinstance(given, bool))
+
+
+def offset_map(given: Mapping[Any, Any], argument: str) -> Offsets:
+    """``{"orders": {0: 123}}`` or ``{("orders", 0): 123}`` by partition.
+
+    Raises:
+        SettingRefused: it is of another form.
+    """
+    result: Offsets = {}
+    try:
+        for key, value in given.items():
+            if isinstance(key, tuple):
+                topic, index = key
+                result[topic, index] = value
+            else:
+                result |= {(key, index): offset for index, offset in value.items()}
+        whole = all(type(i) is int and i >= 0 and type(o) is int and o >= 0 for (_, i), o in result.items())
+        if result and whole and all(isinstance(topic, str) for topic, _ in result):
+            return result
+    except (TypeError, ValueError, AttributeError):
+        pass  # answered below, with all other forms
+    raise SettingRefused(
+        f"read_kafka({argument}={given!r}): offsets look like {{'orders': {{0: 123, 1: 7}}}} or {{('orders', 0): "
+        "123}, with whole numbers from 0."
+    )
+
+
+def refuse_unread(given: Offsets, partitions: list[Partition], argument: str) -> None:
+    """
+    Raises:
+        SettingRefused: ``given`` names a partition that is not read.
+    """
+    unread = sorted(set(given) - set(partitions))
+    if unread:
         raise SettingRefused(
-            f"read_kafka(start={given!r}) is not known; it may be one of {known}. For single offsets or "
-            'timestamps use spark.readStream.format("kafka") with Spark\'s startingOffsets.'
-        ) from None
+            f"read_kafka({argument}=...) names {', '.join(map(name_of, unread))}, which is not read: the topics have "
+            f"{', '.join(map(name_of, partitions)) or 'no partitions'}."
+        )
+
+
+class _OutOfReach(Exception):
+    """A new query cannot begin there. The message becomes part of Spark's error."""
+
+
+def _by_time(time_ms: int, given: str, positions: Positions) -> dict[Partition, tuple[int, str]]:
+    ends = positions.ends()  # first: what arrives after it has a time, and is found by that
+    found = positions.requests.offsets(positions.partitions, time_ms, read_committed=positions.read_committed)
+    return {
+        p: (found[p], f"first record at or after {given}") if p in found else (ends[p], f"no record since {given}: end")
+        for p in positions.partitions
+    }
+
+
+def _by_group(given: Offsets, positions: Positions) -> dict[Partition, tuple[int, str]]:
+    refuse_unread(given, positions.partitions, "start")
+    rest = [p for p in positions.partitions if p not in given]
+    group, reset = positions.group_id, positions.reset
+    ends, beginnings = positions.ends(), positions.beginnings()
+    committed = positions.requests.group_offsets(group, rest) if group is not None and rest else {}
+    chosen: dict[Partition, tuple[int, str]] = {}
+    for partition in positions.partitions:
+        low, high = beginnings.get(partition, 0), ends.get(partition, 0)
+        if partition in given:
+            chosen[partition] = _within(given[partition], partition, low, high, "given")
+        elif partition in committed:
+            chosen[partition] = _within(committed[partition], partition, low, high, f"group {group!r}")
+        else:
+            chosen[partition] = _reset(partition, group, reset, high)
+    return chosen
+
+
+def _within(offset: int, partition: Partition, low: int, high: int, why: str) -> tuple[int, str]:
+    if low <= offset <= high:
+        return offset, why
+    raise _OutOfReach(
+        f"exactum refuses to start {name_of(partition)} at {offset} ({why}): it has the offsets {low} to {high}; "
+        "choose another start="
+    )
+
+
+def _reset(partition: Partition, group: str | None, reset: str, high: int) -> tuple[int, str]:
+    why = f"group {group!r} has no offset" if group is not None else "not named"
+    if reset == EARLIEST:
+        return EARLIEST_SENTINEL, f"{why}: auto_offset_reset=earliest"
+    if reset == LATEST:
+        return high, f"{why}: auto_offset_reset=latest"
+    raise _OutOfReach(
+        f"exactum refuses to start {name_of(partition)} ({why}): auto_offset_reset is none; choose another start="
+    )

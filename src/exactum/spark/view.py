@@ -61,6 +61,11 @@ def views(sinks: Sequence[Sink]) -> tuple[View, ...]:
     return tuple(View(rows, tuple(places)) for rows, places in ordered)
 
 
+def reads(views: Sequence[View], *, count_once: bool) -> int:
+    """How often a batch is read for its views; ``count_once``: take it that ``rows`` functions read it twice."""
+    return max(len(views), 2 if count_once and any(one.rows is not None for one in views) else 1)
+
+
 def name_of(rows: Rows) -> str:
     return getattr(rows, "__qualname__", None) or repr(rows)
 

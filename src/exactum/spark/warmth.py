@@ -52,10 +52,11 @@ def _import() -> None:
 
 def start_workers(spark: SparkSession) -> None:
     """Start workers in the background; returns at once. Nothing depends on it."""
-    threading.Thread(target=_run, args=(spark,), name="exactum-warmth", daemon=True).start()
+    threading.Thread(target=touch_workers, args=(spark,), name="exactum-warmth", daemon=True).start()
 
 
-def _run(spark: SparkSession) -> None:
+def touch_workers(spark: SparkSession) -> None:
+    """Run a job that starts the session's Python workers, or keeps them from ending. Never raises."""
     from exactum.spark import write_job
 
     try:

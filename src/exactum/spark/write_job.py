@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -47,8 +48,16 @@ def run(frame: DataFrame, task: WriteTask) -> list[PreparedTransaction]:
         ExactumError: the error that a task raised, as it raised it; Spark's own is its ``__context__``.
         Exception: Spark's error, where the job failed outside of our code.
     """
-    try:
+    with errors_of_jobs():
         rows = map_in_arrow(frame, task).collect()
+    return [PreparedTransaction(*row) for row in rows]
+
+
+@contextmanager
+def errors_of_jobs() -> Iterator[None]:
+    """Raises what jobs of an epoch fail with as ``run`` says."""
+    try:
+        yield
     except Exception as error:
         if was_cancelled(error):
             raise EpochAborted(CANCELLED) from None
@@ -57,7 +66,6 @@ def run(frame: DataFrame, task: WriteTask) -> list[PreparedTransaction]:
             raise
         # "from None": py4j passes the printed traceback on to the user, and Spark's own would come first.
         raise carried from None
-    return [PreparedTransaction(*row) for row in rows]
 
 
 def was_cancelled(error: BaseException) -> bool:
@@ -83,5 +91,16 @@ def quoted(column: str) -> str:
 
 
 def drain(frame: DataFrame) -> None:
-    """Compute the frame and throw it away, so that Spark's state stores advance past an epoch that stands."""
-    frame.write.format("noop").mode("overwrite").save()
+    """Compute the frame and throw it away, so that Spark's state stores advance past an epoch that stands.
+
+    Raises:
+        ExactumError: the error that a task raised, where it is one of exactum's.
+        Exception: Spark's error else; also where Spark cancelled the job, of an epoch that stands all the same.
+    """
+    try:
+        frame.write.format("noop").mode("overwrite").save()
+    except Exception as error:
+        carried = None if was_cancelled(error) else carried_by(error)
+        if carried is None:
+            raise
+        raise carried from None

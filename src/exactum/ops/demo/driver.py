@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exactum.errors import ExactumError
-from exactum.ops.demo import session
+from exactum.ops import process_session
 
 LOG_LINES_SHOWN = 15
 PACKAGE = Path(__file__).resolve().parents[3]
@@ -74,20 +74,20 @@ class Driver:
     def look(self) -> None:
         """Note which processes there are, so that ``kill`` stops them at once."""
         if self._process is not None:
-            self._known = session.members(self._process.pid)
+            self._known = process_session.members(self._process.pid)
 
     def kill(self) -> int:
         """SIGKILL the whole tree; return how many processes died. Idempotent."""
         process, guard = self._process, self._guard
         if process is None or guard is None:
             return 0
-        killed = session.kill_all(process.pid, self._known)
+        killed = process_session.kill_all(process.pid, self._known)
         # While the dead process is not reaped nobody else gets its id: the guard must end before that.
         guard.kill()
         guard.communicate()
         process.wait()
         self._process = self._guard = None
-        session.await_gone(process.pid)
+        process_session.await_gone(process.pid)
         return killed
 
     def check(self) -> None:

@@ -1,0 +1,237 @@
+"""What the driver asks a cluster about the topics that a query reads, and tells it: offsets, topic ids, groups.
+
+Through librdkafka's admin client. Every request is idempotent and bounded by ``timeout_ms``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.transaction import Partition
+
+TIMEOUT_MS = 10_000
+NO_TOPIC_ID = "A" * 22
+"""How a topic without an id looks: brokers before 2.8 have none."""
+
+EARLIEST, LATEST = "earliest", "latest"
+
+_DENIED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+)
+_NOT_READY = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,  # the coordinator may hear of a new topic a moment later
+)
+"""What a group's coordinator answers while it starts, moves, or lags behind."""
+RETRY_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True)
+class TopicSeen:
+    """A topic as the cluster describes it. ``topic_id`` is None on brokers before Kafka 2.8."""
+
+    topic_id: str | None
+    partitions: int
+    internal: bool = False
+
+
+class TopicRequests:
+    """One admin client. Safe to use from threads; it is let go with the object."""
+
+    def __init__(self, settings: Mapping[str, str], where: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Make the client; it connects with the first request.
+
+        Raises:
+            SettingRefused: librdkafka does not know a setting, or cannot use its value.
+        """
+        self._where = where
+        self._servers = settings.get("bootstrap.servers", "")
+        self._timeout_s = timeout_ms / 1000
+        # Not a method of self: a client that is part of a cycle would be ended whenever the garbage is collected.
+        self._last_error = last_error = deque[str](maxlen=1)
+        quiet = {
+            "log_level": 0,
+            "error_cb": lambda error: last_error.append(_text(error)),
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 1000,
+        }
+        self._settings = {**quiet, **settings}
+        try:
+            self._admin = AdminClient(self._settings)
+        except (KafkaException, ValueError, TypeError) as error:
+            reason = error.args[0] if error.args else error
+            raise SettingRefused(f"{where}: librdkafka refuses its settings: {_text(reason)}.") from None
+
+    def topic_names(self) -> list[str]:
+        """All topics that this user may see, internal ones too.
+
+        Raises:
+            Unavailable: no answer in time.
+        """
+        try:
+            return sorted(self._admin.list_topics(timeout=self._timeout_s).topics)
+        except KafkaException as error:
+            raise self._failed("list topics", error.args[0]) from None
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicSeen]:
+        """The topics by name; one that does not exist is left out.
+
+        Raises:
+            Unavailable: no answer in time.
+            SettingRefused: DESCRIBE on a topic is not granted.
+        """
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        found: dict[str, TopicSeen] = {}
+        for name, future in asked.items():
+            answer = self._answer(f"describe topic {name!r}", future, missing=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if answer is not None:
+                topic_id = str(answer.topic_id)
+                known = topic_id if topic_id != NO_TOPIC_ID else None
+                found[name] = TopicSeen(known, len(answer.partitions), bool(answer.is_internal))
+        return found
+
+    def offsets(self, partitions: Iterable[Partition], at: str | int, *, read_committed: bool) -> dict[Partition, int]:
+        """The first offset (``EARLIEST``), the end (``LATEST``), or the first record at or after a time in ms.
+
+        The end is the last stable offset (``read_committed``) or the high watermark. A partition that has no
+        record at or after the time is left out; so is one that does not exist.
+
+        Raises:
+            Unavailable, SettingRefused: as ``describe``.
+        """
+        wanted = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
+        spec = wanted[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
+        cells = {TopicPartition(topic, index): spec for topic, index in partitions}
+        if not cells:
+            return {}
+        isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        asked = self._admin.list_offsets(cells, isolation_level=isolation, request_timeout=self._timeout_s)
+        found: dict[Partition, int] = {}
+        for cell, future in asked.items():
+            what = f"list the offsets of {cell.topic}-{cell.partition}"
+            answer = self._answer(what, future, missing=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if answer is not None and answer.offset >= 0:
+                found[cell.topic, cell.partition] = int(answer.offset)
+        return found
+
+    def group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """What the consumer group has committed; partitions without an offset are left out.
+
+        Asked as a consumer of the group that never joins it: librdkafka's admin client ends the process where the
+        group's coordinator is not ready (librdkafka issue 5040).
+
+        Raises:
+            Unavailable, SettingRefused: as ``describe``, with READ on the group.
+        """
+        cells = [TopicPartition(topic, index) for topic, index in partitions]
+        consumer = Consumer({**self._settings, "group.id": group_id, "enable.auto.commit": False})
+        try:
+            answer = self._settled(
+                f"read the offsets of group {group_id!r}",
+                lambda: _checked(consumer.committed(cells, timeout=self._timeout_s)),
+            )
+        finally:
+            consumer.close()
+        return {(c.topic, c.partition): int(c.offset) for c in answer if c.offset >= 0}
+
+    def commit_group(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
+        """Set the group's offsets. The group must have no active members.
+
+        Raises:
+            SettingRefused: the coordinator does not take them: the group has members, or READ on it is not granted.
+            Unavailable: no answer in time.
+        """
+        cells = [TopicPartition(topic, index, offset) for (topic, index), offset in sorted(offsets.items())]
+
+        def commit() -> list[TopicPartition]:
+            asked = [ConsumerGroupTopicPartitions(group_id, cells)]
+            (future,) = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout_s).values()
+            return _checked(future.result(self._timeout_s + 1).topic_partitions)
+
+        self._settled(f"commit offsets of group {group_id!r}", commit)
+
+    def _settled(self, what: str, ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+        """The answer of a group's coordinator, asked again while it is not ready."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                reason = error.args[0]
+            except FutureTimeoutError:
+                reason = None
+            if reason is None or reason.code() not in _NOT_READY or time.monotonic() > deadline_s:
+                raise self._failed(what, reason) from None
+            time.sleep(RETRY_PAUSE_S)
+
+    def _answer(self, what: str, future: Future[Any], *, missing: int) -> Any:
+        """The future's result; None where Kafka answers ``missing``."""
+        try:
+            return future.result(self._timeout_s + 1)
+        except KafkaException as error:
+            if error.args[0].code() == missing:
+                return None
+            raise self._failed(what, error.args[0]) from None
+        except FutureTimeoutError:
+            raise self._failed(what, None) from None
+
+    def _failed(self, what: str, error: Any) -> SettingRefused | Unavailable:
+        self._admin.poll(0)  # lets librdkafka tell why it cannot connect
+        reason = _text(error) if error is not None else "no answer"
+        last = "".join(self._last_error)
+        also = f" ({last})" if last else ""
+        if (error is not None and error.code() in _DENIED) or "authentication" in last.lower():
+            return SettingRefused(
+                f"{self._where}: the cluster at {self._servers} does not let this user {what}: {reason}{also}. Look "
+                "at the security settings and at the ACLs (docs/source.md lists them)."
+            )
+        return Unavailable(
+            f"{self._where}: could not {what} at {self._servers} within {self._timeout_s:.0f} s: {reason}{also}. Is "
+            "the broker running, is the address right, do the security settings match the listener?"
+        )
+
+
+def _checked(cells: list[TopicPartition]) -> list[TopicPartition]:
+    """
+    Raises:
+        KafkaException: one of the partitions has an error.
+    """
+    for cell in cells:
+        if cell.error is not None:
+            raise KafkaException(cell.error)
+    return cells
+
+
+def _text(error: Any) -> str:
+    return f"{error.name()}: {error.str()}" if isinstance(error, KafkaError) else str(error)

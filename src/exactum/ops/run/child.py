@@ -1,0 +1,117 @@
+"""One life of the script: its process tree, in a session of its own, and the channel to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+
+from exactum.ops import process_session
+from exactum.ops.run.ending import Report
+from exactum.spark.channel import VARIABLE, Decoder, Message, address_of
+
+READ_BYTES = 1 << 16
+GRACE_S = 5.0
+"""How long the JVM of a script that ended by itself has to leave by its own door."""
+POLL_S = 0.02
+
+
+class Child:
+    """Started at once. ``captured``: its output goes to ``output``, a pipe, instead of to ours.
+
+    ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in ``exactly_once``. ``works``: it
+    has completed an epoch. ``heard_s`` is when it last said something, ``turn_s`` when it got its turn. ``reports`` are
+    the errors that ended its queries, by query id.
+    """
+
+    def __init__(self, command: Sequence[str], *, captured: bool = False) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.set_inheritable(True)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,  # in a session of its own it cannot read from the terminal
+                stdout=subprocess.PIPE if captured else None,
+                stderr=subprocess.STDOUT if captured else None,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, VARIABLE: address_of(theirs)},
+            )
+        ours.setblocking(False)
+        self._link = ours
+        self._decoder = Decoder()
+        self._silent = False
+        self.output = self._process.stdout
+        self.joined = False
+        self.ready = False
+        self.works = False
+        self.heard_s = self.turn_s = time.monotonic()
+        self.reports: dict[str, Report] = {}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def link(self) -> socket.socket | None:
+        """The channel's socket, or None once the other end is closed."""
+        return None if self._silent else self._link
+
+    def received(self) -> list[Message]:
+        """What it has said since the last look. Never blocks."""
+        messages: list[Message] = []
+        while not self._silent:
+            try:
+                data = self._link.recv(READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self._silent = True
+            messages += self._decoder.feed(data)
+        return messages
+
+    def give_turn(self) -> None:
+        """Its queries may run."""
+        self.heard_s = self.turn_s = time.monotonic()
+        self._say("turn")
+
+    def ask_to_stop(self) -> None:
+        """Its queries are to be stopped after their epochs."""
+        self._say("stop")
+
+    def _say(self, kind: str) -> None:
+        with contextlib.suppress(OSError):  # it is dead, or frozen with a full buffer: seen by other signs
+            self._link.sendall(Message(kind).encoded())
+
+    def status(self) -> int | None:
+        """How it ended, negative for a signal; None while it runs. It is not reaped: its id stays its own."""
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the script's own process alone."""
+        os.kill(self.pid, number)  # not reaped yet, so it is nobody else's id
+
+    def bury(self, grace_s: float = 0.0) -> None:
+        """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when this returns.
+
+        Raises:
+            ExactumError: a process survives SIGKILL for seconds.
+        """
+        deadline_s = time.monotonic() + grace_s
+        while process_session.members(self.pid) and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        process_session.kill_all(self.pid, set())
+        self._process.wait()
+        process_session.await_gone(self.pid)
+        self._link.close()
+        if self.output is not None:
+            self.output.close()

@@ -1,0 +1,32 @@
+"""Durations as Flink's configuration writes them: ``10 s``, ``1 min``, ``500 ms``, ``2h``."""
+
+from __future__ import annotations
+
+import re
+
+from exactum.errors import SettingRefused
+
+_UNITS_S = {
+    "ms": 0.001, "milli": 0.001, "millis": 0.001, "millisecond": 0.001, "milliseconds": 0.001,
+    "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
+    "m": 60.0, "min": 60.0, "minute": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0,
+}  # fmt: skip
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+
+
+def seconds(text: str) -> float:
+    """The duration in seconds.
+
+    Raises:
+        SettingRefused: it is no duration, or it has no unit: Flink takes a bare number for milliseconds, most people
+            for seconds.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    unit = _UNITS_S.get(found[2].lower()) if found else None
+    if found is None or unit is None:
+        raise SettingRefused(
+            f"{text!r} is not a duration. Write a number and its unit: 500 ms, 10 s, 1 min, 2 h or 1 d."
+        )
+    return float(found[1]) * unit

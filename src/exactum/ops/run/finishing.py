@@ -1,0 +1,143 @@
+"""The supervisor's side of finishing: hands on what the script handed over, and asks for it to be done in time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from exactum.ops.run.child import READ_BYTES
+from exactum.spark.channel import Decoder, Message
+
+TIMEOUT_S = 15.0
+"""How long finishing may take before the script is started anyway: its own recovery does the same."""
+SEND_TIMEOUT_S = 10.0
+
+
+@dataclass
+class _Process:
+    """The helper and the channel to it."""
+
+    popen: subprocess.Popen[bytes]
+    link: socket.socket
+    decoder: Decoder
+
+    @staticmethod
+    def start() -> _Process:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            popen = subprocess.Popen(
+                [sys.executable, "-m", "exactum.ops.run.finisher", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        ours.settimeout(SEND_TIMEOUT_S)
+        return _Process(popen, ours, Decoder())
+
+    def end(self) -> None:
+        self.link.close()
+        self.popen.kill()
+        self.popen.wait()
+
+
+class Finishing:
+    """Keeps what the queries handed over, in memory, and the helper process that uses it. One thread."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._handovers: dict[str, Message] = {}
+        self._process: _Process | None = None
+        self._waiting: set[str] = set()
+        self._deadline_s = 0.0
+
+    @property
+    def link(self) -> socket.socket | None:
+        return None if self._process is None else self._process.link
+
+    def take(self, run: Message) -> None:
+        """What a run of a query hands over (or why it could not)."""
+        query_id = str(run.fields["query_id"])
+        self._handovers.pop(query_id, None)
+        if run.fields.get("trouble"):
+            self._say(f"what is decided will be finished by the next start only: {run.fields['trouble']}")
+        if run.body:
+            self._handovers[query_id] = Message(
+                "handover", {"query_id": query_id, "path": run.fields["path"]}, run.body
+            )
+            self._send(self._handovers[query_id])
+
+    def begin(self, batches: Mapping[str, int], now_s: float) -> None:
+        """Finish what is decided of each query from the given batch on."""
+        self._deadline_s = now_s + TIMEOUT_S
+        for query_id in sorted(self._handovers.keys() & batches.keys()):
+            if self._send(Message("finish", {"query_id": query_id, "batch_id": batches[query_id]})):
+                self._waiting.add(query_id)
+
+    def busy(self, now_s: float) -> bool:
+        """Whether an answer is still waited for; takes what has arrived. What takes too long is ended."""
+        self._receive()
+        if self._waiting and now_s >= self._deadline_s:
+            self._lose(f"not done within {TIMEOUT_S:.0f} s")
+        return bool(self._waiting)
+
+    def close(self) -> None:
+        """End the helper. Idempotent."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+        self._waiting.clear()
+
+    def _send(self, message: Message) -> bool:
+        try:
+            if self._process is None:
+                self._process = _Process.start()
+                for handover in self._handovers.values():
+                    if handover is not message:
+                        self._process.link.sendall(handover.encoded())
+            self._process.link.sendall(message.encoded())
+        except OSError as error:
+            self._lose(str(error))
+            return False
+        return True
+
+    def _receive(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        process.link.setblocking(False)
+        try:
+            while data := process.link.recv(READ_BYTES):
+                for message in process.decoder.feed(data):
+                    self._hear(message)
+            self._lose("its process ended")
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._lose(str(error))
+        finally:
+            with contextlib.suppress(OSError):
+                process.link.settimeout(SEND_TIMEOUT_S)
+
+    def _hear(self, message: Message) -> None:
+        fields = message.fields
+        if message.kind == "trouble":
+            when = "it cannot take what the query handed over" if fields["at"] == "handover" else "it did not succeed"
+            self._say(f"finishing of query {fields['query_id']}: {when}; the next start does it. {fields['text']}")
+        elif fields["batches"]:
+            epochs = ", ".join(str(batch_id) for batch_id in fields["batches"])
+            left = f"; {fields['left']} transactions are left to the next start" if fields["left"] else ""
+            self._say(
+                f"query {fields['query_id']}: epoch {epochs} is decided and stands in every sink ({fields['rows']} "
+                f"rows in {fields['transactions']} transactions, {fields['took_ms']:.0f} ms){left}"
+            )
+        if message.kind == "finished" or fields["at"] == "finish":
+            self._waiting.discard(str(fields["query_id"]))
+
+    def _lose(self, why: str) -> None:
+        if self._waiting:
+            self._say(f"what is decided could not be finished ahead ({why}); the next start does it")
+        self.close()

@@ -1,0 +1,152 @@
+"""Whether and when a script that died is started again: Flink's strategies, with Flink's names and defaults.
+
+Each is told of a failure and answers with a delay, or gives up. None of them knows a clock but the time it is told.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from exactum.errors import SettingRefused
+
+
+@dataclass(frozen=True)
+class StartAgain:
+    """Start it again after ``delay_s``."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Do not start it again; ``reason`` is for the one who reads the log."""
+
+    reason: str
+
+
+class RestartStrategy(Protocol):
+    """Remembers the failures of one job."""
+
+    def failed(self, now_s: float) -> StartAgain | GiveUp:
+        """The job failed at ``now_s`` (of any clock that never goes back)."""
+
+
+@dataclass
+class NoRestart:
+    """Flink's ``none``."""
+
+    def failed(self, now_s: float) -> StartAgain | GiveUp:
+        return GiveUp("the restart strategy is none")
+
+
+@dataclass
+class FixedDelay:
+    """At most ``attempts`` restarts over the whole life of the job, each after ``delay_s``."""
+
+    attempts: int = 1
+    delay_s: float = 1.0
+    _failures: int = 0
+
+    def __post_init__(self) -> None:
+        _refuse_below("fixed-delay.attempts", self.attempts, 0)
+        _refuse_below("fixed-delay.delay", self.delay_s, 0)
+
+    def failed(self, now_s: float) -> StartAgain | GiveUp:
+        self._failures += 1
+        if self._failures > self.attempts:
+            return GiveUp(f"it was started again {self.attempts} times (fixed-delay.attempts)")
+        return StartAgain(self.delay_s)
+
+
+@dataclass
+class FailureRate:
+    """Restarts after ``delay_s``, unless more than ``max_failures_per_interval`` failures lie within one interval.
+
+    The interval ends with the failure at hand; a failure exactly ``failure_rate_interval_s`` ago is still within it.
+    """
+
+    max_failures_per_interval: int = 1
+    failure_rate_interval_s: float = 60.0
+    delay_s: float = 1.0
+    _failures_s: deque[float] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        _refuse_below("failure-rate.max-failures-per-interval", self.max_failures_per_interval, 1)
+        _refuse_below("failure-rate.failure-rate-interval", self.failure_rate_interval_s, 0.001)
+        _refuse_below("failure-rate.delay", self.delay_s, 0)
+
+    def failed(self, now_s: float) -> StartAgain | GiveUp:
+        self._failures_s.append(now_s)
+        while now_s - self._failures_s[0] > self.failure_rate_interval_s:
+            self._failures_s.popleft()
+        if len(self._failures_s) > self.max_failures_per_interval:
+            return GiveUp(
+                f"it failed {len(self._failures_s)} times within {self.failure_rate_interval_s:g} s, and "
+                f"{self.max_failures_per_interval} are allowed (failure-rate.max-failures-per-interval)"
+            )
+        return StartAgain(self.delay_s)
+
+
+@dataclass
+class ExponentialDelay:
+    """Restarts after a delay that grows by ``backoff_multiplier``, and begins anew after a time without failure.
+
+    The delay is varied by ``jitter_factor`` of itself and stays between the two backoffs. The time without failure
+    counts from the end of the last delay. ``attempts_before_reset_backoff`` is how many failures in a row are
+    followed by a restart; None: all.
+    """
+
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 60.0
+    backoff_multiplier: float = 1.5
+    reset_backoff_threshold_s: float = 3600.0
+    jitter_factor: float = 0.1
+    attempts_before_reset_backoff: int | None = None
+    uniform: Callable[[float, float], float] = random.uniform
+    _failures: int = 0
+    _started_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_below("exponential-delay.initial-backoff", self.initial_backoff_s, 0.001)
+        _refuse_below("exponential-delay.max-backoff", self.max_backoff_s, self.initial_backoff_s)
+        _refuse_below("exponential-delay.reset-backoff-threshold", self.reset_backoff_threshold_s, 0.001)
+        if self.attempts_before_reset_backoff is not None:
+            _refuse_below("exponential-delay.attempts-before-reset-backoff", self.attempts_before_reset_backoff, 1)
+        if self.backoff_multiplier <= 1:
+            raise SettingRefused(f"exponential-delay.backoff-multiplier={self.backoff_multiplier} must be above 1.")
+        if not 0 <= self.jitter_factor <= 1:
+            raise SettingRefused(f"exponential-delay.jitter-factor={self.jitter_factor} must be from 0 to 1.")
+
+    def failed(self, now_s: float) -> StartAgain | GiveUp:
+        if self._started_s is not None and now_s - self._started_s >= self.reset_backoff_threshold_s:
+            self._failures = 0
+        allowed = self.attempts_before_reset_backoff
+        if allowed is not None and self._failures >= allowed:
+            return GiveUp(
+                f"it failed {self._failures + 1} times in a row (exponential-delay.attempts-before-reset-backoff)"
+            )
+        delay_s = self._delay_s()
+        self._failures += 1
+        self._started_s = now_s + delay_s
+        return StartAgain(delay_s)
+
+    def _delay_s(self) -> float:
+        try:
+            grown_s = self.initial_backoff_s * self.backoff_multiplier**self._failures
+        except OverflowError:
+            grown_s = self.max_backoff_s
+        varied_s = grown_s + self.uniform(-grown_s, grown_s) * self.jitter_factor
+        return max(self.initial_backoff_s, min(varied_s, self.max_backoff_s))
+
+
+def _refuse_below(setting: str, value: float, least: float) -> None:
+    """
+    Raises:
+        SettingRefused: ``value`` is below ``least``.
+    """
+    if not value >= least:
+        raise SettingRefused(f"{setting}={value:g} must be at least {least:g}.")

@@ -1,0 +1,319 @@
+"""Keeps a script running: starts it, hears how it ends, finishes what is decided, and starts it again or does not.
+
+    running --dies--> finishing --delay--> running        running --dies or freezes--> finishing --> the standby's turn
+    running --SIGTERM--> stopping --> out                 running --done, fenced, refused, too often--> out
+
+One thread, one loop: it waits for signals, for what the children say and for the next moment at which something is
+due. It decides nothing about an epoch: a child that it takes for dead and that is not is fenced by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from exactum.errors import Disposition
+from exactum.ops.run.board import Board
+from exactum.ops.run.child import GRACE_S, Child
+from exactum.ops.run.ending import Meaning, Report, ending
+from exactum.ops.run.finishing import Finishing
+from exactum.ops.run.restart import GiveUp, RestartStrategy
+from exactum.ops.run.signals import Signals
+from exactum.spark.channel import Message
+
+LOOK_EVERY_S = 0.1
+STANDBY_AFTER_S = 20.0
+"""A standby is started when the active one has completed an epoch, at the latest after this time: a starting JVM takes
+all the processors it gets, and the active one needs them."""
+STANDBY_AGAIN_S = 10.0
+KILL_AFTER_S = 10.0
+"""How long after SIGTERM follows SIGKILL."""
+OUTPUT_BYTES = 1 << 16
+
+
+class Status(Enum):
+    """The exit status of ``exactum run``."""
+
+    DONE = 0
+    FAILED = 1
+    HALTED = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests only."""
+
+    command: tuple[str, ...]
+    standby: bool = False
+    standby_timeout_s: float = 5.0
+    stop_timeout_s: float = 60.0
+    kills: bool = True
+    captured: bool = False
+
+
+class Supervisor:
+    """Runs one script. ``say`` shows a line to a person, ``pass_on`` what the script prints where it is captured."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        strategy: RestartStrategy,
+        board: Board,
+        *,
+        say: Callable[[str], None],
+        pass_on: Callable[[str], None] = lambda output: None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._plan = plan
+        self._strategy = strategy
+        self._board = board
+        self._say = say
+        self._pass_on = pass_on
+        self._tick = tick
+        self._finishing = Finishing(say)
+        self._active: Child | None = None
+        self._standby: Child | None = None
+        self._retired: list[Child] = []
+        self._batches: dict[str, int] = {}
+        self._standby_due_s: float | None = 0.0
+        self._start_due_s: float | None = None
+        self._stops = 0
+        self._patience_s = 0.0
+        self._signalled = False  # SIGTERM was sent
+        self._late = False  # because it did not stop in time
+        self._last_look_s = 0.0
+        self._outcome: Status | None = None
+        self._over = False
+
+    def run(self) -> Status:
+        """Until the script is done, must not run any more, or a signal has stopped it. For the main thread.
+
+        Raises:
+            ExactumError: a process could not be killed.
+        """
+        with Signals() as signals:
+            try:
+                self._active = self._start(has_turn=True)
+                while not self._over:
+                    self._wait(signals)
+                    self._look(signals, time.monotonic())
+            finally:
+                self._end_all()
+        return self._outcome or Status.FAILED
+
+    # ---- the loop ----------------------------------------------------------------------------
+
+    def _wait(self, signals: Signals) -> None:
+        fds: list[int] = [signals.reader]
+        if self._finishing.link is not None:
+            fds.append(self._finishing.link.fileno())
+        for child in self._children():
+            fds += [c.fileno() for c in (child.link, child.output) if c is not None]
+        select.select(fds, [], [], LOOK_EVERY_S)
+
+    def _look(self, signals: Signals, now_s: float) -> None:
+        for number in signals.taken():
+            if number in (signal.SIGINT, signal.SIGTERM):
+                self._asked_to_stop(now_s)
+        if now_s - self._last_look_s > self._plan.standby_timeout_s / 2:  # we were frozen ourselves, and heard nobody
+            for child in self._children():
+                child.heard_s = now_s
+        self._last_look_s = now_s
+        for child in self._children():
+            # Its end is looked for first, so that everything it has said before is heard.
+            status = child.status()
+            for message in child.received():
+                self._hear(child, message, now_s)
+            self._read_output(child)
+            if status is not None:
+                self._ended(child, status, now_s)
+        self._look_at_the_frozen(now_s)
+        self._lose_patience(now_s)
+        self._go_on(now_s)
+        self._start_standby(now_s)
+        self._tick()
+
+    def _children(self) -> list[Child]:
+        return [child for child in (self._active, self._standby, *self._retired) if child is not None]
+
+    def _hear(self, child: Child, message: Message, now_s: float) -> None:
+        child.heard_s = now_s
+        fields = message.fields
+        if message.kind == "hello":
+            child.joined = True
+        elif message.kind == "ready":
+            child.ready = True
+        elif message.kind == "warm":
+            self._say(f"process {child.pid} stands by")
+        elif message.kind == "error":
+            report = Report(str(fields["name"]), Disposition(fields["disposition"]), str(fields["message"]))
+            child.reports[str(fields["query_id"])] = report
+        elif child is self._active:
+            self._hear_the_active(child, message, now_s)
+
+    def _hear_the_active(self, child: Child, message: Message, now_s: float) -> None:
+        fields = message.fields
+        if message.kind == "run":
+            child.reports.pop(str(fields["query_id"]), None)
+            self._finishing.take(message)
+        elif message.kind == "batch":
+            self._batches[str(fields["query_id"])] = int(fields["batch_id"])
+            self._board.state = "running"
+        elif message.kind == "event":
+            child.works = child.works or fields["name"] == "EpochCompleted"
+            self._board.hear(str(fields["name"]), fields["event"], now_s)
+        elif message.kind == "stopped" and self._stops and not fields["queries"]:
+            self._terminate(child, "it has no query to stop", now_s)
+
+    def _read_output(self, child: Child) -> None:
+        if child.output is None:
+            return
+        os.set_blocking(child.output.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            if output := os.read(child.output.fileno(), OUTPUT_BYTES):
+                self._pass_on(output.decode(errors="replace"))
+
+    # ---- starts ------------------------------------------------------------------------------
+
+    def _start(self, *, has_turn: bool) -> Child:
+        child = Child(self._plan.command, captured=self._plan.captured)
+        if has_turn:
+            child.give_turn()
+        as_what = "" if has_turn else ", a standby"
+        self._say(f"started {self._plan.command[1]} as process {child.pid}{as_what}")
+        return child
+
+    def _start_standby(self, now_s: float) -> None:
+        active = self._active
+        if not self._plan.standby or self._standby is not None or self._stops or active is None or not active.joined:
+            return
+        if self._standby_due_s is None or now_s < self._standby_due_s:
+            return
+        if active.works or now_s - active.turn_s > STANDBY_AFTER_S:
+            self._standby = self._start(has_turn=False)
+
+    def _go_on(self, now_s: float) -> None:
+        """What comes after a death, once everything decided is finished: the next life, or the end."""
+        if self._active is not None or self._finishing.busy(now_s):
+            return
+        if self._outcome is not None:
+            self._over = True
+        elif self._standby is not None:
+            self._active, self._standby = self._standby, None
+            self._active.give_turn()
+            self._say(f"process {self._active.pid} takes over")
+        elif self._start_due_s is not None and now_s >= self._start_due_s:
+            self._start_due_s = None
+            self._active = self._start(has_turn=True)
+
+    # ---- ends --------------------------------------------------------------------------------
+
+    def _ended(self, child: Child, status: int, now_s: float) -> None:
+        how = ending(status, child.reports.values())
+        child.bury(GRACE_S if how.meaning is Meaning.DONE else 0.0)
+        self._say(f"process {child.pid}: {how.text}")
+        if child in self._retired:
+            self._retired.remove(child)
+        elif child is self._standby:
+            self._standby = None
+            self._standby_due_s = None if how.meaning is Meaning.HALT else now_s + STANDBY_AGAIN_S
+            if self._standby_due_s is None:
+                self._say("there will be no standby any more")
+        else:
+            self._active = None
+            self._after(how.meaning, now_s)
+
+    def _after(self, meaning: Meaning, now_s: float) -> None:
+        """The active one has ended: what is next."""
+        if meaning is Meaning.DONE:
+            self._outcome = Status.DONE
+        elif self._stops:
+            self._outcome = Status.FAILED if self._late else Status.DONE
+            self._finishing.begin(self._batches, now_s)
+        elif meaning is Meaning.HALT:
+            self._outcome = Status.HALTED
+            self._say("it is not started again: see the reason above")
+        else:
+            self._failed(now_s)
+
+    def _failed(self, now_s: float) -> None:
+        self._finishing.begin(self._batches, now_s)
+        verdict = self._strategy.failed(now_s)
+        if isinstance(verdict, GiveUp):
+            self._say(f"it is not started again: {verdict.reason}")
+            self._outcome = Status.FAILED
+            return
+        self._board.restarts += 1
+        self._board.state = "restarting"
+        self._start_due_s = now_s + verdict.delay_s
+        if self._standby is None:
+            self._say(f"it is started again in {verdict.delay_s:.1f} s")
+
+    def _look_at_the_frozen(self, now_s: float) -> None:
+        """A frozen one is replaced where somebody stands by. If it lives, it is fenced as soon as it goes on."""
+        active, standby = self._active, self._standby
+        if active is None or not active.joined or standby is None or not standby.ready or self._stops:
+            return
+        silent_s = now_s - active.heard_s
+        if silent_s < self._plan.standby_timeout_s:
+            return
+        self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
+        self._active = None
+        if self._plan.kills:
+            active.bury()
+        else:
+            self._retired.append(active)
+        self._failed(now_s)
+
+    # ---- stopping ----------------------------------------------------------------------------
+
+    def _asked_to_stop(self, now_s: float) -> None:
+        self._stops += 1
+        if self._stops > 1:
+            self._patience_s = now_s
+            return
+        self._board.state = "stopping"
+        self._patience_s = now_s + self._plan.stop_timeout_s
+        if self._standby is not None:
+            self._standby.bury()
+            self._standby = None
+        active = self._active
+        if active is None:
+            self._outcome = self._outcome or Status.DONE
+            self._say("stopped while nothing ran")
+        elif active.joined:
+            self._say(f"the queries stop after their epochs, within {self._plan.stop_timeout_s:g} s")
+            active.ask_to_stop()
+        else:
+            self._terminate(active, "it has not begun", now_s)
+
+    def _lose_patience(self, now_s: float) -> None:
+        active = self._active
+        if not self._stops or active is None or now_s < self._patience_s:
+            return
+        self._late = True
+        if self._signalled:
+            self._say(f"process {active.pid} is killed with everything it has started")
+            active.signal(signal.SIGKILL)
+            self._patience_s = now_s + KILL_AFTER_S
+        else:
+            self._terminate(active, "it has not stopped in time", now_s)
+
+    def _terminate(self, child: Child, why: str, now_s: float) -> None:
+        self._say(f"process {child.pid}: {why}; SIGTERM, and SIGKILL after {KILL_AFTER_S:g} s")
+        child.signal(signal.SIGTERM)
+        self._signalled = True
+        self._patience_s = now_s + KILL_AFTER_S
+
+    def _end_all(self) -> None:
+        for child in self._children():
+            child.bury()
+        self._active = self._standby = None
+        self._retired.clear()
+        self._finishing.close()

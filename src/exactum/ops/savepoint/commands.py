@@ -1,0 +1,98 @@
+"""The commands ``exactum savepoint ...``. What a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+PLACE = click.Path(path_type=Path)
+CHECKPOINT = click.option("--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation.")
+SAVEPOINT = click.argument("savepoint", type=PLACE, metavar="PATH")
+
+
+@click.group()
+def savepoint() -> None:
+    """Verified copies of a query's checkpoint, and starting from them."""
+
+
+@savepoint.command()
+@CHECKPOINT
+@click.option("--to", required=True, type=PLACE, metavar="PATH", help="The new savepoint; must not exist.")
+@click.option("--stop", "stop_query", is_flag=True, help="First stop the query, after the epoch at hand.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long that epoch may take.",
+)
+def create(checkpoint: str, to: Path, stop_query: bool, timeout_s: float) -> None:
+    """Make a savepoint of a query that runs, or of one that is stopped."""
+    from exactum.ops.savepoint.create import create
+
+    made = create(checkpoint, to, stop_query=stop_query, timeout_s=timeout_s)
+    stopped = "; the query is stopped" if stop_query else ""
+    click.echo(f"savepoint {to}: epoch {made.batch_id}, {len(made.files)} files, {made.size_bytes:,} bytes{stopped}")
+
+
+@savepoint.command()
+@SAVEPOINT
+def inspect(savepoint: Path) -> None:
+    """Show what a savepoint holds."""
+    from rich.console import Console
+
+    from exactum.ops.savepoint.manifest import read_manifest
+    from exactum.ops.savepoint.show import shown
+
+    Console().print(shown(read_manifest(savepoint)))
+
+
+@savepoint.command()
+@SAVEPOINT
+def verify(savepoint: Path) -> None:
+    """Check every byte of a savepoint; status 1 and what is wrong if it is damaged."""
+    from exactum.ops.savepoint.manifest import verify
+
+    manifest = verify(savepoint)
+    click.echo(f"{savepoint} is whole: epoch {manifest.batch_id}, {len(manifest.files)} files")
+
+
+@savepoint.command()
+@SAVEPOINT
+def delete(savepoint: Path) -> None:
+    """Delete a savepoint."""
+    from exactum.ops.savepoint.delete import delete
+
+    delete(savepoint)
+    click.echo(f"{savepoint} is deleted")
+
+
+@savepoint.command()
+@SAVEPOINT
+@CHECKPOINT
+@click.option(
+    "--as",
+    "identity",
+    type=click.Choice(["fork", "same"]),
+    default="fork",
+    show_default=True,
+    help="A new query with an identity of its own, or the query itself, moved: then the original is retired.",
+)
+@click.option("--replace", is_flag=True, help="Move a checkpoint that is in DIR aside.")
+@click.option(
+    "--original-is-gone",
+    is_flag=True,
+    help="With --as same: the original checkpoint is lost, and no driver of it lives.",
+)
+def restore(savepoint: Path, checkpoint: str, identity: str, replace: bool, original_is_gone: bool) -> None:
+    """Make a checkpoint of a savepoint: a query that is started on DIR goes on after the savepoint's epoch."""
+    from exactum.ops.savepoint.restore import Identity, restore
+
+    done = restore(savepoint, checkpoint, Identity(identity), replace=replace, original_is_gone=original_is_gone)
+    if done.moved_aside is not None:
+        click.echo(f"the checkpoint that was there is now {done.moved_aside}")
+    how = "was made of this savepoint before" if done.already else "is ready"
+    click.echo(f"{done.checkpoint} {how}: query {done.query_id} goes on with epoch {done.batch_id + 1}")

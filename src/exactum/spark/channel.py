@@ -1,0 +1,98 @@
+"""The wire between ``exactum run`` and the script it runs: JSON lines over a socket that the script inherits.
+
+    supervisor -> script    turn, stop
+    script -> supervisor    hello, ready, warm, beat, run, batch, event, error, stopped
+
+A line is one object with ``kind`` and what belongs to it. Where it says ``bytes``, that many raw bytes follow (the
+pickle that comes with ``run``: it may hold credentials, so it goes through memory only). The socket's number and inode
+are in an environment variable; a process that has the variable but not this very socket (a Python worker, a program
+that the script starts) has no part in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from exactum.errors import InvariantBroken
+
+VARIABLE = "EXACTUM_SUPERVISOR"
+LINE_BYTES_MAX = 1 << 20
+BODY_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message. ``body`` is empty but for ``run``."""
+
+    kind: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    body: bytes = b""
+
+    def encoded(self) -> bytes:
+        """As it goes over the wire. Values that JSON has no word for go as text."""
+        value: dict[str, Any] = {"kind": self.kind, **self.fields}
+        if self.body:
+            value["bytes"] = len(self.body)
+        return json.dumps(value, default=str, separators=(",", ":")).encode() + b"\n" + self.body
+
+
+class Decoder:
+    """Makes messages of what arrives, however it is cut."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are whole by now.
+
+        Raises:
+            InvariantBroken: it is not this protocol, or larger than anything it has.
+        """
+        self._buffer += data
+        while (message := self._next()) is not None:
+            yield message
+
+    def _next(self) -> Message | None:
+        end = self._buffer.find(b"\n")
+        if end < 0:
+            if len(self._buffer) > LINE_BYTES_MAX:
+                raise InvariantBroken("The channel between exactum run and its script carries something else.")
+            return None
+        try:
+            value = json.loads(bytes(self._buffer[:end]))
+            kind, length = str(value.pop("kind")), int(value.pop("bytes", 0))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvariantBroken("The channel between exactum run and its script carries something else.") from error
+        if length > BODY_BYTES_MAX:
+            raise InvariantBroken(f"A message of {length} bytes came over the channel; {BODY_BYTES_MAX} are allowed.")
+        whole = end + 1 + length
+        if len(self._buffer) < whole:
+            return None
+        body = bytes(self._buffer[end + 1 : whole])
+        del self._buffer[:whole]
+        return Message(kind, value, body)
+
+
+def address_of(link: socket.socket) -> str:
+    """What ``VARIABLE`` says to a child that inherits ``link``."""
+    return f"{link.fileno()}:{os.fstat(link.fileno()).st_ino}"
+
+
+def inherited(address: str) -> socket.socket | None:
+    """The socket that ``address`` names, if this process has it. From here on no child of ours inherits it."""
+    number, _, inode = address.partition(":")
+    try:
+        found = os.fstat(int(number))
+    except (ValueError, OSError):
+        return None
+    if not stat.S_ISSOCK(found.st_mode) or str(found.st_ino) != inode:
+        return None
+    link = socket.socket(fileno=int(number))
+    link.set_inheritable(False)
+    return link

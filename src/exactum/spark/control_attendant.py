@@ -1,0 +1,134 @@
+"""Brings a control stream's rules to an epoch: read to the end, recorded, and sent along with its tasks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from exactum import events
+from exactum.errors import CheckpointRefused, RowsRefused
+from exactum.kafka.topic_reader import TopicReader, TopicRecord, checked
+from exactum.protocol.coordinator import Completed
+from exactum.protocol.model import Incarnation
+from exactum.spark.attendant import Batch
+from exactum.spark.control_record import ControlRecords, Seen, digest_of, text_of, view_of
+from exactum.spark.control_stream import ControlStream
+from exactum.spark.query import RunningQuery
+
+PRUNE_EVERY = 20
+"""Epochs between two prunings of the records."""
+
+
+class ControlAttendant:
+    """One control stream of one run. Made with the run's first batch id, for which it reads at once.
+
+    Raises:
+        CheckpointRefused: the checkpoint is not on a local or shared file system; or the topic was made anew.
+        RowsRefused: a record has no key, cannot be decoded, or the whole is too large.
+        SettingRefused: the topic does not exist.
+        Unavailable: the broker did not answer.
+    """
+
+    def __init__(
+        self,
+        stream: ControlStream,
+        frame: DataFrame,
+        running: RunningQuery,
+        incarnation: Incarnation,
+        batch_id: int,
+        on_event: events.Listener,
+    ) -> None:
+        if running.folder is None:
+            raise CheckpointRefused(
+                f"{running}: {stream} needs a checkpoint on a local or shared file system, where it records what each "
+                "epoch saw. Nothing was written."
+            )
+        self._stream = stream
+        self._context: Any = frame.sparkSession.sparkContext
+        self._running = running
+        self._incarnation = incarnation
+        self._emit = on_event
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
+        self._records = ControlRecords(running.folder / "exactum" / "control" / name)
+        newest = self._records.newest()
+        self._view = {} if newest is None else view_of(newest.text)
+        self._seen = newest or Seen(digest_of(text_of({})), text_of({}), {})
+        self._reader = TopicReader(
+            stream.topic, stream.bootstrap_servers, checked(stream.consumer, repr(stream)), self._seen.offsets
+        )
+        self._shown_batch = -1
+        try:
+            self._show(batch_id)
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def begin(self, batch: Batch) -> None:
+        if batch.batch_id != self._shown_batch:
+            self._show(batch.batch_id)
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        if batch.batch_id % PRUNE_EVERY == 0:
+            self._records.prune(batch.batch_id - self._running.retained - 1)
+
+    def idle(self) -> None:
+        """Nothing: what changes is read when the next epoch begins."""
+
+    def close(self) -> None:
+        self._context.setLocalProperty(self._stream.property_name, None)
+        self._reader.close()
+
+    def _show(self, batch_id: int) -> None:
+        seen = self._records.read(batch_id)
+        if seen is None:
+            seen = self._records.record(batch_id, self._read(batch_id))
+        self._stream.show_driver(seen.text)
+        self._context.setLocalProperty(self._stream.property_name, seen.text)
+        self._shown_batch = batch_id
+
+    def _read(self, batch_id: int) -> Seen:
+        """The view up to the topic's end, for an epoch that has no record yet."""
+        ends = self._reader.end_offsets()
+        if ends == self._seen.offsets:
+            return self._seen
+        for record in self._reader.read_to(ends):
+            self._apply(record)
+        text = text_of(self._view)
+        if text != self._seen.text:
+            self._check(text)
+            changed = events.ControlChanged(
+                self._running.query_id, batch_id, self._incarnation, self._stream.topic, len(self._view)
+            )
+            self._emit(changed)
+        self._seen = Seen(digest_of(text), text, ends)
+        return self._seen
+
+    def _apply(self, record: TopicRecord) -> None:
+        if record.key is None:
+            raise RowsRefused(
+                f"{self._stream}: the record at partition {record.partition}, offset {record.offset} has no key; the "
+                "last value of each key is what counts. Nothing was written."
+            )
+        if record.value is None:
+            self._view.pop(record.key, None)
+        else:
+            self._view[record.key] = record.value
+
+    def _check(self, text: str) -> None:
+        """Decode once here: a rule that cannot be read is one clear error, not one in every task."""
+        size_bytes = sum(len(k) + len(v) for k, v in self._view.items())
+        if size_bytes > self._stream.max_bytes:
+            raise RowsRefused(
+                f"{self._stream}: its {len(self._view)} keys and values take {size_bytes} bytes, more than "
+                f"max_bytes={self._stream.max_bytes}. Raise it, or join with a table instead: a control stream travels "
+                "with every task. Nothing was written."
+            )
+        try:
+            self._stream.decoded(text)
+        except Exception as error:
+            raise RowsRefused(
+                f"{self._stream}: a rule cannot be decoded ({type(error).__name__}: {error}). Write a correct value, "
+                "or null, for its key and start the query again. Nothing was written."
+            ) from error

@@ -1,0 +1,131 @@
+"""``control_stream``: a small topic of rules or settings that every task of an epoch sees in the same state.
+
+This is what Flink calls broadcast state. The driver reads the topic up to its end at the start of each epoch, records
+what it found, and sends it along with the epoch's tasks; a crash replays the epoch with the very same rules.
+
+Workers import this module, so it imports neither pyspark nor a Kafka client at module level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from exactum.errors import SettingRefused
+from exactum.spark.control_record import view_of
+
+SIZE_MAX_BYTES = 1 << 20
+"""Default of ``max_bytes``: what travels with every task should be small."""
+PROPERTY = "exactum.control."
+"""Prefix of the local property in which Spark carries a view to the tasks of a job."""
+
+Decoder = Callable[[bytes], Any]
+
+
+def text(value: bytes) -> str:
+    """UTF-8."""
+    return value.decode()
+
+
+def control_stream(
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    key: Decoder = text,
+    value: Decoder = text,
+    max_bytes: int = SIZE_MAX_BYTES,
+    consumer: Mapping[str, object] | None = None,
+) -> ControlStream:
+    """A topic of rules, for ``exactly_once(..., control=rules)`` and ``rules.current()`` in the query's functions.
+
+    The last value of each key counts; a null value removes the key. Records without a key are not allowed. Where one
+    key is written to several partitions, the highest partition wins.
+
+    Args:
+        topic: its name; it is read whole, from its beginning. ``cleanup.policy=compact`` keeps it small.
+        bootstrap_servers: ``host:port`` or several, separated by commas.
+        key: from the key's bytes to what ``current()`` shows; default UTF-8 text.
+        value: the same for values, for example ``json.loads``. Both must be functions that Spark can ship.
+        max_bytes: keys and values of the whole view together may not take more, since it travels with every task;
+            default 1 MiB.
+        consumer: further librdkafka settings (security).
+
+    Raises:
+        SettingRefused: an argument that cannot be.
+    """
+    where = f"control_stream({topic!r})"
+    if not isinstance(topic, str) or not topic:
+        raise SettingRefused(f"{where}: topic must be the name of a topic.")
+    if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
+        raise SettingRefused(f"{where}: bootstrap_servers must be text like 'localhost:9092'.")
+    if max_bytes < 1:
+        raise SettingRefused(f"{where}: max_bytes={max_bytes} leaves no room for any rule.")
+    return ControlStream(topic, bootstrap_servers, key, value, max_bytes, dict(consumer or {}))
+
+
+class ControlStream:
+    """The user's handle. It travels to the tasks by pickle; there, ``current`` finds what Spark brought along."""
+
+    def __init__(
+        self,
+        topic: str,
+        bootstrap_servers: str,
+        key: Decoder,
+        value: Decoder,
+        max_bytes: int,
+        consumer: dict[str, object],
+    ) -> None:
+        self.topic = topic
+        self.bootstrap_servers = bootstrap_servers
+        self.max_bytes = max_bytes
+        self.consumer = consumer
+        self._key = key
+        self._value = value
+        self._carried: str | None = None  # the driver's copy of the view of the epoch at hand, as text
+        self._current: tuple[str, Mapping[Any, Any]] | None = None  # what current() decoded last, and from which text
+
+    def __repr__(self) -> str:
+        return f"control_stream({self.topic!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks read topics through nobody: neither addresses nor secrets need to travel.
+        return {**self.__dict__, "consumer": {}, "_carried": None, "_current": None}
+
+    @property
+    def property_name(self) -> str:
+        return PROPERTY + self.topic
+
+    def current(self) -> Mapping[Any, Any]:
+        """The rules as this epoch sees them: decoded key to decoded value. Read-only; the same in every task.
+
+        Raises:
+            SettingRefused: called outside of an epoch, or the stream was not given to ``exactly_once(control=)``.
+        """
+        carried = self._find()
+        # One task has one text, so that a call for each row costs no comparison of texts.
+        if self._current is None or self._current[0] is not carried:
+            self._current = (carried, MappingProxyType(self.decoded(carried)))
+        return self._current[1]
+
+    def show_driver(self, view: str) -> None:
+        """What ``current`` shows in this process, outside of tasks."""
+        self._carried = view
+
+    def decoded(self, view: str) -> dict[Any, Any]:
+        """The view through the user's decoders, whose errors come as they are."""
+        return {self._key(k): self._value(v) for k, v in view_of(view).items()}
+
+    def _find(self) -> str:
+        """The view of the epoch that this code runs in, as text."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        found = self._carried if context is None else context.getLocalProperty(self.property_name)
+        if found is not None:
+            return found
+        raise SettingRefused(
+            f"{self}.current() was called outside of an epoch. Give the stream to the query, "
+            "exactly_once(..., control=rules), and call current() within its functions (a UDF, a StatefulProcessor, "
+            "rows=)."
+        )

@@ -1,0 +1,178 @@
+"""What a run of a query does about the bad records of its decodings: count what is skipped, write the dead letters.
+
+``decode`` leaves bad records out and counts them as an observed metric. Only where an epoch has some, its records are
+read and decoded a second time: the part of the query's plan below the metric, which holds this epoch's offsets, is run
+as a batch, and what it marks as bad is written to the epoch's dead letters, under the epoch's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from exactum import events
+from exactum.errors import EpochAborted, SettingRefused
+from exactum.protocol.coordinator import Completed
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer
+from exactum.spark import view, write_job
+from exactum.spark.attendant import Batch
+from exactum.spark.dead_letter import dead_letters
+from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
+from exactum.spark.decoding.decode_task import BAD
+from exactum.spark.query import RunningQuery
+from exactum.spark.write_task import DeadLetterPlan, WriteTask
+
+SINK = "decode"
+"""What stands in a dead letter's ``sink``: no sink has refused it."""
+_CHECK = "spark.sql.streaming.unsupportedOperationCheck"
+
+
+class BadRecords:
+    """The decodings of one run of one query. Also an ``Attendant``."""
+
+    def __init__(self, running: RunningQuery, run: QueryRun, on_event: events.Listener, *, dead_letters: bool) -> None:
+        """
+        Raises:
+            SettingRefused: a decoding wants dead letters, and the query has no sink for them.
+        """
+        self._running = running
+        self._run = run
+        self._emit = on_event
+        self._names = {one.name() for one in self._metrics()}
+        self._before: dict[str, int] = {}
+        self._lettered = 0
+        self._session: SparkSession | None = None
+        if not dead_letters and self._of(Policy.DEAD_LETTER):
+            raise SettingRefused(
+                f"{running} decodes with on_error='dead_letter', and has no sink for dead letters. Give one: "
+                "exactum.exactly_once(..., dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written."
+            )
+
+    @property
+    def read_again(self) -> bool:
+        """True where the batch must be computed once only, because what it counts is compared."""
+        return bool(self._of(Policy.DEAD_LETTER))
+
+    def begin(self, batch: Batch) -> None:
+        self._before = self._counts()
+        self._lettered = 0
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        skipped = sum(self._bad(Policy.SKIP).values()) if completed.written else 0
+        if skipped:
+            self._emit(events.RowsSkipped(self._run.query_id, batch.batch_id, self._run.incarnation, skipped))
+        # Where nothing is prepared, nobody else knows of them.
+        if self._lettered and self._run.guarantee is not Guarantee.EXACTLY_ONCE:
+            self._emit(
+                events.RowsDeadLettered(self._run.query_id, batch.batch_id, self._run.incarnation, self._lettered)
+            )
+
+    def idle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def write(self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan) -> list[PreparedTransaction]:
+        """Write the epoch's bad records to its dead letters (participant ``name``), after its other rows were written.
+
+        Raises:
+            EpochAborted: fewer records are bad than were before; and as ``write_job.run``.
+        """
+        counted = self._bad(Policy.DEAD_LETTER)
+        prepared: list[PreparedTransaction] = []
+        for metric in self._metrics() if any(counted.values()) else ():
+            expected = counted.pop(metric.name(), 0)
+            if not expected:
+                continue
+            with view.read_once(self._letters(frame, metric), 2) as kept:
+                prepared.extend(write_job.run(kept, WriteTask(((name, LetterWriters(plan)),), order)))
+                with write_job.errors_of_jobs():
+                    found = kept.count()
+            self._refuse_fewer(found, expected, order)
+            self._lettered += found
+        return prepared
+
+    def _refuse_fewer(self, found: int, expected: int, order: WriteOrder) -> None:
+        if found < expected:
+            raise EpochAborted(
+                f"{self._running}: {expected} records of epoch {order.batch_id} were bad when they were decoded, and "
+                f"{found} when they were decoded again for the dead letters, so some would be lost. A schema was "
+                "registered in between, a function that decodes is not deterministic, or Spark repeated a stage. "
+                "Start the query again: the epoch is read anew."
+            )
+
+    def _letters(self, frame: DataFrame, metric: Any) -> DataFrame:
+        """The bad records that the decoding below ``metric`` finds in the batch at hand: read again, as a batch.
+
+        The plan's source is one that streams, with the offsets of the batch filled in, as Spark itself runs it; the
+        check that refuses such a plan outside of a query is switched off in a session of our own.
+        """
+        context: Any = frame.sparkSession.sparkContext
+        if self._session is None:
+            query_session: Any = frame.sparkSession
+            clone = query_session._jsparkSession.cloneSession()
+            clone.conf().set(_CHECK, "false")
+            self._session = SparkSession(context, clone)
+        session: Any = self._session
+        dataset = context._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, metric.child())
+        found = DataFrame(dataset, session).filter(col(BAD).isNotNull())
+        return found.select("topic", "partition", "offset", "timestamp", f"{BAD}.key", f"{BAD}.value", f"{BAD}.error")
+
+    def _of(self, policy: Policy) -> list[str]:
+        return sorted(name for name in self._names if name.startswith(f"{METRIC_PREFIX}{policy.value}."))
+
+    def _bad(self, policy: Policy) -> dict[str, int]:
+        """How many bad records each metric of this policy has met in this batch; what ran before does not count."""
+        names = self._of(policy)
+        counts = self._counts() if names else {}
+        return {name: counts.get(name, 0) - self._before.get(name, 0) for name in names}
+
+    def _counts(self) -> dict[str, int]:
+        if not self._names:
+            return {}
+        observed = self._running.execution.lastExecution().observedMetrics()
+        return {name: int(observed.apply(name).getLong(0)) for name in self._names if observed.contains(name)}
+
+    def _metrics(self) -> Iterator[Any]:
+        """The nodes of our metrics in the plan of the batch at hand; one that is used twice comes twice."""
+
+        def walk(plan: Any) -> Iterator[Any]:
+            if plan.getClass().getSimpleName() == "CollectMetrics" and plan.name().startswith(METRIC_PREFIX):
+                yield plan
+            children = plan.children()
+            for place in range(children.size()):
+                yield from walk(children.apply(place))
+
+        yield from walk(self._running.execution.lastExecution().analyzed())
+
+
+@dataclass(frozen=True)
+class LetterWriters:
+    """Writers that take the rows of ``BadRecords._letters`` and write them as dead letters. Picklable."""
+
+    plan: DeadLetterPlan
+
+    def open(self, order: WriteOrder, task: TaskName) -> Writer:
+        return _LetterWriter(self.plan.writers.open(order, task), self.plan.columns)
+
+
+class _LetterWriter:
+    def __init__(self, writer: Writer, columns: tuple[str, ...]) -> None:
+        self._writer = writer
+        self._columns = columns
+
+    def write(self, batch: Any) -> Rejection | None:
+        reasons = tuple(batch.column("error").to_pylist())
+        return self._writer.write(dead_letters(Rejection(batch, reasons), SINK, self._columns))
+
+    def prepare(self) -> PreparedTransaction | None:
+        return self._writer.prepare()
+
+    def abort(self) -> None:
+        self._writer.abort()

@@ -1,0 +1,221 @@
+"""``decode``: the bytes of Kafka records as columns, and what becomes of records that are not what they should be.
+
+    frame --decode, mark what is bad--> observe (counts) --leave out what is bad--> frame of good records
+
+Bad records cannot flow on through a plan that aggregates or joins. So they are only counted on their way, as Spark's
+observed metrics; ``bad_records`` writes them to the dead letters where an epoch has some. The node of the metrics also
+keeps Spark from moving filters of the user below the one that marks: no record is left out before it was looked at.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from exactum.errors import FrameRefused, RowsRefused, SettingRefused
+from exactum.spark.decoding import record_type
+from exactum.spark.decoding.decode_task import BAD, NULL_REASON, DecodeTask, Decoding, refusal_of
+from exactum.spark.decoding.format import Bound, Format
+from exactum.spark.decoding.function_format import Function
+from exactum.spark.decoding.text_format import TextCodec
+from exactum.spark.failure import MARKER
+from exactum.spark.query import refuse_connect
+
+SOURCE_COLUMNS = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "key": "binary",
+    "value": "binary",
+}
+"""What ``decode`` needs of Spark's Kafka source, by Spark's names of the types."""
+METRIC_PREFIX = "exactum.decode."
+"""Observed metrics with this prefix are ours; the policy and a unique number follow."""
+BAD_TYPE = StructType(
+    [StructField("error", StringType()), StructField("key", BinaryType()), StructField("value", BinaryType())]
+)
+READ_AGAIN = (
+    "Project",
+    "Filter",
+    "SubqueryAlias",
+    "EventTimeWatermark",
+    "CollectMetrics",
+    "Union",
+    "StreamingRelationV2",
+)
+"""What may stand below a decoding with dead letters: it is computed a second time for an epoch with bad records."""
+
+
+class Policy(Enum):
+    """What becomes of a bad record."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
+
+
+def decode(
+    frame: DataFrame,
+    value: Format | Callable[[bytes], Any] | None = None,
+    key: Format | Callable[[bytes], Any] | None = None,
+    *,
+    returns: Any = None,
+    on_error: str = "fail",
+    nulls: str = "keep",
+) -> DataFrame:
+    """The frame with ``value`` (and ``key``) decoded, and without the records that cannot be.
+
+    Args:
+        frame: a streaming frame of ``read_kafka``, with its columns topic, partition, offset, timestamp, key and
+            value as they came. Columns may be added and rows filtered out before.
+        value: how values are read: ``String()``, ``Json(...)``, ``Avro(...)``, ``Protobuf(...)``, ``Function(...)``,
+            or a function from bytes to a value of the type ``returns``. None leaves them as they are.
+        key: the same for keys.
+        returns: Spark's type, or its DDL, of what a plain function returns.
+        on_error: what becomes of a bad record, key or value. "fail" (default): the query stops with ``RowsRefused``
+            that names topic, partition, offset and reason; nothing of the epoch is visible. "skip": it is left out and
+            counted (``events.RowsSkipped``). "dead_letter": it goes to the epoch's dead letters
+            (``exactly_once(dead_letters=...)``), in the same epoch under the same decision, with its original bytes,
+            the reason and where it came from.
+        nulls: "keep" (default): a null value or key (a tombstone) is null after decoding. "error": it is bad.
+
+    Returns:
+        The frame; a struct, an array or a plain column in the place of what was decoded, all else as it was.
+
+    Raises:
+        FrameRefused: the frame is not one of ``read_kafka``, or lacks a column, or cannot be read twice.
+        SettingRefused: a format that cannot be decoded, an unknown policy, a package that is missing, Spark Connect.
+        Unavailable: a schema registry did not answer.
+    """
+    refuse_connect(frame)
+    policy = _choice(on_error, "on_error", [one.value for one in Policy])
+    null_is_bad = _choice(nulls, "nulls", ["keep", "error"]) == "error"
+    given = {name: _format(one, returns, name) for name, one in (("key", key), ("value", value)) if one is not None}
+    if not given:
+        raise SettingRefused("decode() was told to decode nothing. Give value=, key= or both.")
+    _check_frame(frame, Policy(policy))
+    bound = {name: one.bind() for name, one in given.items()}
+    fail = Policy(policy) is Policy.FAIL
+    if all(isinstance(one.codec, TextCodec) for one in bound.values()):
+        marked, result = _text_marked(frame, list(bound), fail, null_is_bad)
+    else:
+        marked, result = _marked(frame, bound, fail, null_is_bad), dict[str, Column]()
+    name = f"{METRIC_PREFIX}{policy}.{uuid.uuid4().hex[:8]}"
+    good = marked.observe(name, f.count(f.col(BAD)).alias("bad")).filter(f.col(BAD).isNull()).drop(BAD)
+    return good.withColumns(result) if result else good
+
+
+def _marked(frame: DataFrame, bound: dict[str, Bound], fail: bool, null_is_bad: bool) -> DataFrame:
+    """The frame decoded by Python, with the column ``BAD``."""
+    decodings: list[Decoding] = []
+    fields = {field.name: field for field in frame.schema.fields}
+    for name, one in bound.items():
+        outward = record_type.as_nullable(one.kind)
+        decodings.append(Decoding(name, one.codec, record_type.arrow_type(outward, name)))
+        fields[name] = StructField(name, outward)
+    schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
+    return _map_in_arrow(frame, DecodeTask(tuple(decodings), fail, null_is_bad), schema)
+
+
+def _text_marked(
+    frame: DataFrame, names: list[str], fail: bool, null_is_bad: bool
+) -> tuple[DataFrame, dict[str, Column]]:
+    """The frame with the column ``BAD``, found by Spark alone, and what its text columns are then."""
+    reasons: list[Column] = []
+    for name in names:
+        invalid = f.when(
+            f.col(name).isNotNull() & ~f.is_valid_utf8(f.col(name)), f.lit(f"{name}: it is not valid UTF-8")
+        )
+        null = f.when(f.col(name).isNull(), f.lit(f"{name}: {NULL_REASON}"))
+        reasons.append(f.coalesce(invalid, null) if null_is_bad else invalid)
+    reason = f.concat_ws("; ", *reasons)
+    bad = f.struct(reason.alias("error"), f.col("key").alias("key"), f.col("value").alias("value"))
+    if fail:
+        bad = f.raise_error(_raised(reason)).cast(BAD_TYPE)
+    marked = frame.withColumn(BAD, f.when(reason != "", bad).otherwise(f.lit(None).cast(BAD_TYPE)))
+    return marked, {name: f.col(name).cast(StringType()) for name in names}
+
+
+def _raised(reason: Column) -> Column:
+    """The text of the error that a task raises for a bad record; ``failure.carried_by`` makes it ours again."""
+    where = f.concat(f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" at offset "), f.col("offset"))
+    before, _, rest = refusal_of("\0", "\1").partition("\0")
+    between, _, after = rest.partition("\1")
+    message = f.concat(f.lit(before), where, f.lit(between), reason, f.lit(after))
+    return f.concat(
+        f.lit(f"{MARKER} "), f.to_json(f.struct(f.lit(RowsRefused.__name__).alias("error"), message.alias("message")))
+    )
+
+
+def _map_in_arrow(frame: DataFrame, task: DecodeTask, schema: StructType) -> DataFrame:
+    """``frame.mapInArrow``, which PySpark's own does only where pandas is installed."""
+    plain: Any = frame
+    udf = UserDefinedFunction(task, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    called: Any = udf(*[f.col("`" + name.replace("`", "``") + "`") for name in plain.columns])
+    return DataFrame(plain._jdf.mapInArrow(called._jc, False, None), plain.sparkSession)
+
+
+def _check_frame(frame: DataFrame, policy: Policy) -> None:
+    if not frame.isStreaming:
+        raise FrameRefused("decode() takes a streaming frame of exactum.read_kafka(), and this one is not streaming.")
+    found = dict(frame.dtypes)
+    wrong = [f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items() if found.get(name) != kind]
+    if wrong:
+        raise FrameRefused(
+            f"decode() needs the columns of exactum.read_kafka() as they came; missing or changed: {', '.join(wrong)}. "
+            "Decode first, in one call for key and value, and transform afterwards."
+        )
+    twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
+    if twice:
+        raise FrameRefused(f"decode(): the frame has more than one column named {', '.join(twice)}.")
+    other = sorted(set(_nodes(frame)) - set(READ_AGAIN)) if policy is Policy.DEAD_LETTER else []
+    if other:
+        raise FrameRefused(
+            "decode(on_error='dead_letter') reads the records of an epoch with bad ones again, which is safe only "
+            f"where nothing but selections and filters stands before it; here is also {', '.join(other)}. Decode first."
+        )
+
+
+def _nodes(frame: DataFrame) -> list[str]:
+    """The names of the nodes of the frame's plan."""
+    plain: Any = frame
+    found: list[str] = []
+
+    def walk(plan: Any) -> None:
+        found.append(str(plan.getClass().getSimpleName()))
+        children = plan.children()
+        for place in range(children.size()):
+            walk(children.apply(place))
+
+    walk(plain._jdf.queryExecution().analyzed())
+    return found
+
+
+def _format(given: Any, returns: Any, name: str) -> Format:
+    if isinstance(given, Format) and not isinstance(given, type):
+        return given
+    if callable(given) and not isinstance(given, type):
+        if returns is None:
+            raise SettingRefused(
+                f"decode({name}=a function) needs the type that the function returns: returns='id bigint, name string'."
+            )
+        return Function(given, returns)
+    raise SettingRefused(
+        f"decode({name}={given!r}) is no format. Give exactum.String(), Json(...), Avro(...), Protobuf(...), "
+        "Function(...), or a function from bytes to a value."
+    )
+
+
+def _choice(given: str, name: str, known: list[str]) -> str:
+    if given not in known:
+        raise SettingRefused(f"decode({name}={given!r}) is not known; it may be {' or '.join(map(repr, known))}.")
+    return given

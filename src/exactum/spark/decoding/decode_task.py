@@ -1,0 +1,106 @@
+"""The executor half of ``decode``: record batches in, the same with decoded columns and what was bad out.
+
+Workers import this module, so it imports neither pyspark nor pyarrow at module level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from exactum.errors import RowsRefused
+from exactum.spark.decoding.format import Codec, Decoder
+from exactum.spark.failure import TaskFailed
+from exactum.spark.write_task import current_task
+
+BAD = "__exactum_bad"
+"""The column that is null for a good record, and for a bad one holds the reason, its key and its value."""
+NULL_REASON = "it is null"
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How one column is decoded: ``kind`` is the Arrow type of the result."""
+
+    column: str
+    codec: Codec
+    kind: Any
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """What ``mapInArrow`` calls in each task.
+
+    ``fail`` raises at the first bad record instead of marking it; ``null_is_bad`` makes a null value one.
+    """
+
+    decodings: tuple[Decoding, ...]
+    fail: bool
+    null_is_bad: bool
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        task = current_task()
+        try:
+            decoders = [one.codec.open(one.kind) for one in self.decodings]
+            for batch in batches:
+                yield self._decoded(batch, decoders)
+        except GeneratorExit:  # Spark needs no more of it
+            raise
+        except Exception as error:
+            raise TaskFailed.of(error, task) from error
+
+    def _decoded(self, batch: Any, decoders: Sequence[Decoder]) -> Any:
+        import pyarrow as pa
+
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        reasons: dict[int, str] = {}
+        for one, decoder in zip(self.decodings, decoders, strict=True):
+            columns[one.column], found = decoder.decode(batch.column(one.column))
+            for row, reason in found.items():
+                reasons[row] = (
+                    f"{reasons[row]}; {one.column}: {reason}" if row in reasons else f"{one.column}: {reason}"
+                )
+        if self.null_is_bad:
+            self._add_nulls(batch, reasons)
+        if reasons and self.fail:
+            raise RowsRefused(refusal(batch, reasons))
+        columns[BAD] = _bad(batch, reasons)
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _add_nulls(self, batch: Any, reasons: dict[int, str]) -> None:
+        for one in self.decodings:
+            column = batch.column(one.column)
+            if column.null_count:
+                for row, there in enumerate(column.is_valid().to_pylist()):
+                    if not there:
+                        reasons.setdefault(row, f"{one.column}: {NULL_REASON}")
+
+
+def refusal(batch: Any, reasons: dict[int, str]) -> str:
+    """What ``RowsRefused`` says: where the first bad record of a batch is, why it is bad, and what can be done."""
+    row = min(reasons)
+    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    more = f" ({len(reasons) - 1} more after it)" if len(reasons) > 1 else ""
+    return refusal_of(f"{topic}-{partition} at offset {offset}", reasons[row] + more)
+
+
+def refusal_of(where: str, reason: str) -> str:
+    return (
+        f"The record of {where} cannot be decoded: {reason}. Nothing of its epoch is visible. Decode it otherwise, or "
+        "let exactum.decode() put such records aside: on_error='dead_letter' (or 'skip')."
+    )
+
+
+def _bad(batch: Any, reasons: dict[int, str]) -> Any:
+    """The column ``BAD``: null for all rows but those with a reason."""
+    import pyarrow as pa
+
+    kind = pa.struct([("error", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
+    if not reasons:
+        return pa.nulls(batch.num_rows, kind)
+    rows: list[dict[str, Any] | None] = [None] * batch.num_rows
+    for row, reason in reasons.items():
+        key, value = (batch.column(name)[row].as_py() for name in ("key", "value"))
+        rows[row] = {"error": reason, "key": key, "value": value}
+    return pa.array(rows, kind)

@@ -1,0 +1,177 @@
+"""The types of a decoded record: Spark's to Arrow's, and Arrow's to what msgspec checks values against.
+
+Arrow's types go to the tasks: they carry which fields may be null, and need no pyspark there.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from exactum.errors import SettingRefused
+
+NATIVE = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
+"""Python types that Arrow takes as they are."""
+
+FLOAT_MAX = 3.4028234663852886e38
+
+
+def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
+    """Arrow's type for one of Spark's; ``where`` names the record in errors.
+
+    ``nullable`` makes every field nullable, whatever ``kind`` says: the type of a column in which bad rows
+    are null.
+
+    Raises:
+        SettingRefused: a decoded record cannot have this type.
+    """
+    import pyarrow as pa
+    from pyspark.sql import types as t
+
+    def of(one: Any) -> Any:
+        if isinstance(one, t.StructType):
+            return pa.struct([pa.field(f.name, of(f.dataType), nullable or f.nullable) for f in one.fields])
+        if isinstance(one, t.ArrayType):
+            return pa.list_(pa.field("element", of(one.elementType), nullable or one.containsNull))
+        if isinstance(one, t.MapType):
+            key = pa.field("key", of(one.keyType), False)
+            return pa.map_(key, pa.field("value", of(one.valueType), nullable or one.valueContainsNull))
+        if isinstance(one, t.DecimalType):
+            return pa.decimal128(one.precision, one.scale)
+        found = _atoms().get(type(one))
+        if found is None:
+            raise SettingRefused(
+                f"{where} cannot be decoded into {one.simpleString()}. Use string, binary, boolean, tinyint, smallint, "
+                "int, bigint, float, double, decimal, date, timestamp, timestamp_ntz, and structs, arrays and maps."
+            )
+        return found
+
+    return of(kind)
+
+
+def as_nullable(kind: Any) -> Any:
+    """Spark's type with every field nullable."""
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType):
+        return t.StructType([t.StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in kind.fields])
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(as_nullable(kind.elementType), True)
+    if isinstance(kind, t.MapType):
+        return t.MapType(as_nullable(kind.keyType), as_nullable(kind.valueType), True)
+    return kind
+
+
+def spark_type(given: Any, where: str) -> Any:
+    """Spark's type for what the user gave: a type, or its DDL (``"id bigint not null, name string"``).
+
+    Raises:
+        SettingRefused: it is neither.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import types as t
+
+    if isinstance(given, t.DataType):
+        return given
+    if not isinstance(given, str) or not given.strip():
+        raise SettingRefused(f"{where} needs a type of Spark or its DDL, for example 'id bigint, name string'.")
+    try:
+        return t.DataType.fromDDL(given)
+    except PySparkException as error:
+        raise SettingRefused(
+            f"{where}: {given!r} is not a type that Spark knows: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def checked_type(kind: Any) -> Any:
+    """What msgspec decodes JSON into, or converts values into, so that they fit the Arrow type ``kind``.
+
+    A struct becomes a class with one attribute for each field; only fields that may be null may be missing.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return _struct(kind)
+    if pa.types.is_list(kind):
+        return list[_field(kind.value_field)]  # type: ignore[misc]
+    if pa.types.is_map(kind):
+        return dict[checked_type(kind.key_type), _field(kind.item_field)]  # type: ignore[misc]
+    for test, made in _CHECKED:
+        if test(pa.types, kind):
+            return made(kind)
+    raise SettingRefused(f"Records cannot be decoded into the Arrow type {kind}.")
+
+
+def plain(values: Sequence[Any]) -> list[Any]:
+    """Decoded values as dictionaries and lists, which Arrow takes."""
+    import msgspec
+
+    made: list[Any] = msgspec.to_builtins(values, builtin_types=NATIVE)
+    return made
+
+
+def _struct(kind: Any) -> Any:
+    """Attributes are numbered, so that a field may have any name."""
+    import msgspec
+
+    fields: list[Any] = []
+    for number, field in enumerate(kind):
+        fields.append((f"f{number}", _field(field), None) if field.nullable else (f"f{number}", _field(field)))
+    names = {f"f{number}": field.name for number, field in enumerate(kind)}
+    return msgspec.defstruct("Record", fields, rename=names, kw_only=True, gc=False)
+
+
+def _field(field: Any) -> Any:
+    made = checked_type(field.type)
+    return (made | None) if field.nullable else made
+
+
+def _atoms() -> dict[Any, Any]:
+    import pyarrow as pa
+    from pyspark.sql import types as t
+
+    return {
+        t.StringType: pa.string(),
+        t.BinaryType: pa.binary(),
+        t.BooleanType: pa.bool_(),
+        t.ByteType: pa.int8(),
+        t.ShortType: pa.int16(),
+        t.IntegerType: pa.int32(),
+        t.LongType: pa.int64(),
+        t.FloatType: pa.float32(),
+        t.DoubleType: pa.float64(),
+        t.DateType: pa.date32(),
+        t.TimestampType: pa.timestamp("us", "UTC"),
+        t.TimestampNTZType: pa.timestamp("us"),
+    }
+
+
+def _ranged(base: type, low: float, high: float) -> Any:
+    import msgspec
+
+    return Annotated[base, msgspec.Meta(ge=low, le=high)]
+
+
+def _integer(kind: Any) -> Any:
+    return _ranged(int, -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
+
+
+def _time(kind: Any) -> Any:
+    import msgspec
+
+    return Annotated[datetime.datetime, msgspec.Meta(tz=kind.tz is not None)]
+
+
+_CHECKED: tuple[tuple[Callable[[Any, Any], bool], Callable[[Any], Any]], ...] = (
+    (lambda types, kind: types.is_string(kind), lambda kind: str),
+    (lambda types, kind: types.is_binary(kind), lambda kind: bytes),
+    (lambda types, kind: types.is_boolean(kind), lambda kind: bool),
+    (lambda types, kind: types.is_signed_integer(kind), _integer),
+    (lambda types, kind: types.is_float32(kind), lambda kind: _ranged(float, -FLOAT_MAX, FLOAT_MAX)),
+    (lambda types, kind: types.is_float64(kind), lambda kind: float),
+    (lambda types, kind: types.is_decimal(kind), lambda kind: decimal.Decimal),
+    (lambda types, kind: types.is_date32(kind), lambda kind: datetime.date),
+    (lambda types, kind: types.is_timestamp(kind), _time),
+)

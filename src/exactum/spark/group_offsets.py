@@ -1,0 +1,150 @@
+"""An attendant that commits an epoch's end offsets to a consumer group, so that lag tools see how far a query is.
+
+For onlookers only: the query goes by its checkpoint. It happens after the epoch stands in every sink, in a thread of
+its own that keeps nothing but the newest offsets, so no epoch waits for it and the group is never ahead of the sinks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exactum.errors import SettingRefused
+from exactum.kafka.topic_requests import TopicRequests
+from exactum.protocol.coordinator import Completed
+from exactum.spark.attendant import Batch
+from exactum.spark.partition_offsets import Offsets, from_json
+from exactum.spark.query import RunningQuery
+from exactum.spark.query_sources import RunningSource
+from exactum.spark.source_notes import SourceNotes
+
+logger = logging.getLogger("exactum")
+
+PAUSE_S = 1.0
+"""Between two commits of a busy query."""
+REFRESH_AFTER_S = 3600.0
+"""A quiet query commits again after this long: brokers forget offsets after offsets.retention.minutes (7 days)."""
+CLOSE_TIMEOUT_S = 5.0
+SHOWN_MAX = 3
+
+
+@dataclass(frozen=True)
+class CommittedSource:
+    """A source whose offsets go to ``notes.group_id``."""
+
+    source: RunningSource
+    notes: SourceNotes
+    requests: TopicRequests
+
+
+class GroupOffsets:
+    """Commits for all sources of one run that have a group id."""
+
+    def __init__(self, running: RunningQuery, sources: Sequence[CommittedSource]) -> None:
+        self._running = running
+        self._sources = tuple(sources)
+        self._requests = {one.notes.group_id: one.requests for one in sources}
+        self._changed = threading.Condition()
+        self._newest: dict[str, Offsets] | None = None
+        self._committed: dict[str, Offsets] | None = None
+        self._committed_s = time.monotonic()
+        self._closing = False
+        self._told: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="exactum-groups", daemon=True)
+        self._thread.start()
+
+    def begin(self, batch: Batch) -> None:
+        """Before the first batch of a run: the epoch before it is complete, whether or not the group knows.
+
+        Raises:
+            SettingRefused: two sources would commit the same partitions to one group.
+        """
+        if batch.first:
+            self._refuse_shared(batch)
+            self._put(batch.offsets.start)
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        self._put(batch.offsets.end)
+
+    def idle(self) -> None:
+        """Commit again what has not changed for long, so that the brokers do not forget it."""
+        with self._changed:
+            if self._newest is None and time.monotonic() - self._committed_s > REFRESH_AFTER_S:
+                self._newest = self._committed
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Commit what is left, within some seconds. Idempotent."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _refuse_shared(self, batch: Batch) -> None:
+        owners: dict[tuple[str | None, str], str] = {}
+        for one in self._sources:
+            for topic in sorted({topic for topic, _ in from_json(batch.offsets.end[one.source.index])}):
+                owner = owners.setdefault((one.notes.group_id, topic), one.notes.source_id)
+                if owner != one.notes.source_id:
+                    raise SettingRefused(
+                        f"{self._running}: two sources read the topic {topic!r} with group_id="
+                        f"{one.notes.group_id!r}, so the group's offsets would mean now the one, now the other. Give "
+                        "each its own group_id, or one of them commit_offsets=False. Nothing of this batch was written."
+                    )
+
+    def _put(self, offsets: Sequence[str | None]) -> None:
+        groups: dict[str, Offsets] = {}
+        for one in self._sources:
+            group = groups.setdefault(str(one.notes.group_id), {})
+            for partition, offset in self._ends(one, offsets).items():
+                # A frame that is joined with itself is read by two streams: the slower one counts.
+                group[partition] = min(offset, group.get(partition, offset))
+        if any(groups.values()):
+            with self._changed:
+                self._newest = {group: found for group, found in groups.items() if found}
+                self._changed.notify()
+
+    @staticmethod
+    def _ends(one: CommittedSource, offsets: Sequence[str | None]) -> Offsets:
+        ends = from_json(offsets[one.source.index]) if one.source.index < len(offsets) else {}
+        stop = one.notes.stop
+        if stop is None:
+            return ends
+        return {p: min(offset, stop.offsets[p]) for p, offset in ends.items() if p in stop.offsets}
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._newest is not None or self._closing)
+                newest, self._newest = self._newest, None
+                if newest is None:
+                    return
+            self._commit(newest)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, PAUSE_S)
+
+    def _commit(self, groups: dict[str, Offsets]) -> None:
+        for group, offsets in groups.items():
+            try:
+                self._requests[group].commit_group(group, offsets)
+            except Exception as error:  # noqa: BLE001  (a thread has nobody else to tell)
+                self._warn_once(group, error)
+            else:
+                self._committed, self._committed_s = groups, time.monotonic()
+                self._told.clear()
+
+    def _warn_once(self, group: str, error: Exception) -> None:
+        kind = f"{group} {type(error).__name__}"
+        if kind in self._told:
+            return
+        self._told.add(kind)
+        logger.warning(
+            "%s: its offsets could not be committed to the group %r: %s. The query is not affected; it is tried again "
+            "with the next epoch. Does somebody else consume with this group id, or does the user lack READ on it?",
+            self._running,
+            group,
+            error,
+        )

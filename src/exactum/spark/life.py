@@ -1,0 +1,227 @@
+"""The script's side of ``exactum run``: one life of a script that is started again when it dies.
+
+    import exactum --join--> exactly_once(...) --waits for its turn--> runs, beats, tells --stop--> the script ends
+
+The script needs no change. Where no supervisor has started it there is no life, and nothing here does anything.
+Nothing that a query waits for waits for the supervisor: what is told goes through a queue that drops when it is full,
+but for the error that ends a query and the handover, which are sent at once and for a bounded time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from exactum import events
+from exactum.errors import ExactumError, Fenced, Unavailable
+from exactum.spark.channel import VARIABLE, Decoder, Message, inherited
+
+if TYPE_CHECKING:
+    from exactum.spark.handover import Handover
+
+logger = logging.getLogger("exactum")
+
+BEAT_EVERY_S = 0.5
+QUEUE_MAX = 1_000
+CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+FENCED_BY_SPARK = (
+    f"Spark found the next batch in the checkpoint already ({CONCURRENT}): another run of this query has taken over, "
+    "or an older one woke up. This run stops before it writes anything: run the query in one place only."
+)
+SEND_TIMEOUT_S = 2.0
+TURN_POLL_S = 0.2
+READ_BYTES = 1 << 16
+
+
+class Life:
+    """One life of a supervised script. Safe to use from threads. Made by ``join``."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._process = os.getpid()
+        self._queue: queue.Queue[tuple[Message, threading.Event]] = queue.Queue(QUEUE_MAX)
+        self.turn = threading.Event()
+        self._asked = False
+        self._pulse: Callable[[], object] = lambda: None
+        self.stopping = threading.Event()
+        self.orphaned = threading.Event()
+        self.tell("hello", pid=self._process)
+        for work in (self._send_queued, self._beat, self._receive):
+            threading.Thread(target=work, name=f"exactum-life{work.__name__}", daemon=True).start()
+
+    @property
+    def mine(self) -> bool:
+        """False in a process that was forked from the script's."""
+        return os.getpid() == self._process
+
+    # ---- telling -----------------------------------------------------------------------------
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Tell the supervisor, soon. Never blocks; dropped where the supervisor does not listen."""
+        self._put(Message(kind, fields))
+
+    def tell_event(self, event: events.Event) -> None:
+        """Tell of an event, for onlookers."""
+        self._put(Message("event", {"name": type(event).__name__, "event": event}))
+
+    def tell_error(self, error: ExactumError, query_id: str = "") -> None:
+        """Tell the error that ends a query (or the script), before the process may end with it."""
+        fields = {"name": type(error).__name__, "disposition": error.disposition.value, "message": str(error)}
+        self.tell_now(Message("error", {**fields, "query_id": query_id}))
+
+    def hand_over(self, query_id: str, handover: Handover | None) -> None:
+        """A run of the query begins. ``handover`` is None where nothing of it is ever decided."""
+        body, trouble = b"", ""
+        try:
+            body = b"" if handover is None else handover.pickled()
+        except ExactumError as error:
+            trouble = str(error)
+        self.tell_now(Message("run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body))
+
+    def tell_now(self, message: Message) -> None:
+        """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must not stop a query."""
+        sent = threading.Event()
+        try:
+            self._queue.put((message, sent), timeout=SEND_TIMEOUT_S)
+        except queue.Full:
+            logger.debug("the supervisor does not listen; dropped: %s", message.kind)
+            return
+        sent.wait(SEND_TIMEOUT_S)
+
+    def _put(self, message: Message) -> None:
+        try:
+            self._queue.put_nowait((message, threading.Event()))
+        except queue.Full:
+            logger.debug("the supervisor does not listen; dropped: %s", message.kind)
+
+    def _send_queued(self) -> None:
+        """The only one who sends, so messages are never cut; it waits as long as the supervisor does not read."""
+        while True:
+            message, sent = self._queue.get()
+            event = message.fields.get("event")
+            if event is not None:
+                message = Message(message.kind, {**message.fields, "event": dataclasses.asdict(event)})
+            try:
+                self._link.sendall(message.encoded())
+            except OSError as error:
+                logger.debug("the supervisor is gone: %s", error)
+                return
+            sent.set()
+
+    # ---- the pulse ---------------------------------------------------------------------------
+
+    def beat_with(self, pulse: Callable[[], object]) -> None:
+        """``pulse`` is called before each beat: no beat goes out while it hangs, as where the JVM is frozen."""
+        self._pulse = pulse
+
+    def _beat(self) -> None:
+        while not self.orphaned.is_set():
+            try:
+                self._pulse()
+            except Exception as error:  # noqa: BLE001  (a session that was stopped; the script goes on without)
+                logger.debug("the JVM did not answer: %s", error)
+                self._pulse = lambda: None
+            self.tell("beat")
+            time.sleep(BEAT_EVERY_S)
+
+    # ---- being told --------------------------------------------------------------------------
+
+    def wait_for_turn(self, meanwhile: Callable[[], None]) -> None:
+        """Return once this life may run its queries; the first one at once, a standby when the other one is gone.
+
+        ``meanwhile`` is called once if there is time, to begin what a start would wait for; it must not block.
+
+        Raises:
+            Unavailable: the supervisor is gone, so nobody will ever give the turn.
+        """
+        if self.turn.is_set():
+            return
+        self.tell("ready")
+        if not self.turn.wait(TURN_POLL_S):
+            if not self._asked:
+                self._asked = True
+                logger.info("standing by: another process runs the query")
+                meanwhile()
+            while not self.turn.wait(TURN_POLL_S):
+                if self.orphaned.is_set() or self.stopping.is_set():
+                    raise Unavailable(
+                        "This process stood by for another one, and exactum run has ended (or is ending) before it "
+                        "gave the turn. Nothing was run. Start exactum run again."
+                    )
+
+    def _receive(self) -> None:
+        decoder = Decoder()
+        while True:
+            try:
+                data = self._link.recv(READ_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                # Nobody would restart the queries or stop them any more, and a new supervisor may start others.
+                logger.warning("exactum run is gone: the queries of this script are stopped after their epochs")
+                self.orphaned.set()
+                self._stop()
+                return
+            for message in decoder.feed(data):
+                if message.kind == "turn":
+                    self.turn.set()
+                elif message.kind == "stop":
+                    threading.Thread(target=self._stop, name="exactum-stop", daemon=True).start()
+
+    def _stop(self) -> None:
+        if self.stopping.is_set():
+            return
+        self.stopping.set()
+        if not self.turn.is_set():
+            return
+        from exactum.spark import stopping
+
+        try:
+            stopped = stopping.stop_queries()
+        except Exception as error:  # noqa: BLE001  (the supervisor goes on to signals)
+            logger.warning("the queries could not be stopped: %s", error)
+            stopped = 0
+        self.tell("stopped", queries=stopped)
+
+
+_joined: list[Life] = []
+
+
+def join() -> Life | None:
+    """Join the supervisor that started this process, if one did. Called by ``import exactum``; idempotent."""
+    address = os.environ.pop(VARIABLE, None)
+    link = inherited(address) if address else None
+    if link is not None and not _joined:
+        life = Life(link)
+        _joined.append(life)
+        _tell_what_ends_the_script(life)
+    return current()
+
+
+def current() -> Life | None:
+    """This process's life, or None where nobody supervises it."""
+    return _joined[0] if _joined and _joined[0].mine else None
+
+
+def _tell_what_ends_the_script(life: Life) -> None:
+    """An error of exactum that nobody catches is told before Python prints it: an exit status says nothing."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not life.stopping.is_set():
+            if isinstance(error, ExactumError):
+                life.tell_error(error)
+            elif CONCURRENT in str(error):
+                life.tell_error(Fenced(FENCED_BY_SPARK))
+        before(kind, error, trace)
+
+    sys.excepthook = hook

@@ -1,0 +1,95 @@
+"""Who attends a query's Kafka sources."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from exactum import events
+from exactum.errors import SettingRefused
+from exactum.kafka.java_settings import librdkafka_settings
+from exactum.kafka.topic_requests import TopicRequests
+from exactum.protocol.sink import QueryRun
+from exactum.spark.attendant import Attendant
+from exactum.spark.group_offsets import CommittedSource, GroupOffsets
+from exactum.spark.query import RunningQuery, reader_of
+from exactum.spark.query_sources import RunningSource, sources_of
+from exactum.spark.source_notes import SourceNotes
+from exactum.spark.source_record import SourceRecord
+from exactum.spark.start_report import StartReport
+from exactum.spark.stop_guard import StopGuard
+from exactum.spark.topic_watch import TopicWatch
+from exactum.spark.watched_source import WatchedSource
+
+logger = logging.getLogger("exactum")
+
+
+def source_attendants(
+    frame: DataFrame, running: RunningQuery, run: QueryRun, on_event: events.Listener
+) -> list[Attendant]:
+    """The attendants of the query's Kafka sources; none where it has no such source.
+
+    Raises:
+        SettingRefused: the driver cannot log in as the source does, and has to commit offsets.
+        CheckpointRefused: what the checkpoint has on record about its sources cannot be read.
+    """
+    sources = [s for s in sources_of(running) if s.is_kafka and s.same_as == s.index]
+    if not sources:
+        return []
+    if running.folder is None:
+        logger.info(
+            "%s is not in a folder, so exactum keeps no record of its topics there: a topic that is made anew between "
+            "two runs is not noticed.",
+            running,
+        )
+    read = reader_of(frame, running)
+    clients = _Clients(running)
+    records = {s.index: SourceRecord.of(running.folder, s) for s in sources}
+    watched: list[tuple[WatchedSource, Mapping[str, str]]] = []
+    committed: list[CommittedSource] = []
+    for source in sources:
+        found = clients.of(source)
+        if found is None:
+            continue
+        settings, requests = found
+        watched.append((WatchedSource(running, source, requests, records[source.index]), settings))
+        notes = SourceNotes.of(source.options)
+        if notes.commit_offsets:
+            committed.append(CommittedSource(source, notes, requests))
+    recorded = [(source, record) for source in sources if (record := records[source.index]) is not None]
+    attending: list[Attendant] = [StopGuard(running, recorded, read), StartReport(running, sources, read)]
+    if watched:
+        attending.insert(0, TopicWatch(watched, running, run, on_event))
+    if committed:
+        attending.append(GroupOffsets(running, committed))
+    return attending
+
+
+class _Clients:
+    """One client for each way to connect."""
+
+    def __init__(self, running: RunningQuery) -> None:
+        self._running = running
+        self._made: dict[tuple[tuple[str, str], ...], TopicRequests] = {}
+
+    def of(self, source: RunningSource) -> tuple[Mapping[str, str], TopicRequests] | None:
+        """A client for the source's cluster; None, with a warning, where the driver cannot log in as Spark does.
+
+        Raises:
+            SettingRefused: likewise, and the source's offsets are to be committed to a group.
+        """
+        where = str(self._running)
+        notes = SourceNotes.of(source.options)
+        try:
+            settings = librdkafka_settings(source.options, notes.client, where)
+            key = tuple(sorted(settings.items()))
+            if key not in self._made:
+                self._made[key] = TopicRequests(settings, where)
+        except SettingRefused as error:
+            if notes.commit_offsets:
+                raise
+            logger.warning("Source %d is not watched for topics that change: %s", source.index, error)
+            return None
+        return settings, self._made[key]

@@ -1,0 +1,125 @@
+"""What a query's checkpoint keeps about each of its sources: which topics they were, and where a backfill ends.
+
+    <checkpoint>/exactum/source/<n>/topics/<topic>.json    {"version": 1, "topic": "orders", "topic_id": ...}
+    <checkpoint>/exactum/source/<n>/stops/<k>.json         {"version": 1, "given": "latest", "offsets": {"orders": ...}}
+
+``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable, and never changed;
+of the stops the highest ``k`` counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.errors import CheckpointRefused
+from exactum.kafka.topic_requests import TopicSeen
+from exactum.spark.partition_offsets import from_json, to_json
+from exactum.spark.query_sources import RunningSource
+from exactum.spark.source_notes import Stop
+
+VERSION = 1
+SOURCES = Path("exactum", "source")
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """The record of one source, below ``folder``. All of it is read and written by the driver alone."""
+
+    folder: Path
+
+    @staticmethod
+    def of(checkpoint: Path | None, source: RunningSource) -> SourceRecord | None:
+        """The record in a checkpoint's folder; None where the checkpoint lies in no folder."""
+        if checkpoint is None or source.metadata is None:
+            return None
+        return SourceRecord(checkpoint / SOURCES / source.metadata.rpartition("/")[2])
+
+    def topics(self) -> dict[str, TopicSeen]:
+        """The topics on record, as they were when they were first read.
+
+        Raises:
+            CheckpointRefused: a file is damaged or of a newer version.
+        """
+        found = {}
+        for path in sorted(self._listed("topics")):
+            value = _read(path)
+            found[str(value["topic"])] = TopicSeen(value["topic_id"], int(value["partitions"]))
+        return found
+
+    def add_topic(self, name: str, topic: TopicSeen) -> None:
+        """Put a topic on record if it is not there yet. Idempotent.
+
+        Raises:
+            CheckpointRefused: the folder cannot be written.
+        """
+        value = {"version": VERSION, "topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+        _create(self.folder / "topics" / f"{name}.json", value)
+
+    def stop(self) -> Stop | None:
+        """The stop that was last put on record; None: the source had none.
+
+        Raises:
+            CheckpointRefused: as ``topics``.
+        """
+        newest = max(self._listed("stops"), key=lambda path: int(path.stem), default=None)
+        value = None if newest is None else _read(newest)
+        if value is None or value["given"] is None:
+            return None
+        return Stop(str(value["given"]), from_json(json.dumps(value["offsets"])))
+
+    def add_stop(self, stop: Stop | None) -> None:
+        """From here on the source has this stop, or none.
+
+        Raises:
+            CheckpointRefused: as ``add_topic``.
+        """
+        highest = max((int(path.stem) for path in self._listed("stops")), default=-1)
+        offsets = {} if stop is None else json.loads(to_json(stop.offsets))
+        value = {"version": VERSION, "given": None if stop is None else stop.given, "offsets": offsets}
+        _create(self.folder / "stops" / f"{highest + 1}.json", value)
+
+    def _listed(self, kind: str) -> list[Path]:
+        return [path for path in (self.folder / kind).glob("*.json") if not path.name.startswith(".")]
+
+
+def _create(path: Path, value: dict[str, Any]) -> None:
+    """Create the file, whole, if it is absent, and make it durable. Idempotent."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        make_folder(path.parent)
+        write_durably(temporary, json.dumps(value).encode())
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+        finally:
+            temporary.unlink()
+        sync_folder(path.parent)
+    except OSError as error:
+        raise CheckpointRefused(
+            f"exactum could not write {path} ({error}), where it records what this query reads. The checkpoint must be "
+            "in a folder that this user may write to. Nothing of this batch was written."
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        version = value["version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointRefused(
+            f"{path} cannot be read ({type(error).__name__}: {error}): it says what this query reads. Restore it from "
+            "a backup of the checkpoint. Nothing of this batch was written."
+        ) from error
+    if version != VERSION:
+        raise CheckpointRefused(
+            f"{path} has version {version}; this exactum reads version {VERSION}. The query was last run by a newer "
+            "exactum: install that one again. Nothing of this batch was written."
+        )
+    return dict(value)

@@ -1,0 +1,76 @@
+"""An attendant that says once for each run where its Kafka sources begin, and why there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from exactum.protocol.coordinator import Completed
+from exactum.spark.attendant import Batch
+from exactum.spark.checkpoint import ReadText
+from exactum.spark.initial_offsets import initial_file, initial_offsets
+from exactum.spark.partition_offsets import Offsets, from_json, name_of
+from exactum.spark.query import RunningQuery
+from exactum.spark.query_sources import RunningSource
+from exactum.spark.source_notes import SourceNotes
+
+logger = logging.getLogger("exactum")
+
+CHECKPOINT = "checkpoint"
+NAMED_MAX = 100
+"""How many partitions of a source a line names."""
+CLOCK_SLACK_S = 1.0
+
+
+class StartReport:
+    """Logs one line for each source when the first batch of a run begins."""
+
+    def __init__(self, running: RunningQuery, sources: Sequence[RunningSource], read: ReadText) -> None:
+        self._running = running
+        self._sources = tuple(sources)
+        self._read = read
+
+    def begin(self, batch: Batch) -> None:
+        if not batch.first:
+            return
+        for source in self._sources:
+            logger.info("%s: source %d begins with %s", self._running, source.index, self._line(source, batch))
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """Nothing."""
+
+    def idle(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _line(self, source: RunningSource, batch: Batch) -> str:
+        begins = self._begins(source, batch)
+        notes = SourceNotes.of(source.options)
+        fresh = batch.batch_id == 0 and not self._begun_before(source, notes)
+        parts = [
+            f"{name_of(partition)} at {offset} ({self._why(notes, name_of(partition)) if fresh else CHECKPOINT})"
+            for partition, offset in sorted(begins.items())
+        ]
+        more = f" and {len(parts) - NAMED_MAX} more partitions" if len(parts) > NAMED_MAX else ""
+        return (", ".join(parts[:NAMED_MAX]) or "no partitions") + more
+
+    def _begins(self, source: RunningSource, batch: Batch) -> Offsets:
+        if source.index < len(batch.offsets.start):
+            return from_json(batch.offsets.start[source.index])
+        return initial_offsets(self._read, source) if batch.batch_id == 0 else {}
+
+    def _begun_before(self, source: RunningSource, notes: SourceNotes) -> bool:
+        """Whether an earlier start fixed the beginning: the file is older than the frame that is read now."""
+        name, folder = initial_file(source), self._running.folder
+        if name is None or folder is None or notes.made_ms == 0:
+            return False
+        try:
+            return (folder / name).stat().st_mtime < notes.made_ms / 1000 - CLOCK_SLACK_S
+        except OSError:
+            return False
+
+    @staticmethod
+    def _why(notes: SourceNotes, name: str) -> str:
+        return notes.why.get(name) or notes.word or "Spark's own start position"

@@ -1,0 +1,86 @@
+"""An attendant that keeps a bounded query to its stop over restarts: rows past it were left out on purpose.
+
+The batch in which a source reaches its stop may read further, up to where the topic ended; those rows are filtered
+out, and the checkpoint lies past them. Another stop, or none, would never read them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exactum.errors import CheckpointRefused
+from exactum.protocol.coordinator import Completed
+from exactum.spark.attendant import Batch
+from exactum.spark.checkpoint import ReadText
+from exactum.spark.initial_offsets import initial_offsets
+from exactum.spark.partition_offsets import Offsets, as_argument, from_json, name_of
+from exactum.spark.query import RunningQuery
+from exactum.spark.query_sources import RunningSource
+from exactum.spark.source_notes import SourceNotes, Stop
+from exactum.spark.source_record import SourceRecord
+
+
+class StopGuard:
+    """Compares each source's stop with the one on record, in the first batch of a run."""
+
+    def __init__(
+        self, running: RunningQuery, sources: Sequence[tuple[RunningSource, SourceRecord]], read: ReadText
+    ) -> None:
+        self._running = running
+        self._sources = tuple(sources)
+        self._read = read
+
+    def begin(self, batch: Batch) -> None:
+        """
+        Raises:
+            CheckpointRefused: rows between the stop on record and the checkpoint would be lost.
+        """
+        if batch.first:
+            for source, record in self._sources:
+                self._refuse_lost(source, record, self._begins(source, batch))
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """Put the stop of this run on record.
+
+        Raises:
+            CheckpointRefused: the batch was written by an earlier run, up to another stop, and lies past that.
+        """
+        if not batch.first:
+            return
+        for source, record in self._sources:
+            if not completed.written:
+                self._refuse_lost(source, record, from_json(batch.offsets.end[source.index]))
+            given = SourceNotes.of(source.options).stop
+            if record.stop() != given:
+                record.add_stop(given)
+
+    def idle(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _begins(self, source: RunningSource, batch: Batch) -> Offsets:
+        if source.index < len(batch.offsets.start):
+            return from_json(batch.offsets.start[source.index])
+        return initial_offsets(self._read, source)
+
+    def _refuse_lost(self, source: RunningSource, record: SourceRecord, positions: Offsets) -> None:
+        was, given = record.stop(), SourceNotes.of(source.options).stop
+        if was is None or (given is not None and given.offsets == was.offsets):
+            return
+        past = {p: offset for p, offset in positions.items() if offset > was.offsets.get(p, 0)}
+        if past:
+            raise CheckpointRefused(self._refusal(source, was, given, past, positions))
+
+    def _refusal(self, source: RunningSource, was: Stop, given: Stop | None, past: Offsets, positions: Offsets) -> str:
+        rest = {p: was.offsets.get(p, 0) for p in positions}
+        lost = ", ".join(f"{name_of(p)} from {was.offsets.get(p, 0)} to {offset}" for p, offset in sorted(past.items()))
+        now = "no stop" if given is None else f"another stop ({given.given}: {as_argument(given.offsets)})"
+        begun = as_argument(was.offsets)
+        return (
+            f"{self._running}: source {source.index} was bounded by stop={was.given} at {begun}, and its checkpoint "
+            f"lies past that: {lost} were left out on purpose. This start has {now} and would never read them. To "
+            f"finish what was begun, give stop={begun}. To read on, start a new query with a checkpoint location of "
+            f"its own and start={as_argument(rest)}. Nothing of this batch was written."
+        )

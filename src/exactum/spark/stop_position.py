@@ -1,0 +1,69 @@
+"""Where a bounded source ends: resolved once, and rows from there on filtered out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from exactum.errors import SettingRefused
+from exactum.kafka.topic_requests import LATEST
+from exactum.spark.partition_offsets import Offsets, name_of
+from exactum.spark.source_notes import Stop
+from exactum.spark.start_position import OffsetMap, Positions, is_time, milliseconds, offset_map, refuse_unread
+
+StopAt = str | int | datetime | OffsetMap
+
+KNOWN = (
+    "'latest', a datetime with a time zone, milliseconds since the epoch, or offsets of all partitions like "
+    "{'orders': {0: 123}}"
+)
+
+
+def resolve(stop: StopAt, positions: Positions) -> Stop:
+    """The first offset that is not read, for each partition that is there now.
+
+    Raises:
+        SettingRefused: it is of no known form, or does not name every partition.
+        Unavailable: the cluster did not answer.
+    """
+    if isinstance(stop, Mapping):
+        return Stop("offsets", _given(offset_map(stop, "stop"), positions))
+    if stop == LATEST:
+        return Stop(LATEST, positions.ends())
+    if is_time(stop):
+        time_ms = milliseconds(stop, "stop")
+        ends = positions.ends()  # first: what arrives after it and is in time is found by its time
+        found = positions.requests.offsets(positions.partitions, time_ms, read_committed=positions.read_committed)
+        return Stop(str(stop), {p: found.get(p, ends[p]) for p in positions.partitions})
+    raise SettingRefused(f"read_kafka(stop={stop!r}) is not known; it may be {KNOWN}.")
+
+
+def bounded(frame: DataFrame, stop: Stop) -> DataFrame:
+    """The frame without the rows at or past the stop, and without partitions that came later."""
+    limit: Column | None = None
+    for topic in sorted({topic for topic, _ in stop.offsets}):
+        # An array that Spark folds into a constant: one look for each row, however many partitions there are.
+        highest = max(index for name, index in stop.offsets if name == topic)
+        cells = [f.lit(stop.offsets.get((topic, index))).cast("long") for index in range(highest + 1)]
+        here, its = f.col("topic") == topic, f.get(f.array(*cells), f.col("partition"))
+        limit = f.when(here, its) if limit is None else limit.when(here, its)
+    return frame.filter(f.lit(False) if limit is None else f.col("offset") < limit)
+
+
+def reached(stop: Stop, positions: Mapping[tuple[str, int], int]) -> bool:
+    """Whether everything before the stop is behind ``positions``, the next offsets to read."""
+    return all(positions.get(partition, 0) >= offset for partition, offset in stop.offsets.items())
+
+
+def _given(given: Offsets, positions: Positions) -> Offsets:
+    refuse_unread(given, positions.partitions, "stop")
+    missing = sorted(set(positions.partitions) - set(given))
+    if missing:
+        raise SettingRefused(
+            f"read_kafka(stop=...) says nothing about {', '.join(map(name_of, missing))}. Name every partition: "
+            "one without a stop would never end."
+        )
+    return given

@@ -1,0 +1,126 @@
+"""Stops a query between two epochs when a file asks for it: what ``exactum savepoint create --stop`` leaves.
+
+    request seen --> the next batch waits in ``begin`` --> the last one is in Spark's commit log --> query.stop()
+
+So nothing is in doubt when the query has stopped: the last epoch is complete, and the next one was not begun. The
+same attendant keeps the run's file (``run_file``), and refuses to start from a retired checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+from pyspark import __version__ as spark_version
+
+from exactum._version import __version__
+from exactum.errors import EpochAborted
+from exactum.protocol.coordinator import Completed
+from exactum.protocol.sink import QueryRun
+from exactum.spark import request_file, retirement
+from exactum.spark.attendant import Batch
+from exactum.spark.query import RunningQuery
+from exactum.spark.request_file import Answer, Request
+from exactum.spark.run_file import RunFile
+from exactum.spark.write_job import CANCELLED
+
+logger = logging.getLogger("exactum")
+
+POLL_S = 0.02
+
+
+class StopRequest:
+    """An attendant. Its checkpoint lies in ``folder``, on a local or shared file system."""
+
+    def __init__(self, running: RunningQuery, run: QueryRun, folder: Path) -> None:
+        """
+        Raises:
+            CheckpointRefused: the checkpoint is retired.
+        """
+        retirement.refuse_retired(folder)
+        self._running = running
+        self._folder = folder
+        self._incarnation = str(run.incarnation)
+        self._run_file = RunFile(folder, self._incarnation, run.query_id, __version__, spark_version)
+        self._lock = threading.Lock()
+        self._in_batch = False
+        self._completed: int | None = None
+        self._request: Request | None = None
+        self._closed = threading.Event()
+
+    def begin(self, batch: Batch) -> None:
+        """See the port. Waits where the query is being stopped, until it is or the request is taken back.
+
+        Raises:
+            EpochAborted: the query was stopped; nothing of the batch was written.
+        """
+        self._run_file.hold()
+        while True:
+            with self._lock:
+                if self._request is None:
+                    self._in_batch = True
+                    return
+            if not self._running.still_runs():
+                raise EpochAborted(CANCELLED)
+            time.sleep(POLL_S)
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        self._completed = batch.batch_id
+        self._look()
+        with self._lock:
+            self._in_batch = False
+
+    def idle(self) -> None:
+        self._look()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._run_file.release()
+
+    def _look(self) -> None:
+        if self._request is not None:
+            return
+        request = request_file.find(self._folder, self._incarnation)
+        if request is None:
+            return
+        if not self._take(request):
+            return
+        request.answer(self._folder, Answer(stopped=False, batch_id=self._completed))
+        logger.info("%s: asked to stop after the epoch at hand (request %s)", self._running, request.id)
+        threading.Thread(target=self._stop, args=(request,), name="exactum-stop-request", daemon=True).start()
+
+    def _take(self, request: Request) -> bool:
+        """From here on no batch begins. False where another thread has taken a request just now."""
+        with self._lock:
+            first = self._request is None
+            if first:
+                self._request = request
+            return first
+
+    def _stop(self, request: Request) -> None:
+        try:
+            while not self._between_epochs():
+                if self._closed.is_set():
+                    return
+                if not request.stands(self._folder):
+                    logger.info("%s: request %s was taken back or is too old: goes on", self._running, request.id)
+                    return
+                time.sleep(POLL_S)
+            self._running.execution.stop()
+            self._run_file.release()
+            request.answer(self._folder, Answer(stopped=True, batch_id=self._completed))
+        except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)
+            logger.warning("%s: could not be stopped as request %s asks: %s", self._running, request.id, error)
+        finally:
+            if self._running.still_runs():
+                with self._lock:
+                    self._request = None
+
+    def _between_epochs(self) -> bool:
+        """No epoch is under way, and the last one is in Spark's commit log."""
+        with self._lock:
+            if self._in_batch:
+                return False
+        return self._completed is None or (self._folder / "commits" / str(self._completed)).exists()

@@ -1,0 +1,134 @@
+"""One Kafka source of a running query, and what the cluster says about its topics now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from exactum.errors import CheckpointRefused
+from exactum.kafka.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
+from exactum.spark.partition_offsets import Offsets, from_json, name_of
+from exactum.spark.query import RunningQuery
+from exactum.spark.query_sources import RunningSource
+from exactum.spark.source import DATA_LOSS, reads_committed
+from exactum.spark.source_notes import SourceNotes
+from exactum.spark.source_record import SourceRecord
+from exactum.spark.subscription import Subscription
+
+logger = logging.getLogger("exactum")
+
+_NEW = (
+    "Start a new query with a checkpoint location of its own; there start= says where it begins. Nothing of this batch "
+    "was written."
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at one moment: topics by name, where partitions begin, and their two ends."""
+
+    topics: Mapping[str, TopicSeen]
+    beginnings: Offsets
+    last_stable_offsets: Offsets
+    high_watermarks: Offsets
+
+
+class WatchedSource:
+    """Compares what is read with what was read: the same topics, with the records that come next still there.
+
+    Raises:
+        CheckpointRefused: what the checkpoint has on record about the source cannot be read.
+    """
+
+    def __init__(
+        self, running: RunningQuery, source: RunningSource, requests: TopicRequests, record: SourceRecord | None
+    ) -> None:
+        self.source = source
+        self.notes = SourceNotes.of(source.options)
+        self.read_committed = reads_committed(source.options)
+        self._requests = requests
+        self._running = running
+        self._record = record
+        self._known: dict[str, TopicSeen] = {} if record is None else record.topics()
+        self._subscribed = Subscription.of(source.options)
+        self._losses_refused = (source.option(DATA_LOSS) or "true").lower() != "false"
+        self._losses_told: set[str] = set()
+
+    def topics(self) -> dict[str, TopicSeen]:
+        """The topics that are there now.
+
+        Raises:
+            Unavailable, SettingRefused: see ``TopicRequests``.
+        """
+        return self._subscribed.seen(self._requests)
+
+    def look(self, topics: Mapping[str, TopicSeen]) -> Look:
+        """Where the partitions of these topics begin and end.
+
+        Raises:
+            Unavailable, SettingRefused: see ``TopicRequests``.
+        """
+        partitions = [p for p in self._subscribed.partitions(topics) if p[1] < topics[p[0]].partitions]
+        beginnings = self._requests.offsets(partitions, EARLIEST, read_committed=False)
+        stable = self._requests.offsets(partitions, LATEST, read_committed=True) if self.read_committed else {}
+        marks = self._requests.offsets(partitions, LATEST, read_committed=False) if self.read_committed else {}
+        return Look(topics, beginnings, stable, marks)
+
+    def changed(self, topics: Mapping[str, TopicSeen]) -> str | None:
+        """Why these topics are not those that the query has read; None: they are."""
+        for name, known in sorted(self._known.items()):
+            now = topics.get(name)
+            if now is None and self._subscribed.reads(name):
+                return (
+                    f"{self._running}: the topic {name!r}, which it has read, does not exist any more (or the user "
+                    f"lacks DESCRIBE on it). Restore the topic or the right. Or: {_NEW}"
+                )
+            if now is not None and None not in (known.topic_id, now.topic_id) and known.topic_id != now.topic_id:
+                return (
+                    f"{self._running}: the topic {name!r} was deleted and made anew since the checkpoint began to read "
+                    f"it, or this is another cluster (topic id {known.topic_id} then, {now.topic_id} now). The "
+                    "checkpoint's offsets belong to the old one; to go on with them would leave out records of the new "
+                    f"one. {_NEW}"
+                )
+        return None
+
+    def check(self, look: Look, start: str | None, end: str | None) -> None:
+        """Refuse a batch (its offsets in Spark's JSON) that the topics do not have any more.
+
+        Topics that are read for the first time are put on record.
+
+        Raises:
+            CheckpointRefused: a topic has fewer partitions, or records that come next are gone and
+                ``failOnDataLoss`` is not false.
+        """
+        begins, ends = from_json(start), from_json(end)
+        for topic in sorted({topic for topic, _ in ends} & look.topics.keys()):
+            highest, now = max(index for name, index in ends if name == topic), look.topics[topic].partitions
+            if highest >= now:
+                raise CheckpointRefused(
+                    f"{self._running}: the topic {topic!r} has {now} partitions now, but the checkpoint has read "
+                    f"partition {highest}: it is not the topic that it was. {_NEW}"
+                )
+            if topic not in self._known:
+                self._known[topic] = look.topics[topic]
+                if self._record is not None:
+                    self._record.add_topic(topic, look.topics[topic])
+        for partition, offset in sorted(begins.items()):
+            beginning = look.beginnings.get(partition, 0)
+            if beginning > offset:
+                self._lost(
+                    f"{name_of(partition)} begins at {beginning} now, but the next offset to read is {offset}: the "
+                    f"{beginning - offset} offsets between were deleted, by retention or by an operator, before they "
+                    "were read"
+                )
+
+    def _lost(self, what: str) -> None:
+        if self._losses_refused:
+            raise CheckpointRefused(
+                f"{self._running}: {what}. To go on without them, say failOnDataLoss=False in read_kafka; and give the "
+                "topic a longer retention. Nothing of this batch was written."
+            )
+        if what not in self._losses_told:
+            self._losses_told.add(what)
+            logger.warning("%s: %s; failOnDataLoss=false, so the query goes on without them", self._running, what)
