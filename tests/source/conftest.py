@@ -1,0 +1,64 @@
+"""One real Spark for the tests of this folder. Its helper modules are imported by name."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import exactum
+from exactum.local import LocalKafka
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from source_stream import Stream, Topics
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = exactum.local_session("exactum-source", master="local[2]", spark_sql_shuffle_partitions=1)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def topics(kafka: LocalKafka) -> Topics:
+    return Topics(kafka)
+
+
+@pytest.fixture
+def make_stream(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Callable[[], Stream]:
+    """Streams whose queries share nothing but the broker."""
+
+    def make() -> Stream:
+        folder = tmp_path / f"query{next(_numbers)}"
+        folder.mkdir()
+        return Stream(spark, kafka, folder)
+
+    return make
+
+
+@pytest.fixture
+def stream(make_stream: Callable[[], Stream]) -> Stream:
+    return make_stream()
+
+
+@pytest.fixture
+def begins(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What the log said about where sources begin, since the last call."""
+    caplog.set_level("INFO", "exactum")
+
+    def take() -> list[str]:
+        found = [re.sub(r"^query .*?: source (\d+) begins with ", r"\1: ", r.getMessage()) for r in caplog.records]
+        caplog.clear()
+        return [line for line in found if re.match(r"\d+: ", line)]
+
+    return take

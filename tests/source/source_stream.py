@@ -1,0 +1,112 @@
+"""A topic as plain clients see it, and a query over topics into JSON files whose rows say what was read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import exactum
+from exactum.local import LocalKafka
+
+RUN_TIMEOUT_S = 60
+EPOCH_MS = int(time.time()) * 1000 - 3_600_000
+"""The timestamp of each partition's first record, an hour ago; the next ones follow a second apart."""
+
+
+class Topics:
+    """The broker as plain clients see it."""
+
+    def __init__(self, kafka: LocalKafka) -> None:
+        self.kafka = kafka
+        self.admin = kafka.admin()
+        self._sent: dict[tuple[str, int], int] = {}
+
+    def give(self, topic: str, records: int, partitions: int = 2) -> None:
+        """``records`` more in each partition, with timestamps a second apart."""
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
+        for partition in range(partitions):
+            first = self._sent.get((topic, partition), 0)
+            for number in range(first, first + records):
+                producer.produce(topic, b"x", partition=partition, timestamp=EPOCH_MS + number * 1000)
+            self._sent[topic, partition] = first + records
+        assert producer.flush(30) == 0
+
+    def made_anew(self, topic: str, partitions: int = 2) -> None:
+        self.kafka.delete_topic(topic)
+        self.kafka.create_topic(topic, partitions=partitions)
+        self._sent = {key: sent for key, sent in self._sent.items() if key[0] != topic}
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        (future,) = self.admin.delete_records([TopicPartition(topic, partition, offset)]).values()
+        future.result(10)
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        cells = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+
+        def done() -> bool:  # the group's coordinator may hear of a new topic a moment later
+            (future,) = self.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, cells)]).values()
+            return all(cell.error is None for cell in future.result(10).topic_partitions)
+
+        eventually(done, f"group {group} takes offsets of {topic}")
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """What a plain consumer of the group finds."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": group})
+        indexes = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        found = consumer.committed([TopicPartition(topic, index) for index in indexes], timeout=10)
+        consumer.close()
+        return {cell.partition: cell.offset for cell in found if cell.offset >= 0}
+
+
+class Stream:
+    """A query with a checkpoint and a folder of its own; what it read stands there as (topic, partition, offset)."""
+
+    def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
+        self.spark = spark
+        self.kafka = kafka
+        self.checkpoint = folder / "checkpoint"
+        self.out = folder / "out"
+        self.events: list[Any] = []
+
+    def read(self, topics: Any, **arguments: Any) -> DataFrame:
+        return exactum.read_kafka(self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments)
+
+    def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
+        columns = frame.select("topic", "partition", "offset")
+        sink = exactum.FileSink(self.out, format="json")
+        batch = exactum.exactly_once(sink, on_event=self.events.append)
+        writer = columns.writeStream.foreachBatch(batch).option("checkpointLocation", str(self.checkpoint))
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    def run(self, frame: DataFrame, **trigger: Any) -> str | None:
+        """Run to the end; the text of the error, or None."""
+        query = self.start(frame, **(trigger or {"availableNow": True}))
+        return self.end(query)
+
+    def end(self, query: StreamingQuery) -> str | None:
+        try:
+            if query.awaitTermination(RUN_TIMEOUT_S):
+                return None
+        except Exception as error:
+            return str(error)
+        finally:
+            query.stop()
+        raise AssertionError("the query did not end")
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        lines = [line for file in self.out.glob("part-*") for line in file.read_text().splitlines()]
+        return sorted((row["topic"], row["partition"], row["offset"]) for row in map(json.loads, lines))
+
+
+def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)

@@ -1,0 +1,110 @@
+"""A query's offsets as others see them: plain consumers, and Kafka's own kafka-consumer-groups."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import functions as f
+from source_stream import eventually
+
+from exactum.local import LocalKafka, jars
+from exactum.local.java import java_program
+from exactum.local.jvm import SMALL_OPTIONS
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, str]]:
+    """Current offset, log end and lag of each partition, as Kafka's own tool prints them."""
+    tool = f'org="org.apache.kafka" name="kafka-tools" rev="{jars.KAFKA_VERSION}"'
+    recipe = jars.recipe(f'<dependency {tool} transitive="false" conf="default->default"/>')
+    found = jars.cached(jars.JarSet("kafka-tools", jars.KAFKA_VERSION, "kafka-consumer-groups", recipe))
+    command = [java_program("java"), *SMALL_OPTIONS, "-cp", os.pathsep.join(map(str, [*found, *jars.broker_jars()]))]
+    command += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--describe", "--group", group]
+    command += ["--bootstrap-server", kafka.bootstrap_servers]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    cells = [line.split() for line in done.stdout.splitlines() if line.split()[1:2] == [topic]]
+    return [(c[3], c[4], c[5]) for c in sorted(cells, key=lambda c: int(c[2]))]
+
+
+def test_lag_tools_see_the_query(stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str]) -> None:
+    """After a run the group stands at the end of the last epoch, for a plain consumer and for Kafka's own tool."""
+    name, group = topic("lag", partitions=2), "lag-tools"
+    topics.give(name, 5)
+    assert stream.run(stream.read(name, group_id=group)) is None
+    topics.give(name, 2)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    committed = consumer.committed([TopicPartition(name, p) for p in (0, 1)], timeout=10)
+    consumer.close()
+    assert [cell.offset for cell in committed] == [5, 5]
+    assert lag_of(kafka, group, name) == [("5", "7", "2"), ("5", "7", "2")]
+
+
+def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+    """An epoch that fails moves nothing; each start commits what was complete before it, though somebody reset it."""
+    name, group = topic("repair", partitions=1), "repair"
+    topics.give(name, 5, partitions=1)
+    assert stream.run(stream.read(name, group_id=group)) is None
+    topics.commit(group, name, {0: 1})
+    topics.give(name, 3, partitions=1)
+    frame = stream.read(name, group_id=group)
+    failing = frame.filter(f.when(f.col("offset") > 5, f.raise_error(f.lit("no"))).otherwise(f.lit("yes")).isNotNull())
+    assert "no" in (stream.run(failing) or "")
+    eventually(lambda: topics.committed(group, name) == {0: 5}, "the last complete epoch's end")
+    assert stream.run(frame) is None
+    eventually(lambda: topics.committed(group, name) == {0: 8}, "the newest epoch's end")
+    assert stream.rows() == [(name, 0, o) for o in range(8)]
+
+
+def test_not_committed(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:
+    """commit_offsets=False, or no group id: nothing is committed; the group only said where to start."""
+    name, group = topic("quiet", partitions=1), "quiet"
+    topics.give(name, 5, partitions=1)
+    topics.commit(group, name, {0: 2})
+    stream = make_stream()
+    assert stream.run(stream.read(name, group_id=group, commit_offsets=False)) is None
+    assert stream.rows() == [(name, 0, o) for o in range(2, 5)]
+    assert topics.committed(group, name) == {0: 2}
+
+
+def test_group_in_use(
+    stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A consumer of the same group keeps its offsets: a warning, once, and the query goes on."""
+    name, group = topic("busy", partitions=1), "busy"
+    topics.give(name, 5, partitions=1)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "enable.auto.commit": False})
+    consumer.subscribe([name])
+    eventually(lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()), "the consumer is in the group")
+    with caplog.at_level(logging.WARNING, "exactum"):
+        assert stream.run(stream.read(name, group_id=group, start="earliest", maxOffsetsPerTrigger=1)) is None
+    consumer.close()
+    assert stream.rows() == [(name, 0, o) for o in range(5)]
+    assert topics.committed(group, name) == {}
+    assert [r.getMessage() for r in caplog.records if "could not be committed to the group 'busy'" in r.getMessage()]
+    assert len(caplog.records) == 1
+
+
+def test_two_sources_one_group(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:
+    """Two frames of one topic may not share a group; one frame read twice may, and other topics may."""
+    one, two, group = topic("shared", partitions=1), topic("other", partitions=1), "shared"
+    topics.give(one, 3, partitions=1)
+    topics.give(two, 3, partitions=1)
+    refused = make_stream()
+    frame = refused.read(one, group_id=group).union(refused.read(one, group_id=group))
+    assert f"two sources read the topic '{one}' with group_id='{group}'" in (refused.run(frame) or "")
+    assert refused.rows() == []
+    allowed = make_stream()
+    frame = allowed.read(one, group_id=group)
+    both = frame.union(frame).union(allowed.read(two, group_id=group))
+    assert allowed.run(both) is None
+    assert len(allowed.rows()) == 9
+    assert topics.committed(group, one) == {0: 3}
+    assert topics.committed(group, two) == {0: 3}

@@ -1,0 +1,215 @@
+"""Every start position and every rule of precedence, on a real broker; what was read is the oracle, and the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from source_stream import EPOCH_MS, Stream, Topics
+
+from exactum.errors import SettingRefused
+from exactum.local import LocalKafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+RECORDS = 10
+AT_4 = datetime.fromtimestamp(EPOCH_MS / 1000 + 4, timezone.utc)
+EARLY, LATE = EPOCH_MS + 4001, EPOCH_MS + 10**9
+RESET = "not named: auto_offset_reset=latest"
+NO_OFFSET = "group 'G' has no offset: auto_offset_reset=earliest"
+
+POSITIONS: dict[str, tuple[dict[str, Any], dict[int, int], list[str]]] = {
+    # how it is started; the first offset that is read of each partition; what the log says of each
+    "default": ({}, {0: 0, 1: 0}, ["earliest", "earliest"]),
+    "default with group": ({"group_id": "G"}, {0: 7, 1: 0}, ["group 'G'", NO_OFFSET]),
+    "group, reset to latest": (
+        {"group_id": "G", "start": "group", "auto_offset_reset": "latest"},
+        {0: 7, 1: 10},
+        ["group 'G'", "group 'G' has no offset: auto_offset_reset=latest"],
+    ),
+    "earliest with group": ({"group_id": "G", "start": "earliest"}, {0: 0, 1: 0}, ["earliest", "earliest"]),
+    "latest": ({"start": "latest"}, {0: 10, 1: 10}, ["latest", "latest"]),
+    "datetime": ({"start": AT_4}, {0: 4, 1: 4}, [f"first record at or after {AT_4}"] * 2),
+    "between records": ({"start": EARLY}, {0: 5, 1: 5}, [f"first record at or after {EARLY}"] * 2),
+    "later than all": ({"start": LATE}, {0: 10, 1: 10}, [f"no record since {LATE}: end"] * 2),
+    "offsets": ({"start": {"T": {0: 3, 1: 8}}}, {0: 3, 1: 8}, ["given", "given"]),
+    "offsets and group": ({"group_id": "G", "start": {("T", 1): 8}}, {0: 7, 1: 8}, ["group 'G'", "given"]),
+    "offsets and reset": (
+        {"start": {("T", 1): 8}, "auto_offset_reset": "latest"},
+        {0: 10, 1: 8},
+        [RESET, "given"],
+    ),
+    "offset at the end": ({"start": {"T": {0: 10, 1: 9}}}, {0: 10, 1: 9}, ["given", "given"]),
+    "pattern and group": ({"topics": "pattern", "group_id": "G"}, {0: 7, 1: 0}, ["group 'G'", NO_OFFSET]),
+    "assignment": ({"topics": "assigned", "start": {"T": {1: 6}}}, {1: 6}, ["given"]),
+}
+
+
+@dataclass(frozen=True)
+class Started:
+    """What came of one way to start: the rows of a first and a second run, and the log's line on each."""
+
+    topic: str
+    rows: list[tuple[str, int, int]]
+    lines: list[str]
+
+
+@pytest.fixture(scope="module")
+def started(spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Started]:
+    """Every way of the table, started at the same time and, after one more record in each partition, once more."""
+    topics, name = Topics(kafka), "positions"
+    kafka.create_topic(name, partitions=2)
+    topics.give(name, RECORDS)
+    topics.commit("G", name, {0: 7})
+    streams = {case: Stream(spark, kafka, tmp_path_factory.mktemp("start")) for case in POSITIONS}
+    lines: list[str] = []
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("exactum")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        for _ in range(2):
+            queries = []
+            for case, (given, _, _) in POSITIONS.items():
+                arguments = {"commit_offsets": False, **given}
+                forms = {"pattern": re.compile("position."), "assigned": {name: [1]}}
+                what = forms.get(arguments.pop("topics", ""), name)
+                if isinstance(arguments.get("start"), dict):
+                    arguments["start"] = named(arguments["start"], name)
+                frame = streams[case].read(what, **arguments)
+                queries.append((streams[case], streams[case].start(frame, availableNow=True)))
+            for one, query in queries:
+                assert one.end(query) is None
+            topics.give(name, 1)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    return {
+        case: Started(name, one.rows(), [line for line in lines if f"{one.checkpoint}:" in line])
+        for case, one in streams.items()
+    }
+
+
+def named(offsets: dict[Any, Any], topic: str) -> dict[Any, Any]:
+    """Offsets of the topic T as offsets of ``topic``."""
+    return {(topic, key[1]) if isinstance(key, tuple) else topic: value for key, value in offsets.items()}
+
+
+@pytest.mark.parametrize("case", POSITIONS)
+def test_start_position(case: str, started: dict[str, Started]) -> None:
+    """A new query begins exactly there in each partition, the log says where and why, and the next run goes on."""
+    _, first, why = POSITIONS[case]
+    seen = started[case]
+    assert seen.rows == [(seen.topic, p, o) for p, begin in first.items() for o in range(begin, RECORDS + 1)]
+    begun = ", ".join(f"{seen.topic}-{p} at {o} ({w})" for (p, o), w in zip(first.items(), why, strict=True))
+    went_on = ", ".join(f"{seen.topic}-{p} at {RECORDS} (checkpoint)" for p in first)
+    assert [line.partition("begins with ")[2] for line in seen.lines] == [begun, went_on]
+
+
+def test_checkpoint_takes_precedence(
+    stream: Any, topics: Any, topic: Callable[..., str], begins: Callable[[], list[str]]
+) -> None:
+    """Whatever start= says by then, a query goes on from its checkpoint, also if the start is impossible now."""
+    name = topic("precedence", partitions=1)
+    topics.give(name, 6, partitions=1)
+    assert stream.run(stream.read(name, start={name: {0: 4}})) is None
+    for start in ("earliest", "latest", {name: {0: 999}}, EPOCH_MS):
+        topics.give(name, 1, partitions=1)
+        assert stream.run(stream.read(name, start=start)) is None
+    assert stream.rows() == [(name, 0, offset) for offset in range(4, 10)]
+    assert [line.partition(" at ")[2] for line in begins()] == [
+        "4 (given)",
+        "6 (checkpoint)",
+        "7 (checkpoint)",
+        "8 (checkpoint)",
+        "9 (checkpoint)",
+    ]
+
+
+UNREACHABLE: list[tuple[dict[str, Any], str]] = [
+    ({"start": {"T": {0: 99, 1: 0}}}, "at 99 (given): it has the offsets 1 to 2"),
+    ({"start": {"T": {0: 0, 1: 0}}}, "at 0 (given): it has the offsets 1 to 2"),
+    ({"group_id": "far"}, "at 99 (group 'far'): it has the offsets 1 to 2"),
+    ({"group_id": "new", "auto_offset_reset": "none"}, "(group 'new' has no offset): auto_offset_reset is none"),
+    ({"start": {"T": {1: 0}}, "auto_offset_reset": "none"}, "(not named): auto_offset_reset is none"),
+]
+
+
+def test_new_query_out_of_reach(
+    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new query that cannot begin where it is told to stops with the reason, and leaves no position behind."""
+    name = topic("reach", partitions=2)
+    topics.give(name, 2)
+    topics.delete_before(name, 0, 1)
+    topics.commit("far", name, {0: 99})
+    streams = []
+    for arguments, said in UNREACHABLE:
+        given = dict(arguments)
+        if "start" in given:
+            given["start"] = named(given["start"], name)
+        stream = make_stream()
+        streams.append((stream, stream.start(stream.read(name, **given), availableNow=True), said))
+    for stream, query, said in streams:
+        assert f"exactum refuses to start {name}-0 {said}" in (stream.end(query) or "")
+        assert said in caplog.text
+        assert stream.rows() == []
+    again = [(stream, stream.start(stream.read(name), availableNow=True)) for stream, _, _ in streams]
+    for stream, query in again:
+        assert stream.end(query) is None, "the same checkpoint, with a start that is possible"
+        assert stream.rows() == [(name, 0, 1), (name, 1, 0), (name, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"start": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
+        ({"stop": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
+        ({"start": "yesterday"}, "'yesterday'"),
+        ({"start": True}, "start=True"),
+        ({"start": 1.5}, "start=1.5"),
+        ({"start": -1}, "not negative"),
+        ({"start": {}}, "offsets look like"),
+        ({"start": {"T": 3}}, "offsets look like"),
+        ({"start": {"T": {0: -2}}}, "offsets look like"),
+        ({"start": {"T": {0: "3"}}}, "offsets look like"),
+        ({"start": {"T": {7: 0}}}, "which is not read"),
+        ({"start": {"other": {0: 0}}}, "which is not read"),
+        ({"start": "group"}, "needs group_id="),
+        ({"group_id": " "}, "group_id must be"),
+        ({"group_id": "g", "auto_offset_reset": "smallest"}, "'smallest'"),
+        ({"commit_offsets": True}, "commit_offsets=True needs group_id="),
+        ({"stop": "earliest"}, "stop='earliest'"),
+        ({"stop": {"T": {0: 1}}}, "says nothing about"),
+        ({"exactum.group.id": "g"}, "no option"),
+        ({"kafka.ssl.truststore.location": "x.jks", "group_id": "g"}, "client="),
+    ],
+)
+def test_refused_at_once(arguments: dict[str, Any], said: str, stream: Any, topic: Callable[..., str]) -> None:
+    """What can never be meant is refused by read_kafka itself."""
+    name = topic("refused", partitions=2)
+    given = {
+        key: {name if topic == "T" else topic: cells for topic, cells in value.items()}
+        if isinstance(value, dict)
+        else value
+        for key, value in arguments.items()
+    }
+    with pytest.raises(SettingRefused, match=re.escape(said)):
+        stream.read(name, **given)
+
+
+def test_no_such_topic(stream: Any, topic: Callable[..., str]) -> None:
+    """A topic or a partition that is not there is refused by name, where offsets have to be asked for."""
+    with pytest.raises(SettingRefused, match="nowhere does not exist"):
+        stream.read(["nowhere"], group_id="g")
+    name = topic("small", partitions=2)
+    with pytest.raises(SettingRefused, match=f"{name}-5 does not exist"):
+        stream.read({name: [0, 5]}, group_id="g")

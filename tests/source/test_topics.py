@@ -1,0 +1,138 @@
+"""What is read stays what it was: topics made anew, records that are gone, and transactions that hold readers back."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from source_stream import eventually
+
+from exactum import events
+from exactum.local import LocalKafka
+from exactum.spark import topic_watch
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def topic_id(topics: Any, name: str) -> str:
+    from confluent_kafka import TopicCollection
+
+    return str(topics.admin.describe_topics(TopicCollection([name]))[name].result(10).topic_id)
+
+
+def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+    """A topic with the same name and more records than before is another topic: refused, with nothing of it read."""
+    name = topic("anew", partitions=2)
+    topics.give(name, 5)
+    assert stream.run(stream.read(name)) is None
+    (record,) = stream.checkpoint.glob("exactum/source/0/topics/*.json")
+    first_id = topic_id(topics, name)
+    assert json.loads(record.read_text()) == {"version": 1, "topic": name, "topic_id": first_id, "partitions": 2}
+    before = stream.rows()
+    topics.made_anew(name)
+    topics.give(name, 20)
+    error = stream.run(stream.read(name)) or ""
+    assert "CheckpointRefused" in error
+    assert f"'{name}' was deleted and made anew" in error
+    assert first_id in error
+    assert topic_id(topics, name) in error
+    assert stream.rows() == before
+    assert "made anew" in (stream.run(stream.read(name)) or ""), "it is not forgotten"
+
+
+def test_topic_made_anew_with_fewer_records(
+    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
+) -> None:
+    """Fewer records, or fewer partitions, than the checkpoint has read: Spark itself stops before any batch."""
+    fewer, narrower = topic("fewer", partitions=2), topic("narrower", partitions=2)
+    runs = []
+    for name, partitions in ((fewer, 2), (narrower, 1)):
+        topics.give(name, 5)
+        stream = make_stream()
+        assert stream.run(stream.read(name)) is None
+        before = stream.rows()
+        topics.made_anew(name, partitions)
+        topics.give(name, 2 if partitions == 2 else 20, partitions)
+        runs.append((stream, before, stream.start(stream.read(name), availableNow=True)))
+    for stream, before, query in runs:
+        assert stream.end(query) is not None
+        assert stream.rows() == before
+
+
+def test_topic_made_anew_while_the_query_runs(
+    stream: Any,
+    topics: Any,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A running query notices between two batches, and the next batch is refused."""
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.5)
+    name = topic("running", partitions=1)
+    topics.give(name, 5, partitions=1)
+    query = stream.start(stream.read(name), processingTime="100 milliseconds")
+    eventually(lambda: len(stream.rows()) == 5, "the first batch")
+    with caplog.at_level(logging.ERROR, "exactum"):
+        topics.made_anew(name, 1)
+        eventually(lambda: "The next batch will be refused" in caplog.text, "it is noticed and logged")
+    topics.give(name, 20, partitions=1)
+    error = stream.end(query) or ""
+    assert "CheckpointRefused" in error
+    assert "made anew" in error or "does not exist any more" in error
+    assert len(stream.rows()) == 5
+
+
+def test_retention_passed_the_next_offset(
+    stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records that were deleted before they were read: refused, or passed over where failOnDataLoss is false."""
+    name = topic("retention", partitions=1)
+    topics.give(name, 5, partitions=1)
+    assert stream.run(stream.read(name)) is None
+    topics.delete_before(name, 0, 5)
+    topics.give(name, 1, partitions=1)
+    assert stream.run(stream.read(name)) is None, "what was deleted had been read"
+    topics.give(name, 4, partitions=1)
+    topics.delete_before(name, 0, 8)
+    error = stream.run(stream.read(name)) or ""
+    assert "CheckpointRefused" in error
+    assert f"{name}-0 begins at 8 now, but the next offset to read is 6" in error
+    assert [o for _, _, o in stream.rows()] == [0, 1, 2, 3, 4, 5]
+    with caplog.at_level(logging.WARNING, "exactum"):
+        assert stream.run(stream.read(name, failOnDataLoss=False)) is None
+    assert "begins at 8 now" in caplog.text
+    assert [o for _, _, o in stream.rows()] == [0, 1, 2, 3, 4, 5, 8, 9]
+
+
+def test_open_transaction_upstream(
+    stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction left open upstream is told of, with who holds it, and so is its end."""
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.5)
+    name = topic("stalled", partitions=2)
+    topics.give(name, 3)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"upstream-of-{name}"}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"held back", partition=1)
+    producer.flush(10)
+    topics.give(name, 2)
+    query = stream.start(stream.read(name, stall_after_s=1), processingTime="100 milliseconds")
+    try:
+        stalled = [lambda e: isinstance(e, events.UpstreamStalled)]
+        eventually(lambda: any(stalled[0](e) for e in stream.events), "the stall is told of")
+        (event,) = [e for e in stream.events if isinstance(e, events.UpstreamStalled)]
+        assert (event.topic, event.partition, event.last_stable_offset, event.lso_gap) == (name, 1, 3, 3)
+        assert event.transactional_id == f"upstream-of-{name}"
+        assert event.producer_id is not None
+        producer.commit_transaction(30)
+        eventually(lambda: any(isinstance(e, events.UpstreamMoved) for e in stream.events), "its end is told of")
+        eventually(lambda: len(stream.rows()) == 11, "all is read")
+    finally:
+        query.stop()
+    assert len([e for e in stream.events if isinstance(e, events.UpstreamStalled)]) == 1
