@@ -1,0 +1,98 @@
+"""A small schema registry: what of its HTTP API a reader needs, in a thread, with the answers of the real one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+
+class Registry:
+    """``register`` makes a schema known under an id. ``status`` other than 200 is answered to everything."""
+
+    def __init__(self, user: str | None = None) -> None:
+        self.status = 200
+        self.requests: list[str] = []
+        self.user = user
+        self._by_id: dict[int, dict[str, Any]] = {}
+        self._subjects: dict[str, list[int]] = {}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_port}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    def register(self, subject: str, schema: Any, kind: str = "AVRO", references: tuple[Any, ...] = ()) -> int:
+        """The new schema's id; ``schema`` is JSON, or the bytes of a Protobuf file descriptor."""
+        number = 100 + len(self._by_id)
+        if isinstance(schema, bytes):
+            text = base64.b64encode(schema).decode()
+        else:
+            text = schema if isinstance(schema, str) else json.dumps(schema)
+        self._by_id[number] = {"schema": text, "references": list(references)}
+        if kind != "AVRO":  # which the real one leaves out
+            self._by_id[number]["schemaType"] = kind
+        self._subjects.setdefault(subject, []).append(number)
+        return number
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(self, path: str, authorization: str | None) -> tuple[int, dict[str, Any]]:
+        self.requests.append(path)
+        if self.status != 200:
+            return self.status, {"error_code": self.status * 100 + 1, "message": "told to fail"}
+        if self.user is not None:
+            wanted = "Basic " + base64.b64encode(self.user.encode()).decode()
+            if authorization != wanted:
+                return 401, {"error_code": 40101, "message": "Unauthorized"}
+        parts = urlsplit(path)
+        steps = parts.path.strip("/").split("/")
+        serialized = parse_qs(parts.query).get("format") == ["serialized"]
+        if steps[:2] == ["schemas", "ids"]:
+            return self._schema(int(steps[2]), serialized, {})
+        versions = self._subjects.get(steps[1])
+        if versions is None:
+            return 404, {"error_code": 40401, "message": f"Subject '{steps[1]}' not found."}
+        version = len(versions) if steps[3] == "latest" else int(steps[3])
+        if not 1 <= version <= len(versions):
+            return 404, {"error_code": 40402, "message": f"Version {version} not found."}
+        number = versions[version - 1]
+        return self._schema(number, serialized, {"subject": steps[1], "version": version, "id": number})
+
+    def _schema(self, number: int, serialized: bool, more: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        found = self._by_id.get(number)
+        if found is None:
+            return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
+        if found.get("schemaType") == "PROTOBUF" and not serialized:
+            found = {**found, "schema": 'syntax = "proto3";'}
+        return 200, {**more, **found}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, body = registry._answer(self.path, self.headers.get("Authorization"))
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        return Handler

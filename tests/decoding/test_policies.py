@@ -1,0 +1,405 @@
+"""1,000 poison records of ten kinds in a stream of 100,000: what each policy does with them, through any plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from registry import Registry
+from stream import ORDER, PARTITIONS, RECORDS, Job, Poisoned, poisoned, read
+
+import exactum
+from exactum import KafkaSink, events
+from exactum.errors import FrameRefused, RowsRefused, SettingRefused, Unavailable
+from exactum.local import LocalKafka
+from exactum.protocol.model import Decision, DecisionRecord
+from exactum.testing import MemoryDecisionLog, MemoryStorage
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+TopicFactory = Callable[..., str]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def stream(kafka: LocalKafka) -> Iterator[Poisoned]:
+    server = Registry()
+    topic = "poisoned"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    yield poisoned(kafka, topic, server)
+    server.close()
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Job:
+    return Job(spark, tmp_path / "check point")
+
+
+def orders(spark: SparkSession, kafka: LocalKafka, stream: Poisoned, on_error: str) -> DataFrame:
+    source = exactum.read_kafka(
+        spark, stream.topic, bootstrap_servers=kafka.bootstrap_servers, maxOffsetsPerTrigger=30_000
+    )
+    value = exactum.Avro(registry=stream.registry.url, subject="orders-value")
+    return exactum.decode(source, value, exactum.String(), on_error=on_error, nulls="error")
+
+
+def stateless(frame: DataFrame) -> DataFrame:
+    return frame.select("key", f.col("value.id").cast("string").alias("value"))
+
+
+def totals(frame: DataFrame) -> DataFrame:
+    counted = frame.groupBy(f.col("value.k").cast("string").alias("key")).agg(f.count("*").alias("n"))
+    return counted.select("key", f.col("n").cast("string").alias("value"))
+
+
+def check_output(kafka: LocalKafka, topic: str, stream: Poisoned, *, aggregated: bool) -> None:
+    """Every good record is in the output once; of an aggregate, the last total of each key is exact."""
+    found = read(kafka, topic)
+    if aggregated:
+        last = {record.key().decode(): int(record.value()) for record in found}
+        assert last == {str(k): n for k, n in Counter(i % 10 for i in stream.good()).items()}
+    else:
+        assert Counter(int(record.value()) for record in found) == Counter(stream.good())
+        assert all(record.key() == record.value() for record in found)
+
+
+def check_letters(kafka: LocalKafka, topic: str, stream: Poisoned) -> None:
+    """Every poison record is there once, with its bytes, its place, its time and a reason."""
+    letters = read(kafka, topic)
+    assert Counter(int(one.key()) for one in letters) == Counter(list(stream.poison))
+    reasons: dict[str, set[str]] = {}
+    for one in letters:
+        number = int(one.key())
+        assert one.value() == stream.poison[number]
+        headers = dict(one.headers())
+        place = int(headers["exactum.source_partition"]), int(headers["exactum.source_offset"])
+        assert stream.number(*place) == number
+        assert headers["exactum.source_topic"] == stream.topic.encode()
+        assert headers["exactum.source_timestamp"].startswith(b"20")
+        assert headers["exactum.sink"] == b"decode"
+        reasons.setdefault(stream.kinds[number], set()).add(headers["exactum.error"].decode())
+    expected = {
+        "empty": "0 bytes are too short",
+        "truncated": "Error|cut off",
+        "wrong magic byte": "the magic byte is 7",
+        "unknown schema id": "is not known to the schema registry",
+        "wrong encoding": "UnicodeDecodeError",
+        "too deep": "contains itself",
+        "huge": "Error|cut off",
+        "null": "it is null",
+        "wrong type": "SchemaResolutionError",
+        "trailing garbage": "5 bytes follow",
+    }
+    for kind, texts in reasons.items():
+        for text in texts:
+            assert text.startswith("value: ") and any(part in text for part in expected[kind].split("|")), (kind, text)
+
+
+@pytest.mark.parametrize("aggregated", [False, True], ids=["stateless", "aggregated"])
+def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
+    job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
+) -> None:
+    """Nothing is lost and nothing doubled, though the query dies once after a decision and once before one."""
+    out, dead = topic("out"), topic("dead")
+    dead_letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
+    frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "dead_letter"))
+    mode = "update" if aggregated else "append"
+    log = DyingLog(job.checkpoint, batch_id=2)
+    write = job.exactly_once(
+        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=dead_letters, decision_log=log
+    )
+    deaths = [1]
+
+    def batch(given: DataFrame, batch_id: int) -> None:
+        write(given, batch_id)
+        if batch_id in deaths:
+            deaths.remove(batch_id)
+            raise RuntimeError("died after the decision")
+
+    assert "died after the decision" in str(job.run(frame, batch, mode))
+    assert "died before the decision" in str(job.run(frame, batch, mode))
+    assert job.run(frame, batch, mode) is None
+
+    check_output(kafka, out, stream, aggregated=aggregated)
+    check_letters(kafka, dead, stream)
+    expected = job.poison_of_epochs(stream)
+    assert len(expected) >= 4 and sum(expected.values()) == 1_000
+    assert job.seen(events.RowsDeadLettered) == expected
+    assert log.rows_committed("dead letters") == expected, "one decision for letters and rows"
+    if not aggregated:
+        assert sum(log.rows_committed("kafka").values()) == RECORDS - 1_000
+
+
+class DyingLog:
+    """A decision log in memory, before whose first COMMIT of one batch the driver dies."""
+
+    def __init__(self, checkpoint: Path, batch_id: int) -> None:
+        self._checkpoint = checkpoint
+        self._storage = MemoryStorage()
+        self._deaths = [batch_id]
+        self.commits: list[DecisionRecord] = []
+
+    def _log(self) -> MemoryDecisionLog:
+        return MemoryDecisionLog(self._storage, json.loads((self._checkpoint / "metadata").read_text())["id"])
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        return self._log().read(batch_id)
+
+    def prune(self, below_batch_id: int) -> int:
+        return self._log().prune(below_batch_id)
+
+    def close(self) -> None:
+        pass
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        if record.decision is Decision.COMMIT:
+            if record.epoch.batch_id in self._deaths:
+                self._deaths.remove(record.epoch.batch_id)
+                raise RuntimeError("died before the decision")
+            self.commits.append(record)
+        return self._log().decide(record)
+
+    def rows_committed(self, participant: str) -> dict[int, int]:
+        """By epoch, how many rows its one COMMIT makes visible in the participants whose name begins like this."""
+        assert len({one.epoch for one in self.commits}) == len(self.commits)
+        return {
+            one.epoch.batch_id: sum(p.rows for p in one.prepared if p.participant.startswith(participant))
+            for one in self.commits
+        }
+
+
+@pytest.mark.parametrize("aggregated", [False, True], ids=["stateless", "aggregated"])
+def test_skipped_records_are_counted_in_each_epoch(
+    job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
+) -> None:
+    """Good records are all there, bad ones are nowhere, and the event of each epoch says exactly how many."""
+    out = topic("out")
+    frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "skip"))
+    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
+    assert job.run(frame, batch, "update" if aggregated else "append") is None
+    check_output(kafka, out, stream, aggregated=aggregated)
+    assert job.seen(events.RowsSkipped) == job.poison_of_epochs(stream)
+
+
+@pytest.mark.parametrize("aggregated", [False, True], ids=["stateless", "aggregated"])
+def test_fail_names_the_record_and_leaves_nothing(
+    job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
+) -> None:
+    """The query stops with RowsRefused that says which record and why; nothing of its epoch is visible."""
+    out = topic("out")
+    frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "fail"))
+    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
+    text = str(job.run(frame, batch, "update" if aggregated else "append"))
+    assert isinstance(batch.error, RowsRefused)
+    assert str(batch.error).splitlines()[0] in text
+    words = str(batch.error).split()
+    partition, offset = int(words[3].rpartition("-")[2]), int(words[words.index("offset") + 1])
+    assert stream.number(partition, offset) in stream.poison
+    assert "on_error='dead_letter'" in str(batch.error)
+    assert read(kafka, out) == []
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
+def test_weaker_guarantees_have_the_same_policies(
+    job: Job, kafka: LocalKafka, topic: TopicFactory, guarantee: str
+) -> None:
+    """Where nothing dies, dead letters are complete under any guarantee."""
+    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    produce(kafka, source, b'{"id": 1}', b"x", b'{"id": 2}', b"y", None)
+    frame = exactum.decode(kafka_frame(job, kafka, source), exactum.Json("id int not null"), on_error="dead_letter")
+    batch = getattr(exactum, guarantee)(
+        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
+        dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
+        on_event=job.events.append,
+    )
+    chosen = f.col("value.id").cast("string").alias("value")
+    assert job.run(frame.select(chosen), batch) is None
+    assert Counter(one.value() for one in read(kafka, out)) == Counter([b"1", b"2", None])
+    assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
+    assert job.seen(events.RowsDeadLettered) == {0: 2}
+
+
+def test_text_needs_no_python_and_has_the_same_policies(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+    """Keys and values that are text: each policy as everywhere; filters of the user hide no bad record."""
+    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    bad = "Zoë".encode("latin-1")
+    produce(kafka, source, b"good", bad, None, "Zoë".encode())
+    sink = KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers)
+    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
+
+    def run(name: str, on_error: str, nulls: str, **settings: Any) -> tuple[str | None, Any]:
+        one = Job(job.spark, job.checkpoint.with_name(name), job.events)
+        read_frame = kafka_frame(job, kafka, source)
+        frame = exactum.decode(read_frame, exactum.String(), exactum.String(), on_error=on_error, nulls=nulls)
+        assert [kind for name, kind in frame.dtypes if name in ("key", "value")] == ["string", "string"]
+        assert "InArrow" not in frame._jdf.queryExecution().toString()
+        batch = one.exactly_once(sink, **settings)
+        return one.run(frame.filter("value > 'a' or value is null").select("key", "value"), batch), batch
+
+    error, batch = run("fail", "fail", "keep")
+    assert f"{source}-0 at offset 1 cannot be decoded: value: it is not valid UTF-8" in str(batch.error)
+    assert isinstance(batch.error, RowsRefused) and "at offset 1" in str(error)
+    assert read(kafka, out) == []
+    assert run("skip", "skip", "keep")[0] is None
+    assert job.seen(events.RowsSkipped) == {0: 1}
+    assert [one.value() for one in read(kafka, out)] == [b"good", None]
+    assert run("letters", "dead_letter", "error", dead_letters=letters)[0] is None
+    assert Counter(one.value() for one in read(kafka, dead)) == Counter([bad, None])
+
+
+def test_a_sink_with_rows_of_its_own_and_a_join_of_the_stream_with_itself(
+    job: Job, kafka: LocalKafka, topic: TopicFactory
+) -> None:
+    """Plans that read the decoded frame more than once still write each dead letter once."""
+    source, out, dead = topic("in", partitions=2), topic("out"), topic("dead")
+    produce(kafka, source, b"1", b"x", b"2", b"y")
+    frame = exactum.decode(kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter")
+    chosen = frame.select(f.col("value").cast("string").alias("value"))
+
+    def twice(given: DataFrame) -> DataFrame:
+        return given.join(given.groupBy().agg(f.count("*").alias("n")), how="cross").select("value")
+
+    sink = KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers, rows=twice)
+    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
+    assert job.run(chosen.union(chosen), job.exactly_once(sink, dead_letters=letters)) is None
+    assert sorted(one.value() for one in read(kafka, out)) == [b"1", b"1", b"2", b"2"]
+    assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
+
+
+def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
+    job: Job, kafka: LocalKafka, topic: TopicFactory
+) -> None:
+    """Unavailable, not a dead letter; when it is back, the next start reads the same records."""
+    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    registry = Registry()
+    number = registry.register("in-value", ORDER)
+    produce(kafka, source, b"\0" + number.to_bytes(4, "big") + b"\x02\x04\x02x")
+    settings = {"url": registry.url, "max.retries": 0}
+    value = exactum.Avro(registry=settings, subject="in-value")
+    decoded = exactum.decode(kafka_frame(job, kafka, source), value, on_error="dead_letter")
+    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
+    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters)
+    registry.status = 500
+    assert "did not answer" in str(job.run(stateless(decoded), batch))
+    assert isinstance(batch.error, Unavailable)
+    registry.status = 200
+    assert job.run(stateless(decoded), batch) is None
+    assert ([one.value() for one in read(kafka, out)], read(kafka, dead)) == ([b"1"], [])
+    registry.close()
+
+
+def test_dead_letters_without_a_sink_for_them_are_refused(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+    """At the first batch, before anything is written."""
+    source, out = topic("in", partitions=1), topic("out")
+    produce(kafka, source, b"1")
+    frame = exactum.decode(kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter")
+    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
+    job.run(frame.select(f.col("value").cast("string").alias("value")), batch)
+    assert isinstance(batch.error, SettingRefused) and "dead_letters=" in str(batch.error)
+    assert read(kafka, out) == []
+
+
+def test_a_function_that_changes_its_mind_aborts_the_epoch(
+    job: Job, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """A record that was bad for the query and is good for the dead letters would be lost: the epoch is aborted."""
+    source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
+    produce(kafka, source, b"1")
+    seen = tmp_path / "seen"
+
+    def fickle(data: bytes) -> str:
+        if seen.exists():
+            return data.decode()
+        seen.touch()
+        raise ValueError("not yet")
+
+    frame = exactum.decode(kafka_frame(job, kafka, source), fickle, returns="string", on_error="dead_letter")
+    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
+    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters)
+    assert "would be lost" in str(job.run(frame.select("value"), batch))
+    assert read(kafka, out) == []
+    assert job.run(frame.select("value"), batch) is None
+    assert ([one.value() for one in read(kafka, out)], read(kafka, dead)) == ([b"1"], [])
+
+
+def test_frames_that_cannot_be_decoded_are_refused(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+    """One clear error where decode is called."""
+    frame = kafka_frame(job, kafka, topic("in"))
+    value = exactum.String()
+    for format_ in (value, exactum.Json("bigint")):
+        marked = exactum.decode(frame.withWatermark("timestamp", "1 minute"), format_, on_error="dead_letter")
+        assert marked.schema["timestamp"].metadata == {"spark.watermarkDelayMs": 60_000}, "a watermark is kept"
+    with pytest.raises(FrameRefused, match="missing or changed: offset bigint"):
+        exactum.decode(frame.drop("offset"), value)
+    with pytest.raises(FrameRefused, match="missing or changed: value binary"):
+        exactum.decode(exactum.decode(frame, value), key=value)
+    with pytest.raises(FrameRefused, match="not streaming"):
+        exactum.decode(job.spark.range(1), value)
+    with pytest.raises(FrameRefused, match=r"Deduplicate.*Decode first"):
+        exactum.decode(frame.dropDuplicates(["key"]), value, on_error="dead_letter")
+    with pytest.raises(SettingRefused, match="may be 'fail' or 'skip' or 'dead_letter'"):
+        exactum.decode(frame, value, on_error="ignore")
+    with pytest.raises(SettingRefused, match="decode nothing"):
+        exactum.decode(frame)
+    with pytest.raises(SettingRefused, match="returns="):
+        exactum.decode(frame, lambda data: data)
+    with pytest.raises(SettingRefused, match="is no format"):
+        exactum.decode(frame, "json")  # type: ignore[arg-type]
+    with pytest.raises(SettingRefused, match="is no format"):
+        exactum.decode(frame, exactum.String)  # type: ignore[arg-type]
+
+
+def kafka_frame(job: Job, kafka: LocalKafka, topic: str) -> DataFrame:
+    return exactum.read_kafka(job.spark, topic, bootstrap_servers=kafka.bootstrap_servers)
+
+
+def produce(kafka: LocalKafka, topic: str, *values: bytes | None) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value, b"key")
+    assert producer.flush(30) == 0
+
+
+def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
+    """The blocks of docs/decoding.md, given a session, a broker and a checkpoint: totals and letters are right."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/decoding.md").read_text(), re.DOTALL)
+    for name in ("orders", "totals", "orders-rejected"):
+        kafka.create_topic(name, partitions=1)
+    good = [b'{"id": 1, "customer": "a", "amount": 1.25}', b'{"id": 2, "customer": "a", "amount": "2"}']
+    produce(kafka, "orders", *good, b'{"id": 3}')
+    names = {"spark": job.spark, "brokers": kafka.bootstrap_servers, "checkpoint": str(job.checkpoint)}
+    for block in blocks[:2]:
+        exec(block, names)
+    assert [(one.key(), one.value()) for one in read(kafka, "totals")] == [(b"a", b"3.25")]
+    assert [one.value() for one in read(kafka, "orders-rejected")] == [b'{"id": 3}']
+    assert "registry=" in blocks[2]
+
+
+def test_each_source_has_its_own_decoding(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+    """A union of three topics with formats and policies of their own: each bad record by the policy of its source."""
+    sources, out, dead = [topic(name, partitions=1) for name in "abc"], topic("out"), topic("dead")
+    for source, good, bad in zip(sources, (b"1", "é".encode(), b"3"), (b"x", b"\xff", b"z"), strict=True):
+        produce(kafka, source, good, bad)
+    kinds = ((exactum.Json("bigint"), "dead_letter"), (exactum.String(), "dead_letter"), (exactum.Json("int"), "skip"))
+    frames = []
+    for source, (value, on_error) in zip(sources, kinds, strict=True):
+        read_frame = exactum.read_kafka(
+            job.spark, source, bootstrap_servers=kafka.bootstrap_servers, includeHeaders=True
+        )
+        frame = exactum.decode(read_frame.filter("partition = 0"), value, on_error=on_error)
+        frames.append(frame.select(f.col("value").cast("string").alias("value"), "headers"))
+    letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
+    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters)
+    assert job.run(frames[0].union(frames[1]).union(frames[2]), batch) is None
+    assert sorted(one.value() for one in read(kafka, out)) == [b"1", b"3", "é".encode()]
+    where = {(one.value(), dict(one.headers())["exactum.source_topic"].decode()) for one in read(kafka, dead)}
+    assert where == {(b"x", sources[0]), (b"\xff", sources[1])}
+    assert (job.seen(events.RowsDeadLettered), job.seen(events.RowsSkipped)) == ({0: 2}, {0: 1})
