@@ -1,0 +1,195 @@
+"""Control streams on a real broker and a real Spark: all tasks of an epoch see the same rules, also when run again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import weighing
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import udf
+
+import exactum
+from exactum import events
+from exactum.errors import CheckpointRefused, RowsRefused, SettingRefused
+from exactum.local import LocalKafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+class Rules:
+    """A topic of rules, written by a plain producer."""
+
+    def __init__(self, kafka: LocalKafka, topic: str) -> None:
+        self.kafka = kafka
+        self.topic = topic
+        self._client = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
+        self._producer = Producer({**self._client, "enable.idempotence": True})
+
+    def write(self, **rules: int | None) -> None:
+        for key, value in rules.items():
+            self.put(key, None if value is None else str(value))
+
+    def put(self, key: str | None, value: str | None) -> None:
+        self._producer.produce(self.topic, value, key)
+        assert self._producer.flush(30) == 0
+
+    def forget(self) -> None:
+        """What retention does, at once: every record that is there is gone."""
+        ends = [TopicPartition(self.topic, p, -1) for p in (0, 1)]
+        admin = AdminClient(self._client)
+        for future in admin.delete_records(ends).values():
+            future.result(30)
+
+    def stream(self, **arguments: Any) -> Any:
+        return exactum.control_stream(
+            self.topic, bootstrap_servers=self.kafka.bootstrap_servers, **{"value": int, **arguments}
+        )
+
+
+@pytest.fixture
+def rules(kafka: LocalKafka, topic: Any, spark: Any) -> Rules:
+    cloudpickle.register_pickle_by_value(weighing)  # Spark's process for state has no files of ours
+    return Rules(kafka, topic("rules", partitions=2))
+
+
+def weighed(stream: Any) -> Any:
+    """v times the weight of its key, by a Python function in the tasks."""
+    weigh = udf(lambda k, v: v * stream.current()[k], "long")
+
+    def transform(frame: DataFrame) -> DataFrame:
+        return frame.select("k", weigh("k", "v").alias("v"))
+
+    return transform
+
+
+def summed(stream: Any) -> Any:
+    """Weighted sums by key, in Spark's state."""
+
+    def transform(frame: DataFrame) -> DataFrame:
+        return frame.groupBy("k").transformWithState(
+            weighing.WeighedSum(stream), outputStructType="k string, v long", outputMode="Update", timeMode="None"
+        )
+
+    return transform
+
+
+def test_an_epoch_sees_what_stood_in_the_topic_when_it_began(query: Any, rules: Rules) -> None:
+    """Weights written between two epochs hold from the second one on, in every task; a null removes a key."""
+    rules.write(e=10, o=100, gone=1)
+    stream = rules.stream()
+    query.give(1, 2)
+    assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
+    assert query.values() == [20, 100]
+    rules.write(e=1_000, gone=None)
+    query.give(3, 4)
+    assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
+    assert query.values() == [20, 100, 300, 4_000]
+    assert [event.keys for event in query.seen(events.ControlChanged)] == [3, 2]
+
+
+def test_an_epoch_that_stands_advances_the_state_by_the_rules_it_had(query: Any, rules: Rules) -> None:
+    """Decided, then crashed before Spark's commit log; meanwhile the topic lost the old rules and got others: the state
+    advances by the old ones, as the rows that are visible did."""
+    rules.write(e=2, o=2)
+    stream = rules.stream()
+    query.give(1, 2)
+    assert query.run(query.exactly_once(control=stream), transform=summed(stream), mode="update") is None
+    assert query.values() == [2, 4]
+    query.forget_last_commit()
+    rules.forget()
+    rules.write(e=100, o=100)
+    query.give(1, 2)
+    assert query.run(query.exactly_once(control=stream), transform=summed(stream), mode="update") is None
+    assert query.values() == [2, 4, 102, 204], "2 + 1 * 100 and 4 + 2 * 100"
+    assert len(query.seen(events.EpochRedelivered)) == 1
+
+
+def test_an_undecided_epoch_is_run_again_with_the_rules_it_began_with(query: Any, rules: Rules) -> None:
+    """The first run fails within the epoch; by the second run the rules are others, the epoch's are not."""
+    rules.write(e=2, o=2)
+    stream = rules.stream()
+    broken = udf(lambda k: 1 // 0 if stream.current()["e"] == 2 else 0, "long")
+    query.give(1, 2)
+    batch = query.exactly_once(control=stream)
+    assert "division" in (query.run(batch, transform=lambda f: f.select("k", broken("k").alias("v"))) or "")
+    assert query.values() == []
+    rules.write(e=7, o=7)
+    assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
+    assert query.values() == [2, 4]
+
+
+def test_a_view_of_the_batch_may_ask_for_the_rules_on_the_driver(query: Any, rules: Rules) -> None:
+    """rows= runs on the driver, and sees the same rules as the tasks."""
+    rules.write(limit=2)
+    stream = rules.stream()
+    sink = replace(query.sink, rows=lambda batch: batch.where(f"v > {stream.current()['limit']}"))
+    query.give(1, 2, 3, 4)
+    assert query.run(query.exactly_once(sink, control=stream)) is None
+    assert query.values() == [3, 4]
+
+
+def test_records_of_long_past_epochs_are_forgotten(query: Any, rules: Rules, spark: Any) -> None:
+    """Only what Spark may ask for again is kept of what epochs saw."""
+    rules.write(e=1, o=1)
+    stream = rules.stream()
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", 2)
+    try:
+        query.give(1, batches=22)
+        assert query.run(query.exactly_once(control=stream)) is None
+    finally:
+        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    folder = query.checkpoint / "exactum" / "control" / rules.topic
+    kept = sorted(int(path.stem) for path in folder.glob("[0-9]*.json"))
+    assert kept[-1] == 21
+    assert kept[0] >= 17
+    assert len(list(folder.glob("view-*.json"))) == 1
+
+
+def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(query: Any, rules: Rules) -> None:
+    """An undecodable rule, one without a key, and too many of them: one error on the driver, nothing written."""
+    query.give(1)
+    for stream, write, message in (
+        (rules.stream(max_bytes=3), ("e", "1000"), "max_bytes=3"),
+        (rules.stream(value=lambda value: {}[value]), ("e", "1"), "cannot be decoded"),
+        (rules.stream(), (None, "1"), "has no key"),
+    ):
+        rules.put(*write)
+        batch = query.exactly_once(control=stream)
+        assert message in (query.run(batch) or "")
+        assert isinstance(batch.error, RowsRefused)
+    assert query.values() == []
+
+
+def test_a_topic_that_is_missing_or_was_made_anew_is_refused(query: Any, rules: Rules, kafka: LocalKafka) -> None:
+    """No rules is not the same as empty rules."""
+    rules.write(e=1, o=1)
+    rules.write(e=2, o=2)
+    stream = rules.stream()
+    query.give(1)
+    assert query.run(query.exactly_once(control=stream)) is None
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    admin.delete_topics([rules.topic])[rules.topic].result(30)
+    query.give(2)
+    batch = query.exactly_once(control=rules.stream())
+    assert rules.topic in (query.run(batch) or "")
+    assert isinstance(batch.error, SettingRefused)
+    kafka.create_topic(rules.topic, partitions=2)
+    batch = query.exactly_once(control=rules.stream())
+    assert "made anew" in (query.run(batch) or "")
+    assert isinstance(batch.error, CheckpointRefused)
+    assert query.values() == [1]
+
+
+def test_arguments_that_cannot_be_are_refused(rules: Rules) -> None:
+    """At once, where they are given."""
+    for arguments in ({"topic": ""}, {"bootstrap_servers": " "}, {"max_bytes": 0}):
+        given: dict[str, Any] = {"topic": "rules", "bootstrap_servers": "localhost:9092", **arguments}
+        with pytest.raises(SettingRefused, match="control_stream"):
+            exactum.control_stream(given.pop("topic"), **given)
+    with pytest.raises(SettingRefused, match="outside of an epoch"):
+        rules.stream().current()

@@ -1,0 +1,100 @@
+"""Targets of the user's own in a real Spark query: the example as a stranger runs it, and a write-ahead target."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import exactum
+from exactum import events
+
+pytestmark = pytest.mark.spark
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "two_phase_commit_sink.py"
+LIVES = 2
+NUMBERS_EACH_LIFE = 150
+LIFE_TIMEOUT_S = 120
+
+
+def published(folder: Path) -> list[int]:
+    """The numbers as any reader of the folder finds them."""
+    return [json.loads(line)["number"] for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+
+
+@pytest.mark.timeout(LIVES * LIFE_TIMEOUT_S + 60)
+def test_the_example_killed_at_any_moment_publishes_each_number_once(tmp_path: Path) -> None:
+    """SIGKILL of the whole process group, twice: the numbers have no gap and no double."""
+    folder, output = tmp_path / "numbers", tmp_path / "output.log"
+    command = [sys.executable, str(EXAMPLE), str(folder), "--checkpoint", str(tmp_path / "checkpoint")]
+    for life in range(LIVES):
+        wanted = NUMBERS_EACH_LIFE * (life + 1)
+        with output.open("ab") as log:
+            driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            deadline_s = time.monotonic() + LIFE_TIMEOUT_S
+            while len(published(folder)) < wanted:
+                assert driver.poll() is None, output.read_text()[-4_000:]
+                assert time.monotonic() < deadline_s, f"life {life}: {len(published(folder))} numbers of {wanted}"
+                time.sleep(0.05)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait(30)
+    found = published(folder)
+    assert len(found) >= LIVES * NUMBERS_EACH_LIFE
+    assert sorted(found) == list(range(len(found)))
+
+
+class Inbox:
+    """A target that keeps what was sent, with its key, and dedupes nothing."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, list[Any]]] = []
+        self.fails = 0
+
+    def send(self, batch: Any, key: str) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionResetError("the target hung up")
+        self.received.append((key, batch.to_pylist()))
+
+    def values(self) -> list[int]:
+        return sorted(row["v"] for _, rows in self.received for row in rows)
+
+
+def test_rows_go_to_a_target_without_transactions_after_the_decision(query: Any, tmp_path: Path) -> None:
+    """Three epochs, sends that fail and are tried again; a run whose epochs stand already sends nothing twice."""
+    inbox = Inbox()
+    inbox.fails = 2
+    sink = exactum.WriteAheadSink(tmp_path / "wal", inbox.send, backoff_ms=1)
+    query.give(1, 2, 3, batches=3)
+    assert query.run(query.exactly_once(sink)) is None
+    assert inbox.values() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    query.forget_last_commit()
+    assert query.run(query.exactly_once(sink)) is None
+    assert len(query.seen(events.EpochRedelivered)) == 1
+    assert inbox.values() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    keys = [key for key, _ in inbox.received]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_target_that_stays_away_stops_the_query_and_gets_its_rows_later(query: Any, tmp_path: Path) -> None:
+    """Decided, never acknowledged: the query stops, and the next start sends that epoch's rows before all others."""
+    inbox = Inbox()
+    inbox.fails = 1_000
+    sink = exactum.WriteAheadSink(tmp_path / "wal", inbox.send, tries_max=2, backoff_ms=1)
+    query.give(1, 2)
+    batch = query.exactly_once(sink)
+    assert "hung up" in (query.run(batch) or "")
+    assert inbox.values() == []
+    inbox.fails = 0
+    query.give(3)
+    assert query.run(query.exactly_once(sink)) is None
+    assert [row["v"] for _, rows in inbox.received for row in rows] == [1, 2, 3]
