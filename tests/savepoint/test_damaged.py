@@ -1,0 +1,245 @@
+"""What is not a whole savepoint is refused, by every command, and what is wrong is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+import exactum
+from exactum.errors import CheckpointRefused
+from exactum.ops import cli
+from exactum.ops.savepoint import create as create_module
+from exactum.ops.savepoint.create import create
+from exactum.ops.savepoint.restore import restore
+from exactum.ops.savepoint.stop import stop
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a query with state that has run for a few epochs. Not to be changed."""
+    folder = tmp_path_factory.mktemp("whole")
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
+    query = (
+        stream.selectExpr("value % 5 AS key")
+        .groupBy("key")
+        .count()
+        .writeStream.foreachBatch(exactum.exactly_once(exactum.FileSink(str(folder / "out"), format="json")))
+        .outputMode("update")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        while query.isActive and not (folder / "checkpoint" / "commits" / "3").exists():
+            query.awaitTermination(0.1)
+        stop(folder / "checkpoint", timeout_s=60)
+    finally:
+        query.stop()
+    return folder / "checkpoint"
+
+
+@pytest.fixture
+def savepoint(checkpoint: Path, tmp_path: Path) -> Path:
+    create(str(checkpoint), tmp_path / "savepoint")
+    return tmp_path / "savepoint"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.main, ["savepoint", *arguments])
+
+
+def test_a_whole_one_is_shown_and_deleted(savepoint: Path, tmp_path: Path) -> None:
+    """inspect shows what it is, verify finds it whole, delete leaves nothing."""
+    shown = run("inspect", str(savepoint))
+    assert shown.exit_code == 0
+    manifest = json.loads((savepoint / "manifest.json").read_text())
+    for text in (manifest["query_id"], "stateStoreSave", "Sources", "State"):
+        assert text in shown.output
+    verified = run("verify", str(savepoint))
+    assert verified.exit_code == 0
+    assert f"epoch {manifest['batch_id']}" in verified.output
+    assert run("delete", str(savepoint)).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_supervised_script_starts_from_one(savepoint: Path, tmp_path: Path) -> None:
+    """exactum run --from-savepoint: the checkpoint is there before the script is, a second start leaves it as it is,
+    and another query's checkpoint goes before a savepoint."""
+    script, target = tmp_path / "script.py", tmp_path / "restored"
+    script.write_text(f"from pathlib import Path; assert Path({str(target)!r}, 'commits').is_dir()")
+
+    def start(*options: str) -> Result:
+        return CliRunner().invoke(cli.main, ["run", str(script), "--restart", "none", *options])
+
+    options = ("--from-savepoint", str(savepoint), "--checkpoint", str(target))
+    assert "belong together" in start(*options[:2]).output
+    first = start(*options)
+    assert first.exit_code == 0, first.output
+    identity = (target / "metadata").read_text()
+    assert identity != (savepoint / "checkpoint" / "metadata").read_text()
+    again = start(*options)
+    assert again.exit_code == 0, again.output
+    assert "before" in again.output
+    assert (target / "metadata").read_text() == identity
+    (target / "exactum" / "restored.json").unlink()
+    refused = start(*options)
+    assert refused.exit_code == 1
+    assert "goes before a savepoint" in refused.output
+
+
+def largest(folder: Path) -> Path:
+    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+def flipped(savepoint: Path) -> None:
+    path = largest(savepoint / "checkpoint" / "state")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut_off(savepoint: Path) -> None:
+    path = savepoint / "manifest.json"
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def edited(savepoint: Path) -> None:
+    path = savepoint / "manifest.json"
+    path.write_text(path.read_text().replace('"batch_id": ', '"batch_id": 1'))
+
+
+def newer(savepoint: Path) -> None:
+    path = savepoint / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+
+
+def shortened(savepoint: Path) -> None:
+    path = largest(savepoint / "checkpoint" / "state")
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def one_missing(savepoint: Path) -> None:
+    next((savepoint / "checkpoint" / "offsets").iterdir()).unlink()
+
+
+def one_more(savepoint: Path) -> None:
+    (savepoint / "checkpoint" / "offsets" / "999").write_text("v1")
+
+
+def unfinished(savepoint: Path) -> None:
+    (savepoint / "manifest.json").unlink()
+
+
+DAMAGES = {
+    flipped: "has other bytes than it had",
+    shortened: "bytes",
+    one_missing: "is missing",
+    one_more: "does not belong to it",
+    cut_off: "cannot be read",
+    edited: "was changed",
+    newer: "has format 2",
+    unfinished: "is not a savepoint",
+}
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGES.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_a_damaged_one_is_refused(savepoint: Path, tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
+    """verify ends with status 1 and says what is wrong; restore refuses and makes nothing."""
+    damage(savepoint)
+    verified = run("verify", str(savepoint))
+    assert verified.exit_code == 1
+    assert said in verified.stderr
+    restored = run("restore", str(savepoint), "--checkpoint", str(tmp_path / "new"))
+    assert restored.exit_code == 1
+    assert said in restored.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["savepoint"]
+
+
+def one_version(partition: Path, version: int) -> None:
+    for path in partition.glob(f"{version}.*"):
+        path.unlink()
+
+
+def one_partition(partition: Path, version: int) -> None:
+    shutil.rmtree(partition)
+
+
+LOSSES = {one_version: "version [0-9]+ of the state store", one_partition: "a partition of the state"}
+
+
+@pytest.mark.parametrize(("lose", "said"), LOSSES.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_a_damaged_checkpoint_makes_no_savepoint(
+    checkpoint: Path, tmp_path: Path, lose: Callable[[Path, int], None], said: str
+) -> None:
+    """State that is not all there is found when the savepoint is made, not when it is needed."""
+    damaged = tmp_path / "damaged"
+    shutil.copytree(checkpoint, damaged)
+    last = max(int(p.name) for p in (damaged / "commits").iterdir() if p.name.isdigit())
+    lose(damaged / "state" / "0" / "1", last + 1)
+    with pytest.raises(CheckpointRefused, match=f"is damaged: {said}"):
+        create(str(damaged), tmp_path / "savepoint")
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
+
+
+def test_a_copy_that_dies_is_none(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its last step a savepoint has no name and no manifest; the next one is made beside what is left."""
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(create_module, "write_durably", die)
+        patch.setattr(create_module.shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(Killed):
+            create(str(checkpoint), tmp_path / "savepoint")
+    left = list(tmp_path.iterdir())
+    assert len(left) == 1 and left[0].name.startswith(".savepoint.partial-")
+    assert run("restore", str(left[0]), "--checkpoint", str(tmp_path / "new")).exit_code == 1
+    create(str(checkpoint), tmp_path / "savepoint")
+    assert run("verify", str(tmp_path / "savepoint")).exit_code == 0
+
+
+@pytest.mark.parametrize("place", ["", "offsets", "checkpoint"])
+def test_only_a_savepoint_is_deleted(savepoint: Path, tmp_path: Path, place: str) -> None:
+    """Any other folder is left as it is; so is a savepoint with a stranger's file in it."""
+    target = savepoint / place if place else tmp_path
+    if place == "":
+        (savepoint / "notes.txt").write_text("mine")
+        assert run("delete", str(savepoint)).exit_code == 1
+    assert run("delete", str(target)).exit_code == 1
+    assert (savepoint / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_text", "said"),
+    [("s3a://bucket/orders", "object stores are not supported"), ("/nonexistent/orders", "it has no file 'metadata'")],
+)
+def test_what_cannot_be_saved_is_said(tmp_path: Path, checkpoint_text: str, said: str) -> None:
+    """A place that is no local checkpoint is refused at once."""
+    with pytest.raises(CheckpointRefused, match=said):
+        create(checkpoint_text, tmp_path / "savepoint")
+
+
+def test_a_savepoint_replaces_nothing(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:
+    """What is there stays: neither a savepoint nor a file is written over, nor is a checkpoint."""
+    before = (savepoint / "manifest.json").read_bytes()
+    with pytest.raises(CheckpointRefused, match="exists already"):
+        create(str(checkpoint), savepoint)
+    with pytest.raises(CheckpointRefused, match="lies within the checkpoint"):
+        create(str(checkpoint), checkpoint / "savepoint")
+    assert (savepoint / "manifest.json").read_bytes() == before
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").touch()
+    with pytest.raises(CheckpointRefused, match="goes before a savepoint"):
+        restore(savepoint, str(tmp_path / "used"))

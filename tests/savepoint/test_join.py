@@ -1,0 +1,72 @@
+"""A stream-stream join has four state stores in each partition; all of them are in its savepoint. No broker."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from exactum.ops.savepoint.create import create
+from exactum.ops.savepoint.restore import restore
+from exactum.ops.savepoint.stop import stop
+from exactum.spark.session import ROCKSDB
+
+pytestmark = pytest.mark.spark
+
+PROVIDERS = {
+    "rocksdb": ROCKSDB,
+    "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+}
+LEFT, RIGHT, KEYS = 20, 5, 37
+"""Rows of each side in an epoch, and how many keys there are."""
+
+
+def numbers(spark: SparkSession, rows: int, name: str) -> DataFrame:
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load()
+    return stream.selectExpr(f"value % {KEYS} AS k", f"value AS {name}")
+
+
+@contextlib.contextmanager
+def running(spark: SparkSession, checkpoint: Path, output: Path, until: int) -> Iterator[None]:
+    """The join on its way, this epoch done; stopped at the end, if nobody has."""
+    joined = numbers(spark, LEFT, "a").join(numbers(spark, RIGHT, "b"), "k")
+    query = (
+        joined.writeStream.foreachBatch(exactum.exactly_once(exactum.FileSink(str(output), format="json")))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        while not (checkpoint / "commits" / str(until)).exists():
+            assert query.isActive, query.exception()
+            time.sleep(0.02)
+        yield
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_join_goes_on_from_its_savepoint(spark: SparkSession, tmp_path: Path, provider: str) -> None:
+    """The original is gone; pairs of a row from before the savepoint and one from after it are all there, once each."""
+    output, fork = tmp_path / "out", tmp_path / "fork"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[provider])
+    try:
+        with running(spark, tmp_path / "checkpoint", output, until=3):
+            made = create(str(tmp_path / "checkpoint"), tmp_path / "savepoint", stop_query=True)
+        assert [(o.partitions, o.stores) for o in made.operators] == [(2, 8)]
+        shutil.rmtree(tmp_path / "checkpoint")
+        restore(tmp_path / "savepoint", str(fork))
+        with running(spark, fork, output, until=made.batch_id + 2):
+            stop(fork, timeout_s=60)
+    finally:
+        spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    epochs = 1 + max(int(p.name) for p in (fork / "commits").iterdir() if p.name.isdigit())
+    left, right = ([(value % KEYS, value) for value in range(rows * epochs)] for rows in (LEFT, RIGHT))
+    wanted = sorted((a, b) for key, a in left for other, b in right if key == other)
+    assert sorted((row.a, row.b) for row in spark.read.json(str(output)).collect()) == wanted

@@ -1,0 +1,177 @@
+"""Savepoints of real queries, and queries that start from them. The oracle counts by hand what must come out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka.admin import KafkaAdminClient
+from pyspark.sql import SparkSession
+from totals import TIMEOUT_S, Totals, await_true
+
+from exactum.errors import CheckpointRefused
+from exactum.local import LocalKafka
+from exactum.ops.savepoint.create import create
+from exactum.ops.savepoint.manifest import verify
+from exactum.ops.savepoint.restore import Identity, restore
+from exactum.spark.session import ROCKSDB
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+MEMORY_BACKED = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+def exactum_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "exactum.ops.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def test_a_running_query_is_thrown_away_and_started_again(
+    spark: SparkSession, totals: Totals, topic: Callable[..., str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Savepoints of a query that runs on meanwhile, and forgets old epochs as fast as it may: each of them is whole.
+    Its checkpoint is lost; a fork from the first one writes into a fresh topic what an uninterrupted run writes after.
+    """
+    spark.conf.set(RETAINED, 2)
+    request.addfinalizer(lambda: spark.conf.unset(RETAINED))
+    made = []
+    with totals.running():
+        while not totals.caught_up():
+            made.append(create(str(totals.checkpoint), tmp_path / f"savepoint{len(made)}"))
+        await_true(totals.caught_up, "the query reads all input")
+    for number, manifest in enumerate(made):
+        assert verify(tmp_path / f"savepoint{number}") == manifest
+    assert 0 < made[0].batch_id < totals.last()
+    assert {key: values[-1] for key, values in totals.written().items()} == totals.final()
+    shutil.rmtree(totals.checkpoint)
+    fork = totals.at(tmp_path / "fork", topic("fresh", partitions=3))
+    restored = restore(tmp_path / "savepoint0", str(fork.checkpoint))
+    assert restored.query_id == fork.query_id != made[0].query_id
+    assert not (fork.checkpoint / "exactum" / "decisions").exists(), "a fork has no decisions of its parent"
+    totals.source.produce(totals.bootstrap_servers, 40)
+    spark.conf.unset(RETAINED)
+    assert fork.run() is None
+    fork.check_exact(first=made[0].batch_id + 1)
+
+
+def test_stopped_under_load_and_moved(
+    spark: SparkSession, totals: Totals, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """``--stop`` ends a busy query between two epochs with nothing in doubt. The same query goes on in another place,
+    into the same topic: no epoch is missing, none is doubled. The place that it left refuses to start. With state
+    that Spark keeps in memory and in delta files.
+    """
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", MEMORY_BACKED)
+    request.addfinalizer(lambda: spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB))
+    enough = threading.Event()
+
+    def produce() -> None:
+        while not enough.wait(0.1):
+            totals.source.produce(totals.bootstrap_servers, 20)
+
+    producer = threading.Thread(target=produce)
+    savepoint, moved = tmp_path / "savepoint", totals.at(tmp_path / "moved", totals.output)
+    to = ("--checkpoint", str(totals.checkpoint), "--to", str(savepoint))
+    try:
+        with totals.running() as query:
+            producer.start()
+            done = exactum_command("savepoint", "create", *to, "--stop")
+            assert done.returncode == 0, done.stderr
+            assert not query.isActive
+            assert query.exception() is None, "a stop is no failure"
+    finally:
+        enough.set()
+        producer.join()
+    made = verify(savepoint)
+    assert not totals.caught_up(), "it was stopped in the middle of its work"
+    assert made.batch_id == totals.last() == decided(totals.checkpoint)
+    assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
+    assert {Path(file.path).suffix for file in made.files} & {".delta", ".snapshot"}
+
+    arguments = ["savepoint", "restore", str(savepoint), "--checkpoint", str(moved.checkpoint), "--as", "same"]
+    done = exactum_command(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "is retired" in (totals.run() or ""), "two queries of one identity"
+    assert moved.run() is None
+    assert moved.query_id == made.query_id
+    every = {key: [*values] for key, values in totals.expected().items()}
+    for key, values in moved.expected(first=made.batch_id + 1).items():
+        every.setdefault(key, []).extend(values)
+    assert moved.written() == every
+    assert {key: values[-1] for key, values in every.items()} == moved.final()
+    again = exactum_command(*arguments)
+    assert again.returncode == 0, "restoring again finds that it is done"
+    assert "was made of this savepoint before" in again.stdout
+
+
+def test_a_fork_beside_its_parent(kafka: LocalKafka, totals: Totals, topic: Callable[..., str], tmp_path: Path) -> None:
+    """Parent and fork run at the same time: no transactional id of the one is one of the other, and both are exact."""
+    with totals.running():
+        made = create(str(totals.checkpoint), tmp_path / "savepoint")
+        fork = totals.at(tmp_path / "fork", topic("forked", partitions=3))
+        restore(tmp_path / "savepoint", str(fork.checkpoint))
+        with fork.running():
+            totals.source.produce(totals.bootstrap_servers, 60)
+            await_true(lambda: totals.caught_up() and fork.caught_up(), "both read all input")
+    totals.check_exact()
+    fork.check_exact(first=made.batch_id + 1)
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    try:
+        known = [t.transactional_id for each in admin.list_transactions().values() for t in each]
+    finally:
+        admin.close()
+    parents, forks = ({i for i in known if one.query_id in i} for one in (totals, fork))
+    assert parents and forks and not parents & forks
+    assert totals.query_id != fork.query_id
+
+
+def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path) -> None:
+    """A driver died after the decision and before Spark's commit log: no savepoint until a start has finished it."""
+    assert totals.run() is None
+    totals.forget_last_commit()
+    with pytest.raises(CheckpointRefused, match="is decided, and Spark's commit log has only"):
+        create(str(totals.checkpoint), tmp_path / "savepoint")
+    assert not (tmp_path / "savepoint").exists()
+    totals.source.produce(totals.bootstrap_servers, 30)
+    assert totals.run() is None
+    made = create(str(totals.checkpoint), tmp_path / "savepoint")
+    assert made.batch_id == totals.last()
+    totals.check_exact()
+
+
+def test_going_back_is_a_fork(totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under its own identity a query moves, but never goes back: its targets have the epochs after the savepoint. A
+    fork goes back in place; what was there is moved aside.
+    """
+    with totals.running():
+        made = create(str(totals.checkpoint), tmp_path / "savepoint")
+        await_true(totals.caught_up, "the query reads all input")
+        monkeypatch.setattr("exactum.ops.savepoint.restore.ENDING_S", 0.2)
+        with pytest.raises(CheckpointRefused, match="runs: run"):
+            restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+        with pytest.raises(CheckpointRefused, match="runs: run"):
+            restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)
+        monkeypatch.undo()
+    with pytest.raises(CheckpointRefused, match="has gone on to epoch"):
+        restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    with pytest.raises(CheckpointRefused, match="goes before a savepoint"):
+        restore(tmp_path / "savepoint", str(totals.checkpoint))
+    before = totals.written()
+    restored = restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)
+    assert restored.moved_aside is not None and (restored.moved_aside / "commits").is_dir()
+    assert totals.run() is None
+    again = totals.expected(first=made.batch_id + 1)
+    assert totals.written() == {key: before.get(key, []) + again.get(key, []) for key in before | again}
+
+
+def decided(checkpoint: Path) -> int:
+    """The last epoch with a COMMIT on record."""
+    records = [json.loads(p.read_text()) for p in (checkpoint / "exactum" / "decisions").glob("*.json")]
+    return max(int(r["batch_id"]) for r in records if r["decision"] == "commit")

@@ -1,0 +1,238 @@
+"""Who runs, who is to stop, and who may start: by files that a real process holds. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from totals import await_true
+
+from exactum.errors import CheckpointRefused, Fenced, Unavailable
+from exactum.files.decision_log import FileDecisionLog
+from exactum.ops.savepoint import restore as restore_module
+from exactum.ops.savepoint.create import create
+from exactum.ops.savepoint.restore import Identity, restore
+from exactum.ops.savepoint.stop import stop
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
+from exactum.spark import request_file, retirement
+from exactum.spark.run_file import living
+
+QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
+HOLD = """
+import sys, time
+from pathlib import Path
+from exactum.spark.run_file import RunFile
+run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
+run.hold()
+print("held", flush=True)
+time.sleep(300)
+"""
+Driver = Callable[[str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Of a query without state that has completed epochs 0 and 1."""
+    folder = tmp_path / "checkpoint"
+    conf = {"conf": {"spark.sql.shuffle.partitions": "2"}}
+    for name, content in {
+        "metadata": json.dumps({"id": QUERY}),
+        **{f"offsets/{n}": f'v1\n{json.dumps(conf)}\n{{"in":{{"0":{n}}}}}' for n in (0, 1)},
+        **{f"commits/{n}": 'v1\n{"nextBatchWatermarkMs":0}' for n in (0, 1)},
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    decide(folder, 1)
+    return folder
+
+
+@pytest.fixture
+def driver(checkpoint: Path) -> Iterator[Driver]:
+    """Start a process that holds a run's file as a driver does, and knows nothing of requests."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(incarnation: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HOLD, str(checkpoint), incarnation, QUERY]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        stdout = started[-1].stdout
+        assert stdout is not None and stdout.readline() == "held\n"
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def decide(folder: Path, batch_id: int, decision: Decision = Decision.COMMIT) -> DecisionRecord:
+    log = FileDecisionLog(folder / "exactum" / "decisions", QUERY)
+    record = DecisionRecord(Epoch(QUERY, batch_id), len(log.read(batch_id)), decision, Incarnation("a" * 16))
+    assert log.decide(record) == record
+    return record
+
+
+def test_a_run_is_seen_for_as_long_as_it_lives(checkpoint: Path, driver: Driver) -> None:
+    """Whatever ends a driver, its run is over that moment; a later run clears away what it left."""
+    first = driver("1" * 16)
+    assert [run.pid for run in living(checkpoint)] == [first.pid]
+    second = driver("2" * 16)
+    assert [run.pid for run in living(checkpoint)] == [first.pid, second.pid], "a standby, or a driver that is frozen"
+    first.kill()
+    first.wait()
+    assert [run.pid for run in living(checkpoint)] == [second.pid]
+    second.kill()
+    second.wait()
+    third = driver("3" * 16)
+    assert [run.pid for run in living(checkpoint)] == [third.pid]
+    assert len(list((checkpoint / "exactum" / "runs").iterdir())) == 1
+
+
+def test_a_driver_that_does_not_answer_is_not_waited_for_ever(checkpoint: Path, tmp_path: Path, driver: Driver) -> None:
+    """``--stop`` gives up when its time is over, says so, takes the request back and makes no savepoint."""
+    driver("1" * 16)
+    began_s = time.monotonic()
+    with pytest.raises(Unavailable, match="has not seen the request"):
+        create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=0.5)
+    assert time.monotonic() - began_s < 5
+    assert list((checkpoint / "exactum" / "requests").iterdir()) == []
+    assert not (tmp_path / "savepoint").exists()
+
+
+def test_a_driver_that_dies_is_not_waited_for(checkpoint: Path, tmp_path: Path, driver: Driver) -> None:
+    """A query that dies while it is asked to stop is stopped: the savepoint is made at once."""
+    process = driver("1" * 16)
+    killer = threading.Timer(0.5, process.kill)
+    killer.start()
+    began_s = time.monotonic()
+    made = create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=60)
+    assert 0.4 < time.monotonic() - began_s < 20
+    killer.join()
+    assert made.batch_id == 1
+
+
+def test_nothing_runs(checkpoint: Path, tmp_path: Path) -> None:
+    """``--stop`` where nothing runs is a mistake that is said, not a savepoint of something else."""
+    with pytest.raises(CheckpointRefused, match="Nothing runs on the checkpoint"):
+        create(str(checkpoint), tmp_path / "savepoint", stop_query=True)
+
+
+def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
+    """What a dead command left stops neither a later run nor, once it is too old, the run that it named."""
+    request = request_file.ask(checkpoint, "1" * 16, stands_s=0.5)
+    assert request_file.find(checkpoint, "1" * 16) == request
+    assert request_file.find(checkpoint, "2" * 16) is None
+    await_true(lambda: not request.stands(checkpoint), "it is too old")
+    assert request_file.find(checkpoint, "1" * 16) is None
+    assert list((checkpoint / "exactum" / "requests").iterdir()) == [], "and it is cleared away"
+
+
+def test_a_move_fences_a_driver_that_was_asleep(checkpoint: Path, tmp_path: Path) -> None:
+    """After the original was retired nobody decides under it any more, at whatever step he fell asleep."""
+    create(str(checkpoint), tmp_path / "savepoint")
+    asleep = FileDecisionLog(checkpoint / "exactum" / "decisions", QUERY)
+    assert asleep.read(2) == ()
+    restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    with pytest.raises(Fenced):
+        asleep.decide(DecisionRecord(Epoch(QUERY, 2), 0, Decision.COMMIT, Incarnation("b" * 16)))
+    with pytest.raises(CheckpointRefused, match="is retired"):
+        retirement.refuse_retired(checkpoint)
+    moved = FileDecisionLog(tmp_path / "moved" / "exactum" / "decisions", QUERY)
+    assert [r.decision for r in moved.read(1)] == [Decision.COMMIT]
+    decide(tmp_path / "moved", 2)
+    with pytest.raises(CheckpointRefused, match="is retired"):
+        restore(tmp_path / "savepoint", str(tmp_path / "second"), Identity.SAME)
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_move_that_comes_too_late_undoes_nothing(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The original has decided an epoch since, or does so while the savepoint is restored: it is not retired, and goes
+    on; nothing of the move is left.
+    """
+    create(str(checkpoint), tmp_path / "savepoint")
+    build = restore_module._build
+
+    def build_slowly(*arguments: Any) -> Path:
+        decide(checkpoint, 2)
+        return build(*arguments)
+
+    if when == "before":
+        decide(checkpoint, 2)
+    else:
+        monkeypatch.setattr(restore_module, "_build", build_slowly)
+    with pytest.raises(CheckpointRefused, match="has gone on to epoch 2"):
+        restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    retirement.refuse_retired(checkpoint)
+    decide(checkpoint, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "savepoint"]
+
+
+def test_an_original_that_is_out_of_sight(checkpoint: Path, tmp_path: Path) -> None:
+    """The same identity needs the original to be retired, or the word of somebody who knows that it is lost."""
+    create(str(checkpoint), tmp_path / "savepoint")
+    shutil.rmtree(checkpoint)
+    with pytest.raises(CheckpointRefused, match="is not to be found"):
+        restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    restored = restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME, original_is_gone=True)
+    assert restored.query_id == QUERY
+
+
+def test_restoring_twice(checkpoint: Path, tmp_path: Path) -> None:
+    """The same call again finds that it is done, and keeps the identity that was given; another one is refused."""
+    create(str(checkpoint), tmp_path / "savepoint")
+    first = restore(tmp_path / "savepoint", str(tmp_path / "fork"))
+    again = restore(tmp_path / "savepoint", str(tmp_path / "fork"))
+    assert not first.already and again.already
+    assert first.query_id == again.query_id != QUERY
+    with pytest.raises(CheckpointRefused, match="as fork, not as same"):
+        restore(tmp_path / "savepoint", str(tmp_path / "fork"), Identity.SAME)
+    create(str(checkpoint), tmp_path / "other")
+    with pytest.raises(CheckpointRefused, match="goes before a savepoint"):
+        restore(tmp_path / "other", str(tmp_path / "fork"))
+
+
+def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
+    """An epoch that was begun may be decided in a log that cannot be seen from here: no savepoint of it."""
+    shutil.rmtree(checkpoint / "exactum")
+    create(str(checkpoint), tmp_path / "savepoint")
+    assert json.loads((tmp_path / "savepoint" / "manifest.json").read_text())["decision_log"] == "elsewhere"
+    (checkpoint / "offsets" / "2").write_text((checkpoint / "offsets" / "1").read_text())
+    with pytest.raises(CheckpointRefused, match="decision log lies elsewhere"):
+        create(str(checkpoint), tmp_path / "second")
+
+
+def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -> None:
+    """A savepoint of epoch 1 has nothing of epoch 2: neither its plan nor its records; what belongs to none is kept."""
+    decide(checkpoint, 2, Decision.ABORT)
+    control = checkpoint / "exactum" / "control" / "rules"
+    control.mkdir(parents=True)
+    for name in (f"{1:020d}.json", f"{2:020d}.json", "view-0.json", ".hidden.tmp"):
+        (control / name).touch()
+    stops = checkpoint / "exactum" / "source" / "0" / "stops"
+    stops.mkdir(parents=True)
+    (stops / "7.json").touch()
+    (checkpoint / "offsets" / "2").write_text((checkpoint / "offsets" / "1").read_text())
+    made = create(str(checkpoint), tmp_path / "savepoint")
+    names = {file.path for file in made.files}
+    assert "offsets/1" in names and "offsets/2" not in names
+    assert {n for n in names if n.startswith("exactum/")} == {
+        f"exactum/decisions/{1:020d}-0.json",
+        f"exactum/control/rules/{1:020d}.json",
+        "exactum/control/rules/view-0.json",
+        "exactum/source/0/stops/7.json",
+    }
+
+
+def test_stop_needs_a_living_run(checkpoint: Path) -> None:
+    """A run whose process is gone cannot be stopped."""
+    with pytest.raises(CheckpointRefused, match="Nothing runs"):
+        stop(checkpoint, 1)

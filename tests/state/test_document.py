@@ -1,0 +1,50 @@
+"""docs/state.md is run, not only read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import oracle
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from exactum.local import LocalKafka
+
+DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def test_the_examples_of_the_document(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The first program and the readers of its state, word by word but for the names of topics and folders."""
+    program, readers, *_ = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    names = {
+        "localhost:9092": kafka.bootstrap_servers,
+        "/data/totals": str(tmp_path / "checkpoint"),
+        '"orders"': f'"{topic("orders", partitions=1)}"',
+        'KafkaSink("totals"': f'KafkaSink("{topic("totals", partitions=1)}"',
+        '.option("batchId", 41)': '.option("batchId", 0)',
+    }
+    for name, ours in names.items():
+        program, readers = program.replace(name, ours), readers.replace(name, ours)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    for key, amount in (("a", 1), ("b", 10), ("a", 2)):
+        producer.produce(names['"orders"'].strip('"'), str(amount), key)
+    assert producer.flush(20) == 0
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(program, space)
+    try:
+        space["query"].processAllAvailable()
+    finally:
+        space["query"].stop()
+    out = names['KafkaSink("totals"'].partition('"')[2].strip('"')
+    assert {s.key: s.value for s in oracle.read_all(kafka.bootstrap_servers, [out])} == {"a": "3", "b": "10"}
+    exec(readers, space)
+    for frame in (space["totals"], space["older"]):
+        assert {row.key.key: row.value.amount for row in frame.collect()} == {"a": 3, "b": 10}
