@@ -1,0 +1,61 @@
+"""The wire between the supervisor and its script."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exactum.errors import InvariantBroken
+from exactum.spark.channel import LINE_BYTES_MAX, Decoder, Message, address_of, inherited
+
+JSON = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.lists(st.text(), max_size=3)
+MESSAGES = st.builds(
+    Message,
+    st.sampled_from(["beat", "run", "event"]),
+    st.dictionaries(st.text().filter(lambda key: key not in ("kind", "bytes")), JSON, max_size=4),
+    st.binary(max_size=300),
+)
+
+
+@given(messages=st.lists(MESSAGES, max_size=5), cut=st.integers(1, 50))
+def test_messages_arrive_however_they_are_cut(messages: list[Message], cut: int) -> None:
+    """What was sent is what arrives, in order, whatever the pieces are; bodies may hold any byte."""
+    sent = b"".join(message.encoded() for message in messages)
+    decoder = Decoder()
+    arrived = [m for at in range(0, len(sent), cut) for m in decoder.feed(sent[at : at + cut])]
+    assert arrived == messages
+
+
+@pytest.mark.parametrize(
+    "data", [b"hello\n", b"[]\n", b"{}\n", b'{"kind":"x","bytes":9999999999}\n', b"x" * (LINE_BYTES_MAX + 1)]
+)
+def test_anything_else_is_refused(data: bytes) -> None:
+    """What is not the protocol is an error, and nothing is kept without end."""
+    with pytest.raises(InvariantBroken):
+        list(Decoder().feed(data))
+
+
+def test_only_who_inherits_the_socket_takes_part() -> None:
+    """A process with the variable but without the socket (or with another one in its place) has no part in it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        program = (
+            "import sys; from exactum.spark.channel import inherited; print(inherited(sys.argv[1]) is not None, end='')"
+        )
+        command = [sys.executable, "-c", program, address_of(theirs)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        for fds, expected in (((theirs.fileno(),), "True"), ((), "False")):
+            done = subprocess.run(
+                command, pass_fds=fds, capture_output=True, text=True, check=True, env=environment, timeout=30
+            )
+            assert done.stdout == expected
+        number, _, inode = address_of(theirs).partition(":")
+        assert inherited(f"{ours.fileno()}:{inode}") is None
+        assert inherited(f"{number}:0") is None
+        assert inherited("nonsense") is None

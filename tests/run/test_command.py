@@ -1,0 +1,228 @@
+"""``exactum run`` over small scripts without Spark: how they end, and what it makes of that."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from run_command import Command, environment
+
+AT_ONCE = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "10 ms"]
+COUNTED = """
+import os, sys
+from pathlib import Path
+count = Path("count")
+life = int(count.read_text()) if count.exists() else 0
+count.write_text(str(life + 1))
+"""
+STUBBORN = """
+import signal, time
+import exactum
+signal.signal(signal.SIGTERM, lambda *_: print("not yet", flush=True))
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def command(folder: Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> Command:
+    script = folder / "app.py"
+    script.write_text(program)
+    return Command(folder, script, options, arguments)
+
+
+def lives(folder: Path) -> int:
+    return int((folder / "count").read_text())
+
+
+def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
+    """Status 0 is passed on; the script sees its own arguments, and runs in the caller's folder as a plain script."""
+    program = 'import sys; open("seen", "w").write(f"{__name__} {sys.argv[1:]}")'
+    with command(tmp_path, program, arguments=("--restart", "s3cret")) as run:
+        assert run.ends() == 0
+    assert (tmp_path / "seen").read_text() == "__main__ ['--restart', 's3cret']"
+    assert "s3cret" not in run.log
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "os.kill(os.getpid(), 9)", "raise ZeroDivisionError"])
+def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
+    """However it dies; and it is done when it ends well."""
+    options = [*AT_ONCE, "--restart-strategy.fixed-delay.attempts=2"]
+    with command(tmp_path, f"{COUNTED}\nif life < 2: {end}", *options) as run:
+        assert run.ends() == 0
+    assert lives(tmp_path) == 3
+
+
+def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
+    """The third death within the interval is one too many for a rate of two; the status is 1 and the reason is said."""
+    options = ["--restart", "failure-rate", "--restart-strategy.failure-rate.max-failures-per-interval", "2"]
+    options += ["--restart-strategy.failure-rate.delay", "10 ms"]
+    with command(tmp_path, f"{COUNTED}\nsys.exit(1)", *options) as run:
+        assert run.ends() == 1
+    assert lives(tmp_path) == 3
+    assert "it failed 3 times within 60 s" in run.log
+
+
+@pytest.mark.parametrize("kind", ["SettingRefused", "Fenced", "HeuristicOutcome", "InvariantBroken"])
+def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> None:
+    """An error of exactum that halts or fences, raised anywhere in the script: status 3, and the reason is said."""
+    program = f'{COUNTED}\nfrom exactum.errors import {kind}\nraise {kind}("this is why")'
+    with command(tmp_path, program, *AT_ONCE) as run:
+        assert run.ends() == 3
+    assert lives(tmp_path) == 1
+    assert f"{kind}: this is why" in run.log
+
+
+@pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", "OutcomeUnknown"])
+def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
+    """An error of exactum that only voids the attempt is followed by another life."""
+    program = f'{COUNTED}\nfrom exactum.errors import {kind}\nif life == 0: raise {kind}("so what")'
+    with command(tmp_path, program, *AT_ONCE) as run:
+        assert run.ends() == 0
+    assert lives(tmp_path) == 2
+    assert f"{kind}: so what" in run.log
+
+
+def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> None:
+    """What the script has started dies with it before the next life, even in a process group of its own and deaf."""
+    orphan = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    program = f"""{COUNTED}
+import subprocess
+from deaths import session_members
+alive = session_members(int(Path("leader").read_text())) if life else []
+Path("leader").write_text(str(os.getpid()))
+if alive:
+    Path("left").write_text(str(alive))
+if life == 2:
+    sys.exit(0)
+started = subprocess.Popen([sys.executable, "-c", {orphan!r}], stdout=subprocess.PIPE, process_group=0)
+started.stdout.readline()
+os.kill(os.getpid(), 9)
+"""
+    if sys.version_info < (3, 11):
+        program = program.replace("process_group=0", "preexec_fn=os.setpgrp")
+    with command(tmp_path, program, *AT_ONCE, "--restart-strategy.fixed-delay.attempts=2") as run:
+        assert run.ends() == 0
+    assert lives(tmp_path) == 3
+    assert not (tmp_path / "left").exists()
+
+
+def test_a_script_without_exactum_is_ended_by_sigterm(tmp_path: Path) -> None:
+    """There is nothing to wait for: the script gets SIGTERM at once, and that is an orderly end."""
+    with command(tmp_path, "import time; print('ready', flush=True); time.sleep(60)") as run:
+        run.says("ready")
+        run.signal(signal.SIGTERM)
+        assert run.ends(10) == 0
+
+
+def test_a_script_without_queries_is_ended_by_sigterm(tmp_path: Path) -> None:
+    """The same where exactum is there, and no query runs yet."""
+    with command(tmp_path, "import time, exactum; print('ready', flush=True); time.sleep(60)") as run:
+        run.says("ready")
+        run.signal(signal.SIGINT)
+        assert run.ends(20) == 0
+    assert "no query to stop" in run.log
+
+
+def test_impatience(tmp_path: Path) -> None:
+    """A script that does not end is told again by the next signal, and killed by the one after; the status says it."""
+    with command(tmp_path, STUBBORN) as run:
+        run.says("ready")
+        run.signal(signal.SIGTERM)
+        run.says("not yet")
+        run.signal(signal.SIGTERM)
+        assert run.ends(20) == 1
+    assert "is killed" in run.log
+
+
+def test_a_stop_while_nothing_runs(tmp_path: Path) -> None:
+    """Between two lives a signal ends it at once."""
+    options = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 h"]
+    with command(tmp_path, "raise SystemExit(1)", *options) as run:
+        run.says("started again in 3600.0 s")
+        run.signal(signal.SIGTERM)
+        assert run.ends(10) == 0
+
+
+def test_the_script_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
+    """A supervisor that is killed leaves nobody who stands by: a standby ends by itself."""
+    program = """
+import exactum
+class Nothing:
+    name, rows = "nothing", None
+print("ready", flush=True)
+exactum.exactly_once(Nothing())
+from exactum.spark import life
+life.current().tell_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
+import time
+time.sleep(60)
+"""
+    with command(tmp_path, program, "--standby", "--standby-timeout", "60 s") as run:
+        run.says("stands by", timeout_s=60)
+        run.signal(signal.SIGKILL)
+        run.until_gone(run.pids()[1], 10)
+        assert "Start exactum run again" in run.log
+        for pid in run.pids():
+            run.signal_session(pid, signal.SIGKILL)
+
+
+def test_a_plain_start_is_unaffected(tmp_path: Path) -> None:
+    """Without a supervisor nothing is joined, no thread is started and no error is told to anybody."""
+    program = "import exactum, threading, sys; print(threading.active_count(), sys.excepthook is sys.__excepthook__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment(), timeout=30
+    )
+    assert done.stdout.split() == ["1", "True"]
+
+
+def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    """A duration without a unit and a strategy that makes no sense: one message, and the script is not started."""
+    for options in (
+        ["--stop-timeout", "60"],
+        ["--restart-strategy.exponential-delay.max-backoff", "1 ms"],
+        ["--restart", "sometimes"],
+    ):
+        with command(tmp_path, COUNTED, *options) as run:
+            assert run.ends() in (1, 2)
+        assert "Traceback" not in run.log
+    assert not (tmp_path / "count").exists()
+
+
+def test_restart_delays_are_kept(tmp_path: Path) -> None:
+    """The next life begins no earlier than the strategy says."""
+    program = f"{COUNTED}\nimport time\nopen('began', 'a').write(f'{{time.time()}} ')\nsys.exit(life < 2)"
+    options = ["--restart-strategy.exponential-delay.initial-backoff", "300 ms"]
+    options += ["--restart-strategy.exponential-delay.jitter-factor", "0"]
+    with command(tmp_path, program, *options) as run:
+        assert run.ends() == 0
+    began = [float(text) for text in (tmp_path / "began").read_text().split()]
+    assert began[1] - began[0] >= 0.3
+    assert began[2] - began[1] >= 0.45
+    assert re.search(r"again in 0\.3 s.*again in 0\.[45]", run.log, re.DOTALL)
+
+
+def test_watch_in_a_pipe(tmp_path: Path) -> None:
+    """``--watch`` without a terminal changes nothing for the script, whose output stays where it was."""
+    with command(tmp_path, "print('hello from the script')", "--watch") as run:
+        assert run.ends() == 0
+    assert "hello from the script" in run.log
+
+
+def test_time_goes_by(tmp_path: Path) -> None:
+    """A silent script without a standby is left alone, however silent it is."""
+    program = "import os, signal, time\nimport exactum\nprint('ready', flush=True)\ntime.sleep(2.5)"
+    with command(tmp_path, program, "--standby-timeout", "500 ms") as run:
+        run.says("ready")
+        os.kill(run.pids()[0], signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(run.pids()[0], signal.SIGCONT)
+        assert run.ends() == 0
+    assert len(run.pids()) == 1

@@ -1,0 +1,181 @@
+"""A real query under ``exactum run``: it dies again and again, is stopped, and is exact at the end.
+
+Replay random deaths with ``EXACTUM_RUN_SEED``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_command import new_world
+
+from exactum.local import LocalKafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+DEATHS = 20
+EARLY_S = 0.4
+"""Within this time a life has imported something and may have begun to start a JVM."""
+WITHIN_EPOCHS = (
+    {"event": "DoorClosed", "nth": 1},
+    {"event": "EpochDecided", "nth": 1},
+    {"event": "EpochDecided", "nth": 2},
+    {"event": "EpochCompleted", "nth": 1},
+    {"event": "EpochCompleted", "nth": 2},
+)
+STRATEGIES = {
+    "fixed-delay": (
+        3,
+        ["--restart-strategy.fixed-delay.attempts", str(DEATHS), "--restart-strategy.fixed-delay.delay", "20 ms"],
+    ),
+    "exponential-delay": (
+        2,
+        [
+            "--restart-strategy.exponential-delay.initial-backoff=10 ms",
+            "--restart-strategy.exponential-delay.max-backoff=50 ms",
+            f"--restart-strategy.exponential-delay.attempts-before-reset-backoff={DEATHS}",
+        ],
+    ),
+    "failure-rate": (
+        1,
+        [
+            f"--restart-strategy.failure-rate.max-failures-per-interval={DEATHS}",
+            "--restart-strategy.failure-rate.failure-rate-interval=1 h",
+            "--restart-strategy.failure-rate.delay=10 ms",
+        ],
+    ),
+}
+
+
+def planned(random_: random.Random, within_epochs: int) -> list[dict[str, Any]]:
+    """``DEATHS`` deaths in a random order, so many of them within epochs."""
+    deaths: list[dict[str, Any]] = [dict(random_.choice(WITHIN_EPOCHS)) for _ in range(within_epochs)]
+    deaths += [{"after_s": random_.uniform(0, EARLY_S)} for _ in range(DEATHS - within_epochs)]
+    random_.shuffle(deaths)
+    return deaths
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_crash_loop_ends_exact(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, strategy: str) -> None:
+    """A script that dies 20 times at random points is started again 20 times and ends exact, for a reader that ran
+    throughout and for a later one.
+    """
+    seed = int(os.environ.get("EXACTUM_RUN_SEED", secrets.randbelow(10**6)))
+    print(f"replay with EXACTUM_RUN_SEED={seed}")
+    within_epochs, options = STRATEGIES[strategy]
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=300)
+    deaths = planned(random.Random(seed), within_epochs)
+    world.plan(*deaths)
+    with world.reader() as reader, world.run("run", ["--restart", strategy, *options]) as run:
+        assert run.ends(400) == 0
+        assert len(run.pids()) == DEATHS + 1, f"{deaths}\n{run.log[-3000:]}"
+        assert run.log.count("was ended by SIGKILL") == DEATHS
+        began = Counter(event["pid"] for event in world.events("RunStarted"))
+        assert set(began.values()) == {1}, "each run says once where it begins"
+        world.check_exact(reader)
+
+
+def test_what_is_decided_is_there_before_the_next_life(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A driver that dies between decision and commit: readers see the epoch long before any Spark is up again, and
+    nothing of what was not decided.
+    """
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=200)
+    world.plan({"event": "EpochDecided", "nth": 2})
+    options = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 h"]
+    with world.reader() as reader, world.run("run", options) as run:
+        run.says("is started again in")
+        [died_s] = [e["at_s"] for e in world.events("EpochDecided")][1:]
+        run.until(lambda: len(reader.seen) == 120, "both decided epochs are visible", 20)
+        print(f"visible {time.time() - died_s:.2f} s after the death")
+        run.says("epoch 1 is decided and stands in every sink (60 rows")
+        assert len(run.pids()) == 1
+        run.signal(signal.SIGTERM)
+        assert run.ends(10) == 0
+        assert len(reader.caught_up()) == 120
+
+
+def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The standby goes on where the killed one was; the next one where a frozen one was, and that one is fenced when it
+    wakes up. SIGTERM stops the query after its epoch, which Spark has logged. The output is exact.
+    """
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
+    options = ["--standby", "--standby-timeout", "3 s", "--no-kill"]
+    with world.reader() as reader, world.run("run", options, drain=False, max_offsets=2000) as run:
+
+        def completes(pid: int) -> list[dict[str, Any]]:
+            return [e for e in world.events("EpochCompleted") if e["pid"] == pid]
+
+        def goes_on(taken_over: int, since_s: float) -> None:
+            """Give it something to do, and wait until the process that has taken over has done it."""
+            run.says("takes over", taken_over)
+            world.source.produce(kafka.bootstrap_servers, 50)
+            successor = run.pids()[taken_over]
+            run.until(lambda: completes(successor), f"{successor} completes an epoch")
+            took_s = completes(successor)[0]["at_s"] - since_s
+            print(f"takeover {taken_over}: the first new epoch stands after {took_s:.2f} s")
+
+        run.says("stands by")
+        killed = run.pids()[0]
+        since_s = time.time()
+        os.kill(killed, signal.SIGKILL)
+        goes_on(1, since_s)
+
+        run.says("stands by", 2)
+        frozen = run.pids()[1]
+        run.signal_session(frozen, signal.SIGSTOP)
+        since_s = time.time()
+        world.source.produce(kafka.bootstrap_servers, 50)
+        goes_on(2, since_s)
+        run.signal_session(frozen, signal.SIGCONT)
+        run.says(f"process {frozen}: it ended with status 1 with Fenced", timeout_s=60)
+
+        run.until(lambda: len(reader.seen) == world.source.count, "everything is there")
+        run.signal(signal.SIGTERM)
+        assert run.ends(60) == 0
+        assert "the script ends by itself" in run.log
+        check_stopped_between_epochs(world.checkpoint.folder, world.events("EpochCompleted"))
+        world.check_exact(reader)
+
+
+def test_sigterm_stops_a_busy_query_after_its_epoch(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A query that is never idle stops between two epochs, and the script ends by itself; the next run goes on from
+    there, with nothing to redeliver and nothing to sweep.
+    """
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=3000)
+    with world.reader() as reader:
+        with world.run("busy", ["--watch"], drain=False, max_offsets=20) as run:
+            run.until(lambda: len(world.events("EpochCompleted")) >= 3, "three epochs stand")
+            run.says("query shout: epoch")  # the watch, in a pipe
+            run.signal(signal.SIGTERM)
+            assert run.ends(60) == 0
+            assert "the script ends by itself" in run.log
+        completed = world.events("EpochCompleted")
+        assert len(reader.caught_up()) < world.source.count
+        check_stopped_between_epochs(world.checkpoint.folder, completed)
+        with world.run("next", [], max_offsets=2000) as run:
+            assert run.ends() == 0
+        started = world.events("RunStarted")[-1]
+        assert started["batch_id"] == completed[-1]["batch_id"] + 1
+        assert "redelivered=(), swept=0" in started["text"]
+        world.check_exact(reader)
+
+
+def check_stopped_between_epochs(checkpoint: Path, completed: Sequence[dict[str, Any]]) -> None:
+    """Spark's commit log ends with the last epoch that stands in the sink, and has it."""
+    logged = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+    assert logged == completed[-1]["batch_id"]

@@ -1,0 +1,91 @@
+"""Spark's reports as events, and events as numbers on a screen."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from exactum.ops.run.board import Board, quantile
+from exactum.ops.run.view import View, line
+from exactum.protocol.model import Incarnation
+from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.spark.progress import lag_records, progress_of
+
+RUN = QueryRun("q1", Incarnation("0123456789abcdef"), Guarantee.EXACTLY_ONCE)
+REPORT = json.loads(
+    """{"id": "q1", "runId": "r", "name": "shout", "batchId": 7, "numInputRows": 30, "processedRowsPerSecond": 15.5,
+    "durationMs": {"addBatch": 100, "triggerExecution": 160}, "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+    "stateOperators": [{"numRowsTotal": 5, "memoryUsedBytes": 100}, {"numRowsTotal": 6, "memoryUsedBytes": 50}],
+    "sources": [
+        {"description": "KafkaV2[...]", "startOffset": null, "endOffset": {"a": {"0": 10, "1": 20}},
+         "latestOffset": {"a": {"0": 15, "1": 20, "2": 4}}},
+        {"description": "RateStream", "startOffset": 1, "endOffset": 2, "latestOffset": 3}]}"""
+)
+
+
+def test_a_report_of_spark_becomes_an_event() -> None:
+    """Rows, lag over all partitions of Kafka sources, state over all operators, and the durations."""
+    event = progress_of(REPORT, RUN)
+    assert (event.query_id, event.batch_id, event.input_rows) == ("q1", 7, 30)
+    assert (event.lag_records, event.state_rows, event.state_bytes) == (5, 11, 150)
+    assert (event.input_rows_per_s, event.processed_rows_per_s) == (0.0, 15.5)
+    assert event.phase_ms == {"addBatch": 100.0, "triggerExecution": 160.0}
+
+
+def test_what_spark_does_not_say_is_none() -> None:
+    """No lag without a source that knows it, no state without a stateful operator, no rate that is not a number."""
+    event = progress_of({"batchId": 0, "inputRowsPerSecond": "NaN", "sources": [], "stateOperators": []}, RUN)
+    assert (event.lag_records, event.state_rows, event.state_bytes) == (None, None, None)
+    assert event.input_rows_per_s == 0.0
+
+
+@pytest.mark.parametrize("offsets", [None, 3, "3", {"a": 3}, {"a": {"0": None}}, []])
+def test_offsets_of_other_sources_give_no_lag(offsets: Any) -> None:
+    """Sources write their offsets as they like."""
+    assert lag_records([{"endOffset": offsets, "latestOffset": offsets}]) is None
+
+
+def test_the_board_adds_up_and_shows_percentiles() -> None:
+    """Rows and epochs by query, p50 and p95 of every phase over the last epochs, rows a second over the last ten."""
+    board = Board(restarts=2)
+    board.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
+    for number in range(100):
+        fields = {"query_id": "q1", "batch_id": number, "rows": 10, "phase_ms": {"write": number, "commit": 1.0}}
+        board.hear("EpochCompleted", fields, 100.0 + number / 10)
+    board.hear("Progress", {"query_id": "q1", "batch_id": 99, "lag_records": 1234, "state_rows": None}, 110.0)
+    query = board.queries["q1"]
+    assert (query.epoch, query.rows, query.lag_records) == (99, 1000, 1234)
+    assert query.phase_ms("write") == (50.0, 95.0)
+    assert query.phase_ms("epoch") == (51.0, 96.0)
+    assert query.phase_ms("verify") is None
+    assert query.rows_per_s(109.9) == pytest.approx(100.0)
+    assert query.rows_per_s(1e6) == 0.0
+    shown = line(query, board.restarts, 109.9)
+    for part in ("shout", "epoch 99", "1,000 rows", "lag 1,234", "restarts 2", "write 50 / 95"):
+        assert part in shown
+
+
+def test_quantiles_of_few_values() -> None:
+    """One value is its own percentile."""
+    assert quantile([3.0], 0.5) == quantile([3.0], 0.95) == 3.0
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_view_shows_the_same_on_a_terminal_and_in_a_pipe(terminal: bool) -> None:
+    """A live table on a terminal, lines in a pipe; what is said is a line in both."""
+    board = Board()
+    board.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120, _environ={"TERM": "xterm"})
+    with View(board, watch=True, console=console) as view:
+        assert view.is_live == terminal
+        view.say("something happened")
+        view.pass_on("printed by the script\n")
+        view._printed_s -= 60
+        view.tick()
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in ("something happened", "printed by the script", "shout"):
+        assert part in shown

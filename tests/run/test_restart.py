@@ -1,0 +1,160 @@
+"""The restart strategies, told of failures at given times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exactum.errors import SettingRefused
+from exactum.ops.run.command import strategy_of
+from exactum.ops.run.duration import seconds
+from exactum.ops.run.restart import (
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    GiveUp,
+    NoRestart,
+    RestartStrategy,
+    StartAgain,
+)
+
+GAPS_S = st.lists(st.integers(0, 40), min_size=1, max_size=40)
+
+
+def delays(strategy: RestartStrategy, failures_s: Sequence[float]) -> list[float | None]:
+    """The delay after each failure, None where it gives up; nothing follows that."""
+    found: list[float | None] = []
+    for now_s in failures_s:
+        verdict = strategy.failed(now_s)
+        found.append(verdict.delay_s if isinstance(verdict, StartAgain) else None)
+        if isinstance(verdict, GiveUp):
+            assert verdict.reason
+            break
+    return found
+
+
+def test_none_never_restarts() -> None:
+    """Without a strategy the first failure is the last one."""
+    assert delays(NoRestart(), [0]) == [None]
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 3])
+def test_fixed_delay_restarts_so_often_in_all(attempts: int) -> None:
+    """Exactly ``attempts`` restarts, however far apart the failures are."""
+    assert delays(FixedDelay(attempts, 2.5), [1e6 * n for n in range(10)]) == [2.5] * attempts + [None]
+
+
+def test_flinks_defaults() -> None:
+    """One restart after a second; one failure a minute; a delay from 1 s to 1 min that grows by half."""
+    assert delays(FixedDelay(), [0, 1]) == [1.0, None]
+    assert delays(FailureRate(), [0, 60.5, 120.5]) == [1.0, 1.0, None]
+    backoff = ExponentialDelay(uniform=lambda low, high: 0.0)
+    assert delays(backoff, range(5)) == [1.0, 1.5, 2.25, 3.375, 5.0625]
+
+
+@given(gaps_s=GAPS_S, most=st.integers(1, 5), interval_s=st.integers(1, 60))
+def test_failure_rate_gives_up_exactly_when_it_should(gaps_s: list[int], most: int, interval_s: int) -> None:
+    """At the first failure that has ``most`` others within the interval before it, and at no other."""
+    failures_s = [sum(gaps_s[: n + 1]) for n in range(len(gaps_s))]
+    expected: list[float | None] = []
+    for number, now_s in enumerate(failures_s):
+        within = [f for f in failures_s[: number + 1] if now_s - f <= interval_s]
+        expected.append(None if len(within) > most else 0.5)
+        if expected[-1] is None:
+            break
+    assert delays(FailureRate(most, interval_s, 0.5), failures_s) == expected
+
+
+@given(gaps_s=GAPS_S, jitter=st.floats(0, 1), attempts=st.none() | st.integers(1, 5))
+def test_exponential_delay_stays_between_its_backoffs(gaps_s: list[int], jitter: float, attempts: int | None) -> None:
+    """Every delay is between the two backoffs, and it gives up only after so many failures in a row."""
+    strategy = ExponentialDelay(2, 30, 2, 20, jitter, attempts)
+    now_s, in_a_row, started_s = 0.0, 0, None
+    for gap_s in gaps_s:
+        now_s += gap_s
+        if started_s is not None and now_s - started_s >= 20:
+            in_a_row = 0
+        verdict = strategy.failed(now_s)
+        assert isinstance(verdict, GiveUp) == (attempts is not None and in_a_row >= attempts)
+        if isinstance(verdict, GiveUp):
+            return
+        assert 2 <= verdict.delay_s <= 30
+        in_a_row, started_s = in_a_row + 1, now_s + verdict.delay_s
+
+
+def test_exponential_delay_grows_varies_and_begins_anew() -> None:
+    """It doubles up to the most, by as much more as the jitter says, and a quiet time brings it back to the first."""
+
+    def highest(low: float, high: float) -> float:
+        return high
+
+    strategy = ExponentialDelay(1, 10, 2, 100, 0.25, uniform=highest)
+    assert delays(strategy, [0, 10, 20, 30, 40]) == [1.25, 2.5, 5.0, 10.0, 10.0]
+    assert delays(strategy, [50 + 99.99]) == [10.0]  # 40 + 10 + 99.99
+    assert delays(strategy, [159.99 + 100]) == [1.25]
+
+
+def test_exponential_delay_does_not_overflow() -> None:
+    """After thousands of failures the delay is still the longest one."""
+    strategy = ExponentialDelay(1, 10, 9.0, jitter_factor=0)
+    assert delays(strategy, range(3000))[-1] == 10
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FixedDelay(-1),
+        lambda: FixedDelay(1, -1.0),
+        lambda: FailureRate(0),
+        lambda: FailureRate(1, 0.0),
+        lambda: ExponentialDelay(0.0),
+        lambda: ExponentialDelay(5, 4),
+        lambda: ExponentialDelay(backoff_multiplier=1.0),
+        lambda: ExponentialDelay(jitter_factor=1.1),
+        lambda: ExponentialDelay(attempts_before_reset_backoff=0),
+    ],
+)
+def test_a_strategy_that_makes_no_sense_is_refused(make: object) -> None:
+    """Bad settings are one error before anything runs, with the setting's name."""
+    with pytest.raises(SettingRefused, match=r"fixed-delay|failure-rate|exponential-delay"):
+        make()  # type: ignore[operator]
+
+
+def test_options_reach_their_strategy() -> None:
+    """The command line's options arrive at the strategy that they name, and no other one minds them."""
+    options: dict[str, float | int | None] = {
+        "fixed_delay_attempts": 7,
+        "fixed_delay_delay": 0.5,
+        "failure_rate_max_failures_per_interval": 3,
+        "failure_rate_failure_rate_interval": 9.0,
+        "failure_rate_delay": 0.25,
+        "exponential_delay_initial_backoff": 2.0,
+        "exponential_delay_max_backoff": 20.0,
+        "exponential_delay_backoff_multiplier": 3.0,
+        "exponential_delay_reset_backoff_threshold": 30.0,
+        "exponential_delay_jitter_factor": 0.0,
+        "exponential_delay_attempts_before_reset_backoff": 4,
+    }
+    assert strategy_of("fixed-delay", options) == FixedDelay(7, 0.5)
+    assert strategy_of("failure-rate", options) == FailureRate(3, 9.0, 0.25)
+    assert strategy_of("exponential-delay", options) == ExponentialDelay(2.0, 20.0, 3.0, 30.0, 0.0, 4)
+    assert strategy_of("none", options) == NoRestart()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_s"),
+    [("10 s", 10), ("1 min", 60), ("500 ms", 0.5), ("2h", 7200), ("1 d", 86400), ("1.5 seconds", 1.5), (" 3 S ", 3)],
+)
+def test_durations(text: str, expected_s: float) -> None:
+    """Durations are written as in Flink's configuration."""
+    assert seconds(text) == expected_s
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "-1 s", "1 fortnight", "1 s 2 s", "ten s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    """A bare number too: Flink takes it for milliseconds, most people for seconds."""
+    with pytest.raises(SettingRefused, match="unit"):
+        seconds(text)
