@@ -1,0 +1,164 @@
+"""Weeks of epochs in fast motion: does anything grow? Memory, open files, transactional ids, records, offsets.
+
+python -m bench.endurance [--epochs 10000] [--picture docs/pictures/endurance.svg]
+
+A stateful query from Kafka to Kafka drains a topic in many small epochs, and this process looks at it from outside
+every few seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench import report
+from bench.load import Load, fill
+from bench.process import tree
+from exactum.local import LocalKafka
+from kafka import KafkaAdminClient
+
+RECORDS_PER_EPOCH = 20
+PARTITIONS = 2
+GROUP = "endurance"
+SAMPLE_EVERY_S = 5.0
+WARM_EPOCHS = 500
+"""Before these a JVM still grows into its heap."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``*_mib`` are resident set sizes; ``lag`` is records behind the last epoch by the group's committed offsets."""
+
+    epoch: int
+    jvm_mib: float
+    driver_mib: float
+    workers_mib: float
+    open_files: int
+    transactional_ids: int
+    decision_records: int
+    checkpoint_files: int
+    lag: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.endurance", description=__doc__)
+    parser.add_argument("--epochs", type=int, default=10_000)
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--samples", type=Path, help="where the samples are kept, as JSON lines")
+    chosen = parser.parse_args()
+    report.console.print(report.machine())
+    samples = run(chosen.epochs)
+    if chosen.samples:
+        chosen.samples.write_text("".join(json.dumps(asdict(s)) + "\n" for s in samples))
+    show(samples)
+    if chosen.picture:
+        from bench.endurance_picture import draw
+
+        draw([asdict(s) for s in samples], chosen.picture)
+
+
+def run(epochs: int) -> list[Sample]:
+    """The samples of one run.
+
+    Raises:
+        RuntimeError: the query failed.
+    """
+    load = Load(epochs * RECORDS_PER_EPOCH, 20)
+    samples: list[Sample] = []
+    with LocalKafka() as kafka, tempfile.TemporaryDirectory() as folder:
+        fill(kafka, load, PARTITIONS)
+        kafka.create_topic("out", partitions=PARTITIONS)
+        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+        checkpoint = Path(folder) / "checkpoint"
+        command = [sys.executable, "-m", "bench.endurance_job", kafka.bootstrap_servers, load.topic, "out"]
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            driver = subprocess.Popen(
+                [*command, str(checkpoint), GROUP, str(RECORDS_PER_EPOCH)], stdout=output, stderr=output
+            )
+            while driver.poll() is None:
+                time.sleep(SAMPLE_EVERY_S)
+                sample = look(driver.pid, checkpoint, admin)
+                if sample is not None:
+                    samples.append(sample)
+                    report.console.print(str(sample))
+        if driver.returncode:
+            raise RuntimeError(f"the query ended with {driver.returncode}: {log.read_text()[-4_000:]}")
+    return samples
+
+
+def look(driver: int, checkpoint: Path, admin: KafkaAdminClient) -> Sample | None:
+    """One sample; None before the first epoch, and where the query ends meanwhile."""
+    commits = checkpoint / "commits"
+    try:
+        epoch = max(int(name) for name in os.listdir(commits) if name.isdigit())
+        planned = json.loads((checkpoint / "offsets" / str(epoch)).read_text().splitlines()[2])
+        memory, files = footprint(driver)
+    except (OSError, ValueError, IndexError):
+        return None
+    if not memory["java"]:  # it ends just now
+        return None
+    (_, ends), *_ = planned.items()
+    committed = {tp.partition: found.offset for tp, found in admin.list_group_offsets({GROUP: None})[GROUP].items()}
+    return Sample(
+        epoch,
+        memory["java"],
+        memory["driver"],
+        memory["python"],
+        files,
+        sum(len(found) for found in admin.list_transactions().values()),
+        len(list((checkpoint / "exactum" / "decisions").glob("*.json"))),
+        sum(len(names) for _, _, names in os.walk(checkpoint)),
+        sum(end - committed.get(int(partition), 0) for partition, end in ends.items()),
+    )
+
+
+def footprint(driver: int) -> tuple[dict[str, float], int]:
+    """(MiB by kind of process, open files of all)."""
+    memory, files = {"java": 0.0, "driver": 0.0, "python": 0.0}, 0
+    for pid, _ in tree(driver):
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+            files += len(os.listdir(f"/proc/{pid}/fd"))
+        except OSError:
+            continue
+        kind = "driver" if pid == driver else "java" if name == "java" else "python"
+        memory[kind] += resident
+    return memory, files
+
+
+MEASURES: Mapping[str, Callable[[Sample], float]] = {
+    "JVM, MiB": lambda s: s.jvm_mib,
+    "driver's Python, MiB": lambda s: s.driver_mib,
+    "Python workers, MiB": lambda s: s.workers_mib,
+    "open files": lambda s: s.open_files,
+    "transactional ids on the broker": lambda s: s.transactional_ids,
+    "decision records": lambda s: s.decision_records,
+    "files in the checkpoint": lambda s: s.checkpoint_files,
+    "records between the last epoch and the group's offsets": lambda s: s.lag,
+}
+
+
+def show(samples: list[Sample]) -> None:
+    """First quarter after the warm-up against the last quarter."""
+    warm = [s for s in samples if s.epoch >= WARM_EPOCHS]
+    quarter = max(1, len(warm) // 4)
+    rows = [
+        [name, report.spread([of(s) for s in warm[:quarter]], 0), report.spread([of(s) for s in warm[-quarter:]], 0)]
+        for name, of in MEASURES.items()
+    ]
+    first, last = (f"epochs {part[0].epoch:,} to {part[-1].epoch:,}" for part in (warm[:quarter], warm[-quarter:]))
+    report.table("what a long run holds on to: median (min to max)", ["", first, last], rows)
+
+
+if __name__ == "__main__":
+    main()
