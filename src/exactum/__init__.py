@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from exactum.custom.write_ahead import WriteAheadSink
     from exactum.files.sink import FileSink
     from exactum.kafka.sink import KafkaSink
-    from exactum.spark.control_stream import control_stream
+    from exactum.spark.control.stream import control_stream
     from exactum.spark.decoding.avro_format import Avro
     from exactum.spark.decoding.decode import decode
     from exactum.spark.decoding.function_format import Function
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from exactum.spark.decoding.text_format import String
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
     from exactum.spark.session import local_session
-    from exactum.spark.source import read_kafka
+    from exactum.spark.source.read_kafka import read_kafka
     from exactum.sql.mysql import MySQLSink
     from exactum.sql.postgres_sink import PostgresSink
 
@@ -87,11 +87,11 @@ _WHERE = {
     "WriteAheadSink": "exactum.custom.write_ahead",
     "at_least_once": "exactum.spark.foreach_batch",
     "at_most_once": "exactum.spark.foreach_batch",
-    "control_stream": "exactum.spark.control_stream",
+    "control_stream": "exactum.spark.control.stream",
     "decode": "exactum.spark.decoding.decode",
     "exactly_once": "exactum.spark.foreach_batch",
     "local_session": "exactum.spark.session",
-    "read_kafka": "exactum.spark.source",
+    "read_kafka": "exactum.spark.source.read_kafka",
 }
 _MODULES = ("errors", "events", "local")
 
@@ -111,4 +111,4 @@ def __dir__() -> list[str]:
 
 
 if "EXACTUM_SUPERVISOR" in os.environ:  # started by `exactum run`, which has to hear how this process ends
-    importlib.import_module("exactum.spark.life").join()
+    importlib.import_module("exactum.spark.life.life").join()

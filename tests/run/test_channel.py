@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exactum.errors import InvariantBroken
-from exactum.spark.channel import LINE_BYTES_MAX, Decoder, Message, address_of, inherited
+from exactum.spark.life.channel import LINE_BYTES_MAX, Decoder, Message, address_of, inherited
 
 JSON = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.lists(st.text(), max_size=3)
 MESSAGES = st.builds(
@@ -46,7 +46,7 @@ def test_only_who_inherits_the_socket_takes_part() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         program = (
-            "import sys; from exactum.spark.channel import inherited; print(inherited(sys.argv[1]) is not None, end='')"
+            "import sys; from exactum.spark.life.channel import inherited as i; print(bool(i(sys.argv[1])), end='')"
         )
         command = [sys.executable, "-c", program, address_of(theirs)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

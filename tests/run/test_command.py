@@ -160,7 +160,7 @@ class Nothing:
     name, rows = "nothing", None
 print("ready", flush=True)
 exactum.exactly_once(Nothing())
-from exactum.spark import life
+from exactum.spark.life import life
 life.current().tell_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
 import time
 time.sleep(60)

@@ -19,7 +19,7 @@ from exactum.protocol.finish import Finished, finish_decided
 from exactum.protocol.model import Decision, Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.spark.handover import Handover, unpickled
+from exactum.spark.life.handover import Handover, unpickled
 from exactum.spark.query import RunningQuery
 from exactum.testing import (
     Crash,
@@ -232,7 +232,7 @@ def test_a_class_of_the_script_goes_along() -> None:
     Local.__module__ = "__main__"
     handover = Handover(RUNNING, (Local(),), ("local",), None)  # type: ignore[arg-type]
     program = (
-        "import sys; from exactum.spark.handover import unpickled; "
+        "import sys; from exactum.spark.life.handover import unpickled; "
         "print(unpickled(sys.stdin.buffer.read(), sys.argv[1:]).sinks[0].name, end='')"
     )
     done = subprocess.run(

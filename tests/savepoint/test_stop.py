@@ -22,14 +22,14 @@ from exactum.ops.savepoint.create import create
 from exactum.ops.savepoint.restore import Identity, restore
 from exactum.ops.savepoint.stop import stop
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
-from exactum.spark import request_file, retirement
-from exactum.spark.run_file import living
+from exactum.spark.life import request_file, retirement
+from exactum.spark.life.run_file import living
 
 QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
 HOLD = """
 import sys, time
 from pathlib import Path
-from exactum.spark.run_file import RunFile
+from exactum.spark.life.run_file import RunFile
 run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
 run.hold()
 print("held", flush=True)

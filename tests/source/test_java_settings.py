@@ -8,7 +8,7 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests
 from exactum.local import LocalKafka
-from exactum.spark.upstream_stall import StallTracker
+from exactum.spark.source.upstream_stall import StallTracker
 
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b\\"c";'
 SERVERS = {"kafka.bootstrap.servers": "x:1"}

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from exactum.spark import query
-from exactum.spark.query_sources import RunningSource, sources_of
+from exactum.spark.source.query_sources import RunningSource, sources_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -13,7 +13,7 @@ from source_stream import eventually
 
 from exactum import events
 from exactum.local import LocalKafka
-from exactum.spark import topic_watch
+from exactum.spark.source import topic_watch
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

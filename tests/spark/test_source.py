@@ -12,8 +12,9 @@ import pytest
 
 import exactum
 from exactum.errors import SettingRefused
-from exactum.spark import source, start_position
 from exactum.spark.session import setting_name
+from exactum.spark.source import read_kafka as source
+from exactum.spark.source import start_position
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from pyspark.sql import DataFrame
 from exactum import events
 from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Attendant
-from exactum.spark.control_attendant import ControlAttendant
-from exactum.spark.control_stream import ControlStream
-from exactum.spark.life import current
-from exactum.spark.life_attendant import LifeAttendant
-from exactum.spark.progress import ProgressReports
+from exactum.spark.control.attendant import ControlAttendant
+from exactum.spark.control.stream import ControlStream
+from exactum.spark.life.attendant import LifeAttendant
+from exactum.spark.life.life import current
+from exactum.spark.life.progress import ProgressReports
+from exactum.spark.life.stop_request import StopRequest
 from exactum.spark.query import RunningQuery, reader_of
-from exactum.spark.source_attendants import source_attendants
-from exactum.spark.stop_request import StopRequest
+from exactum.spark.source.attendants import source_attendants
 
 
 def attendants(

@@ -6,7 +6,7 @@ import logging
 from datetime import datetime, timezone
 
 from exactum import events
-from exactum.spark import life
+from exactum.spark.life import life
 
 logger = logging.getLogger("exactum")
 

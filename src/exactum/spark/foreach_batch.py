@@ -14,10 +14,11 @@ from exactum import events
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
-from exactum.spark import life, query, running, standby, watch
-from exactum.spark.control_stream import ControlStream
+from exactum.spark import query, running, watch
+from exactum.spark.control.stream import ControlStream
 from exactum.spark.event_log import listener
-from exactum.spark.handover import Handover
+from exactum.spark.life import life, standby
+from exactum.spark.life.handover import Handover
 
 logger = logging.getLogger("exactum")
 

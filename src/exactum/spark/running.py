@@ -28,11 +28,11 @@ from exactum.spark.at_least_once import AtLeastOnce
 from exactum.spark.attendant import Attendant, Batch
 from exactum.spark.attendants import attendants
 from exactum.spark.attendants import close as close_attendants
-from exactum.spark.control_stream import ControlStream
+from exactum.spark.control.stream import ControlStream
 from exactum.spark.decision_place import open_log
 from exactum.spark.decoding.bad_records import BadRecords
+from exactum.spark.life.run_start import RunStart
 from exactum.spark.query import RunningQuery
-from exactum.spark.run_start import RunStart
 from exactum.spark.write_task import DeadLetterPlan, WriteTask
 
 T = TypeVar("T")

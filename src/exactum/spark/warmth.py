@@ -21,7 +21,7 @@ SETTING = "spark.exactum.warmWorkers"
 """Set to false, and no job is run that the user did not ask for."""
 WORKERS_MAX = 4
 
-DRIVER_MODULES = ("exactum.spark.source", "exactum.spark.foreach_batch", "exactum.kafka.sink")
+DRIVER_MODULES = ("exactum.spark.source.read_kafka", "exactum.spark.foreach_batch", "exactum.kafka.sink")
 """What a driver that reads and writes Kafka imports."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from exactum.ops import process_session
 from exactum.ops.run.ending import Report
-from exactum.spark.channel import VARIABLE, Decoder, Message, address_of
+from exactum.spark.life.channel import VARIABLE, Decoder, Message, address_of
 
 READ_BYTES = 1 << 16
 GRACE_S = 5.0

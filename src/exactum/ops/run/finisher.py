@@ -21,9 +21,9 @@ from exactum.protocol.model import new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.resolve import standing_commit
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.spark.channel import Decoder, Message
 from exactum.spark.decision_place import open_log
-from exactum.spark.handover import Handover, unpickled
+from exactum.spark.life.channel import Decoder, Message
+from exactum.spark.life.handover import Handover, unpickled
 
 READ_BYTES = 1 << 16
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from exactum.ops.run.child import READ_BYTES
-from exactum.spark.channel import Decoder, Message
+from exactum.spark.life.channel import Decoder, Message
 
 TIMEOUT_S = 15.0
 """How long finishing may take before the script is started anyway: its own recovery does the same."""

@@ -25,7 +25,7 @@ from exactum.ops.run.ending import Meaning, Report, ending
 from exactum.ops.run.finishing import Finishing
 from exactum.ops.run.restart import GiveUp, RestartStrategy
 from exactum.ops.run.signals import Signals
-from exactum.spark.channel import Message
+from exactum.spark.life.channel import Message
 
 LOOK_EVERY_S = 0.1
 STANDBY_AFTER_S = 20.0

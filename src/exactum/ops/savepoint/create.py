@@ -21,8 +21,8 @@ from exactum.ops.savepoint.copies import copy_files, move_into_place
 from exactum.ops.savepoint.manifest import CONTENT, MANIFEST, Manifest, check_whole
 from exactum.ops.savepoint.state_store import Vanished
 from exactum.ops.savepoint.stop import Stopped, stop
-from exactum.spark.retirement import DECISIONS
-from exactum.spark.run_file import living, runs
+from exactum.spark.life.retirement import DECISIONS
+from exactum.spark.life.run_file import living, runs
 
 STOP_TIMEOUT_S = 60.0
 SETTLE_S = 6.0

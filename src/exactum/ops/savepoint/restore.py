@@ -25,8 +25,8 @@ from exactum.ops.savepoint.copies import copy_files, move_into_place
 from exactum.ops.savepoint.create import refuse_doubt
 from exactum.ops.savepoint.manifest import CONTENT, Manifest, verify
 from exactum.spark import checkpoint as spark_checkpoint
-from exactum.spark import retirement
-from exactum.spark.run_file import outliving
+from exactum.spark.life import retirement
+from exactum.spark.life.run_file import outliving
 
 ENDING_S = 4.0
 """How long a query that has just ended may still be seen."""

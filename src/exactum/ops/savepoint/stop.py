@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.errors import CheckpointRefused, Unavailable
-from exactum.spark import request_file
-from exactum.spark.request_file import Answer
-from exactum.spark.run_file import Run, living
+from exactum.spark.life import request_file
+from exactum.spark.life.request_file import Answer
+from exactum.spark.life.run_file import Run, living
 
 POLL_S = 0.1
 

@@ -12,12 +12,12 @@ from exactum.errors import CheckpointRefused
 from exactum.protocol.coordinator import Completed
 from exactum.spark.attendant import Batch
 from exactum.spark.checkpoint import ReadText
-from exactum.spark.initial_offsets import initial_offsets
-from exactum.spark.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.spark.query import RunningQuery
-from exactum.spark.query_sources import RunningSource
-from exactum.spark.source_notes import SourceNotes, Stop
-from exactum.spark.source_record import SourceRecord
+from exactum.spark.source.initial_offsets import initial_offsets
+from exactum.spark.source.notes import SourceNotes, Stop
+from exactum.spark.source.partition_offsets import Offsets, as_argument, from_json, name_of
+from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.record import SourceRecord
 
 
 class StopGuard:

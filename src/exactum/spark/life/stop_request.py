@@ -19,11 +19,11 @@ from exactum._version import __version__
 from exactum.errors import EpochAborted
 from exactum.protocol.coordinator import Completed
 from exactum.protocol.sink import QueryRun
-from exactum.spark import request_file, retirement
 from exactum.spark.attendant import Batch
+from exactum.spark.life import request_file, retirement
+from exactum.spark.life.request_file import Answer, Request
+from exactum.spark.life.run_file import RunFile
 from exactum.spark.query import RunningQuery
-from exactum.spark.request_file import Answer, Request
-from exactum.spark.run_file import RunFile
 from exactum.spark.write_job import CANCELLED
 
 logger = logging.getLogger("exactum")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from exactum.spark.checkpoint import ReadText
-from exactum.spark.partition_offsets import Offsets, from_json
-from exactum.spark.query_sources import RunningSource
+from exactum.spark.source.partition_offsets import Offsets, from_json
+from exactum.spark.source.query_sources import RunningSource
 
 
 def initial_file(source: RunningSource) -> str | None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from exactum.spark.partition_offsets import Offsets, from_json, to_json
+from exactum.spark.source.partition_offsets import Offsets, from_json, to_json
 
 PREFIX = "exactum."
 CLIENT_PREFIX = PREFIX + "client."

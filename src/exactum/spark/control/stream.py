@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.spark.control_record import view_of
+from exactum.spark.control.record import view_of
 
 SIZE_MAX_BYTES = 1 << 20
 """Default of ``max_bytes``: what travels with every task should be small."""

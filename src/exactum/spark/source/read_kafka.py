@@ -16,11 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from exactum.errors import SettingRefused
 from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests
-from exactum.spark import bounded_queries, source_notes, standby, start_position, stop_position
-from exactum.spark.source_notes import STALL_AFTER_S, SourceNotes
-from exactum.spark.start_position import Positions, Resolved, Start
-from exactum.spark.stop_position import StopAt
-from exactum.spark.subscription import Subscription
+from exactum.spark.life import standby
+from exactum.spark.source import bounded_queries, start_position, stop_position
+from exactum.spark.source import notes as source_notes
+from exactum.spark.source.notes import STALL_AFTER_S, SourceNotes
+from exactum.spark.source.start_position import Positions, Resolved, Start
+from exactum.spark.source.stop_position import StopAt
+from exactum.spark.source.subscription import Subscription
 
 logger = logging.getLogger("exactum")
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from exactum.spark import life
+from exactum.spark.life import life
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

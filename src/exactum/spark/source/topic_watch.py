@@ -18,8 +18,8 @@ from exactum.protocol.coordinator import Completed
 from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Batch
 from exactum.spark.query import RunningQuery
-from exactum.spark.upstream_stall import Stall, StallTracker
-from exactum.spark.watched_source import Look, WatchedSource
+from exactum.spark.source.upstream_stall import Stall, StallTracker
+from exactum.spark.source.watched_source import Look, WatchedSource
 
 logger = logging.getLogger("exactum")
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from exactum.errors import CheckpointRefused
 from exactum.kafka.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
-from exactum.spark.partition_offsets import Offsets, from_json, name_of
 from exactum.spark.query import RunningQuery
-from exactum.spark.query_sources import RunningSource
-from exactum.spark.source import DATA_LOSS, reads_committed
-from exactum.spark.source_notes import SourceNotes
-from exactum.spark.source_record import SourceRecord
-from exactum.spark.subscription import Subscription
+from exactum.spark.source.notes import SourceNotes
+from exactum.spark.source.partition_offsets import Offsets, from_json, name_of
+from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.read_kafka import DATA_LOSS, reads_committed
+from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.subscription import Subscription
 
 logger = logging.getLogger("exactum")
 

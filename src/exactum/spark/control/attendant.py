@@ -13,8 +13,8 @@ from exactum.kafka.topic_reader import TopicReader, TopicRecord, checked
 from exactum.protocol.coordinator import Completed
 from exactum.protocol.model import Incarnation
 from exactum.spark.attendant import Batch
-from exactum.spark.control_record import ControlRecords, Seen, digest_of, text_of, view_of
-from exactum.spark.control_stream import ControlStream
+from exactum.spark.control.record import ControlRecords, Seen, digest_of, text_of, view_of
+from exactum.spark.control.stream import ControlStream
 from exactum.spark.query import RunningQuery
 
 PRUNE_EVERY = 20

@@ -7,10 +7,10 @@ import threading
 import time
 
 from exactum.protocol.coordinator import Completed
-from exactum.spark import stopping
 from exactum.spark.attendant import Batch
 from exactum.spark.checkpoint import ReadText
-from exactum.spark.life import Life
+from exactum.spark.life import stopping
+from exactum.spark.life.life import Life
 from exactum.spark.query import RunningQuery
 
 logger = logging.getLogger("exactum")

@@ -13,15 +13,15 @@ from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests
 from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Attendant
-from exactum.spark.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.query import RunningQuery, reader_of
-from exactum.spark.query_sources import RunningSource, sources_of
-from exactum.spark.source_notes import SourceNotes
-from exactum.spark.source_record import SourceRecord
-from exactum.spark.start_report import StartReport
-from exactum.spark.stop_guard import StopGuard
-from exactum.spark.topic_watch import TopicWatch
-from exactum.spark.watched_source import WatchedSource
+from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
+from exactum.spark.source.notes import SourceNotes
+from exactum.spark.source.query_sources import RunningSource, sources_of
+from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.start_report import StartReport
+from exactum.spark.source.stop_guard import StopGuard
+from exactum.spark.source.topic_watch import TopicWatch
+from exactum.spark.source.watched_source import WatchedSource
 
 logger = logging.getLogger("exactum")
 

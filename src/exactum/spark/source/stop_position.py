@@ -10,9 +10,9 @@ from pyspark.sql import functions as f
 
 from exactum.errors import SettingRefused
 from exactum.kafka.topic_requests import LATEST
-from exactum.spark.partition_offsets import Offsets, name_of
-from exactum.spark.source_notes import Stop
-from exactum.spark.start_position import OffsetMap, Positions, is_time, milliseconds, offset_map, refuse_unread
+from exactum.spark.source.notes import Stop
+from exactum.spark.source.partition_offsets import Offsets, name_of
+from exactum.spark.source.start_position import OffsetMap, Positions, is_time, milliseconds, offset_map, refuse_unread
 
 StopAt = str | int | datetime | OffsetMap
 

@@ -15,12 +15,12 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from exactum.spark.checkpoint import folder_reader, local_folder, source_offsets
-from exactum.spark.initial_offsets import initial_offsets
-from exactum.spark.partition_offsets import Offsets, from_json
 from exactum.spark.query import hadoop_reader
-from exactum.spark.query_sources import RunningSource, sources_of_execution
-from exactum.spark.source_notes import SourceNotes
-from exactum.spark.stop_position import reached
+from exactum.spark.source.initial_offsets import initial_offsets
+from exactum.spark.source.notes import SourceNotes
+from exactum.spark.source.partition_offsets import Offsets, from_json
+from exactum.spark.source.query_sources import RunningSource, sources_of_execution
+from exactum.spark.source.stop_position import reached
 
 logger = logging.getLogger("exactum")
 

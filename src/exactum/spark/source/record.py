@@ -20,9 +20,9 @@ from typing import Any
 from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.errors import CheckpointRefused
 from exactum.kafka.topic_requests import TopicSeen
-from exactum.spark.partition_offsets import from_json, to_json
-from exactum.spark.query_sources import RunningSource
-from exactum.spark.source_notes import Stop
+from exactum.spark.source.notes import Stop
+from exactum.spark.source.partition_offsets import from_json, to_json
+from exactum.spark.source.query_sources import RunningSource
 
 VERSION = 1
 SOURCES = Path("exactum", "source")

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from exactum import events
 from exactum.errors import ExactumError, Fenced, Unavailable
-from exactum.spark.channel import VARIABLE, Decoder, Message, inherited
+from exactum.spark.life.channel import VARIABLE, Decoder, Message, inherited
 
 if TYPE_CHECKING:
-    from exactum.spark.handover import Handover
+    from exactum.spark.life.handover import Handover
 
 logger = logging.getLogger("exactum")
 
@@ -183,7 +183,7 @@ class Life:
         self.stopping.set()
         if not self.turn.is_set():
             return
-        from exactum.spark import stopping
+        from exactum.spark.life import stopping
 
         try:
             stopped = stopping.stop_queries()

@@ -16,10 +16,10 @@ from exactum.errors import SettingRefused
 from exactum.kafka.topic_requests import TopicRequests
 from exactum.protocol.coordinator import Completed
 from exactum.spark.attendant import Batch
-from exactum.spark.partition_offsets import Offsets, from_json
 from exactum.spark.query import RunningQuery
-from exactum.spark.query_sources import RunningSource
-from exactum.spark.source_notes import SourceNotes
+from exactum.spark.source.notes import SourceNotes
+from exactum.spark.source.partition_offsets import Offsets, from_json
+from exactum.spark.source.query_sources import RunningSource
 
 logger = logging.getLogger("exactum")
 
