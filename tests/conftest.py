@@ -21,6 +21,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
+LONG = ("run", "targets", "savepoint", "state", "cluster", "decoding", "files", "sql", "crash", "spark")
+"""Folders whose files take long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first: what is left at the end is short, and the test processes of ``make test`` end together."""
+    items.sort(key=lambda item: LONG.index(folder) if (folder := item.path.parent.name) in LONG else len(LONG))
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[LocalKafka]:
     """One broker for the session. A missing Java or jar is an error here, never a skip."""
