@@ -55,9 +55,7 @@ def main() -> None:
     parser.add_argument("--samples", type=Path, help="where the samples are kept, as JSON lines")
     chosen = parser.parse_args()
     report.console.print(report.machine())
-    samples = run(chosen.epochs)
-    if chosen.samples:
-        chosen.samples.write_text("".join(json.dumps(asdict(s)) + "\n" for s in samples))
+    samples = run(chosen.epochs, chosen.samples)
     show(samples)
     if chosen.picture:
         from bench.endurance_picture import draw
@@ -65,8 +63,8 @@ def main() -> None:
         draw([asdict(s) for s in samples], chosen.picture)
 
 
-def run(epochs: int) -> list[Sample]:
-    """The samples of one run.
+def run(epochs: int, kept: Path | None = None) -> list[Sample]:
+    """The samples of one run, each appended to the file ``kept`` as it comes.
 
     Raises:
         RuntimeError: the query failed.
@@ -89,7 +87,10 @@ def run(epochs: int) -> list[Sample]:
                 sample = look(driver.pid, checkpoint, admin)
                 if sample is not None:
                     samples.append(sample)
-                    report.console.print(str(sample))
+                    report.console.print(f"epoch {sample.epoch:,} of {epochs:,}")
+                    if kept is not None:
+                        with kept.open("a") as file:
+                            file.write(json.dumps(asdict(sample)) + "\n")
         if driver.returncode:
             raise RuntimeError(f"the query ended with {driver.returncode}: {log.read_text()[-4_000:]}")
     return samples

@@ -1,7 +1,9 @@
-"""The samples of a long run as a picture."""
+"""The samples of a long run as a picture: python -m bench.endurance_picture SAMPLES.jsonl PICTURE.svg"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -32,3 +34,7 @@ def draw(samples: Sequence[Mapping[str, float]], path: Path) -> None:
     axes[-1].set_xlabel("epoch")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    draw([json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()], Path(sys.argv[2]))
