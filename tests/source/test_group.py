@@ -106,5 +106,5 @@ def test_two_sources_one_group(make_stream: Callable[[], Any], topics: Any, topi
     both = frame.union(frame).union(allowed.read(two, group_id=group))
     assert allowed.run(both) is None
     assert len(allowed.rows()) == 9
-    assert topics.committed(group, one) == {0: 3}
-    assert topics.committed(group, two) == {0: 3}
+    eventually(lambda: topics.committed(group, one) == {0: 3}, "the end of the one topic")
+    eventually(lambda: topics.committed(group, two) == {0: 3}, "the end of the other topic")

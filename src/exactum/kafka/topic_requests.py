@@ -52,6 +52,8 @@ _NOT_READY = (
 )
 """What a group's coordinator answers while it starts, moves, or lags behind."""
 RETRY_PAUSE_S = 0.1
+TOLD_MAX = 8
+"""How many of librdkafka's own errors are kept for the message of ours."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,10 @@ class TopicRequests:
         self._servers = settings.get("bootstrap.servers", "")
         self._timeout_s = timeout_ms / 1000
         # Not a method of self: a client that is part of a cycle would be ended whenever the garbage is collected.
-        self._last_error = last_error = deque[str](maxlen=1)
+        self._told = told = deque[str](maxlen=TOLD_MAX)
         quiet = {
             "log_level": 0,
-            "error_cb": lambda error: last_error.append(_text(error)),
+            "error_cb": lambda error: told.append(_text(error)),
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 1000,
         }
@@ -209,9 +211,11 @@ class TopicRequests:
     def _failed(self, what: str, error: Any) -> SettingRefused | Unavailable:
         self._admin.poll(0)  # lets librdkafka tell why it cannot connect
         reason = _text(error) if error is not None else "no answer"
-        last = "".join(self._last_error)
-        also = f" ({last})" if last else ""
-        if (error is not None and error.code() in _DENIED) or "authentication" in last.lower():
+        told = list(self._told)
+        # A refused login comes first, and then only that no broker can be reached.
+        refused = [text for text in told if "authentication" in text.lower()]
+        also = f" ({(refused or told)[-1]})" if told else ""
+        if (error is not None and error.code() in _DENIED) or refused:
             return SettingRefused(
                 f"{self._where}: the cluster at {self._servers} does not let this user {what}: {reason}{also}. Look "
                 "at the security settings and at the ACLs (docs/source.md lists them)."
