@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 from pathlib import Path
 
 
@@ -17,6 +19,27 @@ def write_durably(path: str | Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def create_whole(path: Path, content: bytes) -> bool:
+    """Create ``path`` with ``content`` if it is absent; False if it was there. A reader never sees half of it.
+
+    Its folder is the caller's to make and to fsync. Of many who try at once, one is told True. What a crash leaves
+    is hidden and ends in ``.tmp``.
+
+    Raises:
+        OSError: the file system failed, or has no hard links.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        write_durably(temporary, content)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    return True
 
 
 def sync_folder(folder: str | Path) -> None:

@@ -10,17 +10,15 @@ epoch saw, and a crash may ask for it again. An unchanged view is written once.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.durable import create_whole, make_folder, sync_folder
 from exactum.errors import InvariantBroken, Unavailable
 
 VERSION = 1
@@ -77,9 +75,9 @@ class ControlRecords:
         try:
             make_folder(self._folder)
             if seen.digest not in self._kept:
-                self._create(self._folder / f"view-{seen.digest}.json", seen.text.encode())
+                create_whole(self._folder / f"view-{seen.digest}.json", seen.text.encode())
                 self._kept.add(seen.digest)
-            created = self._create(self._path(batch_id), (json.dumps(content) + "\n").encode())
+            created = create_whole(self._path(batch_id), (json.dumps(content) + "\n").encode())
             sync_folder(self._folder)
         except OSError as error:
             raise Unavailable(f"The control records in {self._folder} could not be written: {error}") from error
@@ -123,19 +121,6 @@ class ControlRecords:
                 f"The control record {path} is damaged ({type(error).__name__}: {error}). Restore the checkpoint from "
                 "a backup; without it nobody can tell which rules the epoch was computed with."
             ) from error
-
-    def _create(self, path: Path, content: bytes) -> bool:
-        """Create ``path`` with all its content if it is absent; False if it was there."""
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-        try:
-            write_durably(temporary, content)
-            os.link(temporary, path)
-            return True
-        except FileExistsError:
-            return False
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
 
     def _batches(self) -> list[int]:
         try:

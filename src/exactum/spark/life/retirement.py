@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.durable import create_whole, make_folder, sync_folder
 from exactum.errors import CheckpointRefused
 
 RETIRED = Path("exactum", "retired.json")
@@ -68,6 +68,5 @@ def refuse_retired(checkpoint: Path) -> None:
 
 def _create(path: Path, content: bytes) -> None:
     make_folder(path.parent)
-    with contextlib.suppress(FileExistsError):
-        write_durably(path, content)
+    create_whole(path, content)
     sync_folder(path.parent)

@@ -9,15 +9,12 @@ of the stops the highest ``k`` counts.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.durable import create_whole, make_folder, sync_folder
 from exactum.errors import CheckpointRefused
 from exactum.kafka.topic_requests import TopicSeen
 from exactum.spark.source.notes import Stop
@@ -91,15 +88,9 @@ class SourceRecord:
 
 def _create(path: Path, value: dict[str, Any]) -> None:
     """Create the file, whole, if it is absent, and make it durable. Idempotent."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}")
     try:
         make_folder(path.parent)
-        write_durably(temporary, json.dumps(value).encode())
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, path)
-        finally:
-            temporary.unlink()
+        create_whole(path, json.dumps(value).encode())
         sync_folder(path.parent)
     except OSError as error:
         raise CheckpointRefused(
