@@ -7,7 +7,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from pyspark.sql import SparkSession
 
+import exactum
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
 
 TopicFactory = Callable[..., str]
@@ -50,6 +52,27 @@ def mariadb() -> Iterator[LocalMariaDB]:
     """One MariaDB for the session. A missing one is an error here, never a skip."""
     with LocalMariaDB() as server:
         yield server
+
+
+SNAPSHOTS_OFTEN = {
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": 2,
+    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark for the session: a process can have only one, and whoever asks for a second is given the first.
+
+    It tries a failing task twice, has two shuffle partitions, and its state stores make snapshots often. A test that
+    changes a setting of it puts the old one back.
+    """
+    session = exactum.local_session(
+        "exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2, **SNAPSHOTS_OFTEN
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
 
 
 _numbers = itertools.count(1)

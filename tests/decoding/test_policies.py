@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from decoded_stream import ORDER, PARTITIONS, RECORDS, Job, Poisoned, poisoned, read
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from registry import Registry
-from stream import ORDER, PARTITIONS, RECORDS, Job, Poisoned, poisoned, read
 
 import exactum
 from exactum import KafkaSink, events

@@ -1,16 +1,15 @@
-"""One real Spark for this folder, whose state stores make snapshots often, and a broker with a query on it."""
+"""A query with state, on a broker."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
 
-import exactum
 from exactum.local import LocalKafka
 
 # The oracle is the one of the crash tests: what a read_committed reader sees.
@@ -18,19 +17,6 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 
 if TYPE_CHECKING:
     from totals import Totals
-
-STATE = {
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": 2,
-    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
-}
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = exactum.local_session("exactum-savepoints", master="local[2]", spark_sql_shuffle_partitions=2, **STATE)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
-"""One real Spark for the tests of this folder. Its helper modules are imported by name."""
+"""Queries on topics, and what the log says of them. The helper modules of this folder are imported by name."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-import exactum
 from exactum.local import LocalKafka
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -19,14 +18,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from source_stream import Stream, Topics
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = exactum.local_session("exactum-source", master="local[2]", spark_sql_shuffle_partitions=1)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

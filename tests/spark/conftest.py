@@ -1,4 +1,4 @@
-"""One real Spark for all tests of this folder, and a query over files of which each is one micro-batch."""
+"""A query over files of which each is one micro-batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,10 @@ RUN_TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = exactum.local_session("exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2)
-    session.sparkContext.setLogLevel("OFF")
-    session.sparkContext.addPyFile(folder_sink.__file__)
-    yield session
-    session.stop()
+def spark(spark: SparkSession) -> SparkSession:
+    """The one Spark of the session; its workers can import ``folder_sink``."""
+    spark.sparkContext.addPyFile(folder_sink.__file__)
+    return spark
 
 
 class Query:

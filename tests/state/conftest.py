@@ -1,9 +1,9 @@
-"""One real Spark for this folder; the stateful processors are pickled by value, as a script's own are."""
+"""A query with state by key, on a broker."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-import exactum
 from exactum.local import LocalKafka
 
 # The oracle is the one of the crash tests: what a read_committed reader sees.
@@ -22,14 +21,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(spark: SparkSession) -> SparkSession:
+    """The one Spark of the session; the stateful processors are pickled by value, as a script's own are."""
     import folds
 
     cloudpickle.register_pickle_by_value(folds)
-    session = exactum.local_session("exactum-state", master="local[2]", spark_sql_shuffle_partitions=2)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    return spark
 
 
 @pytest.fixture

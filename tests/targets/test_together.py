@@ -18,14 +18,6 @@ from exactum.local import LocalPostgres
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = exactum.local_session("targets", master="local[2]", spark_sql_shuffle_partitions=2)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
-
-
 @pytest.fixture
 def schema(postgres: LocalPostgres) -> Iterator[tuple[psycopg.Connection[Any], str]]:
     name = f"together_{uuid.uuid4().hex[:10]}"
