@@ -62,6 +62,7 @@ servers: ## PostgreSQL and MariaDB, which the tests start: installed where they 
 
 # Two at a time: most tests wait for servers, and each file has servers of its own.
 test: check servers ## everything that CI runs: check, then the tests on real servers
+	$(BIN)/exactum local class-archive
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations=30
 
 demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink

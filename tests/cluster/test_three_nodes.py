@@ -178,7 +178,6 @@ def spark_stream(bootstrap_servers: str, folder: Path) -> Child:
         "read": {"maxOffsetsPerTrigger": 400},
         "session": {
             "master": "local[2]",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
             "spark.ui.showConsoleProgress": False,
         },
     }

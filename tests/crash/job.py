@@ -6,7 +6,6 @@ another in that session. The keys of an act are the fields of ``Act``.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
@@ -119,15 +118,7 @@ def main(argument: str) -> None:
     spark = exactum.local_session("crash", **play["session"])
     for act in play["acts"]:
         run(spark, Act(**act))
-    end(spark)
-
-
-def end(spark: SparkSession) -> None:
-    """Stop, and let the JVM leave by its own door, so that it can write a class archive if it was told to."""
-    jvm = spark._jvm
     spark.stop()
-    with contextlib.suppress(Exception):  # its answer does not come any more
-        jvm.System.exit(0)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import archive
 import oracle
 from deaths import session_members, signal_session
 
@@ -41,8 +40,7 @@ class Job:
         self.folder = folder
         self._acts = acts
         self._log = folder / "job.log"
-        java = {"spark.driver.extraJavaOptions": archive.using()}
-        play = json.dumps({"session": {**SESSION, **java, **session}, "acts": acts})
+        play = json.dumps({"session": {**SESSION, **session}, "acts": acts})
         source = HERE.parent.parent / "src"
         python_path = [str(HERE), *([str(source)] if os.environ.get("PYTHONPATH") else [])]
         with self._log.open("wb") as log:
@@ -244,21 +242,7 @@ def new_world(
     source = oracle.Input(create_topic("in", partitions=3))
     source.produce(bootstrap_servers, records)
     topics = [create_topic(f"out{number}", partitions=3) for number in range(outputs)]
-    if not archive.archive_file().exists():
-        train(bootstrap_servers, create_topic, folder)
     return World(bootstrap_servers, folder, source, topics, act or {}, session or {})
-
-
-def train(bootstrap_servers: str, create_topic: Callable[..., str], folder: Path) -> None:
-    """One short life whose JVM leaves its class archive."""
-    source = oracle.Input(create_topic("train", partitions=2))
-    source.produce(bootstrap_servers, 20)
-    (folder / "training").mkdir()
-    java = {"spark.driver.extraJavaOptions": archive.training()}
-    outputs = [create_topic("trained", partitions=2)]
-    world = World(bootstrap_servers, folder / "training", source, outputs, session=java)
-    with world.job() as job:
-        assert job.finishes() == [{"outcome": "finished"}]
 
 
 def live_and_die(world: World, deaths: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import archive
 import oracle
 from deaths import session_members, signal_session
 
@@ -153,7 +152,6 @@ class World:
             "session": {
                 "master": "local[2]",
                 "spark.sql.shuffle.partitions": 2,
-                "spark.driver.extraJavaOptions": archive.using(),
             },
             **self.play,
             **play,

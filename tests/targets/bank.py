@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from deaths import Fault, Faults, FaultyLog, FaultySink
-from job import end
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
@@ -64,7 +63,7 @@ def main(argument: str) -> None:
     spark = exactum.local_session("bank", **play["session"])
     for one in play["acts"]:
         run(spark, Act(**one))
-    end(spark)
+    spark.stop()
 
 
 def run(spark: SparkSession, act: Act) -> None:

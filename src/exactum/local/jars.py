@@ -89,7 +89,7 @@ def _spark_set() -> JarSet:
     version = _pyspark_version()
     scala = SCALA_VERSION
     # Ivy is told what PySpark has, so that it neither fetches it (70 MB) nor doubles a class path.
-    shipped = sorted({artifact_name(jar.name) for jar in _pyspark_jars().glob("*.jar")})
+    shipped = sorted({artifact_name(jar.name) for jar in pyspark_jars().glob("*.jar")})
     return JarSet(
         "spark",
         version,
@@ -151,7 +151,7 @@ def _pyspark_version() -> str:
     return release.group()
 
 
-def _pyspark_jars() -> Path:
+def pyspark_jars() -> Path:
     """Return PySpark's folder of jars, found without importing PySpark: the import takes long."""
     spec = importlib.util.find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
@@ -220,9 +220,9 @@ def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None
 
     It is killed after ATTEMPT_TIMEOUT_S (status -9).
     """
-    ivy = next(_pyspark_jars().glob("ivy-*.jar"), None)
+    ivy = next(pyspark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
-        raise LocalServerError(f"the installed PySpark has no Ivy in {_pyspark_jars()}.")
+        raise LocalServerError(f"the installed PySpark has no Ivy in {pyspark_jars()}.")
     recipe_file = work / "ivy.xml"
     recipe_file.write_text(recipe)
     own = os.environ.get("EXACTUM_IVY_SETTINGS")

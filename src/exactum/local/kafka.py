@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from exactum.errors import LocalServerError
 from exactum.local.admin import REQUEST_TIMEOUT_S, admin_client, listed_topics, settle
-from exactum.local.archive import keep_made, making_options, reading_options
+from exactum.local.archive import kafka_archive
 from exactum.local.jvm import LASTING_OPTIONS, SMALL_OPTIONS, kafka_command
 from exactum.local.node import STOP_TIMEOUT_S, BrokerNode
 from exactum.local.security import ADMIN, Security
@@ -296,10 +296,10 @@ class LocalKafka:
         self._nodes = nodes
 
     def _launch(self, node: BrokerNode) -> None:
-        archive = reading_options()
-        if not archive and node.node_id == 1:
-            archive = making_options(node.folder)
-        command = kafka_command("kafka.Kafka", self._heap_mb, *self._jvm_options, *archive)
+        options = kafka_archive().reading_options()
+        if not options and node.node_id == 1:
+            options = kafka_archive().making_options(node.folder)
+        command = kafka_command("kafka.Kafka", self._heap_mb, *self._jvm_options, *options)
         node.start([*command, str(node.folder / "server.properties")])
 
     def _shut_down(self, nodes: Sequence[BrokerNode], timeout_s: float) -> None:
@@ -310,7 +310,7 @@ class LocalKafka:
         deadline = time.monotonic() + timeout_s
         for node in running:
             if node.await_stop(max(0.0, deadline - time.monotonic())):
-                keep_made(node.folder)
+                kafka_archive().keep_made(node.folder)
 
     def _await_serving(self) -> None:
         """Wait until each running node answers and lists all running nodes and a controller.

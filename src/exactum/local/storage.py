@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exactum.errors import LocalServerError
-from exactum.local.archive import reading_options
+from exactum.local.archive import kafka_archive
 from exactum.local.jvm import SMALL_OPTIONS, kafka_command
 
 FORMAT_TIMEOUT_S = 60.0
@@ -48,7 +48,9 @@ def format_nodes(folders: Sequence[Path], cluster_id: str, transaction_version: 
     Each folder has its ``server.properties``, whose log folder is ``data`` within it.
     Raises LocalServerError with the tool's own words.
     """
-    command = kafka_command("kafka.tools.StorageTool", FORMAT_HEAP_MB, *SMALL_OPTIONS, *reading_options())
+    command = kafka_command(
+        "kafka.tools.StorageTool", FORMAT_HEAP_MB, *SMALL_OPTIONS, *kafka_archive().reading_options()
+    )
     command += ["format", "--ignore-formatted", "-t", cluster_id]
     if transaction_version is not None:
         command += ["--feature", f"transaction.version={transaction_version}"]

@@ -66,6 +66,18 @@ def kafka(port: int, data_dir: Path | None, nodes: int) -> None:
     run_kafka(port, data_dir, nodes, echo=click.echo)
 
 
+@local.command("class-archive")
+def class_archive() -> None:
+    """Make local sessions on this machine start 3 to 6 s earlier, once and for all.
+
+    Runs a short query and keeps what its JVM has loaded (some 160 MB, in exactum's cache) for every later
+    local_session(). Takes under a minute. Does nothing where it is there for this Java and this PySpark.
+    """
+    from exactum.ops.training import make_class_archive
+
+    make_class_archive(echo=click.echo)
+
+
 @main.command()
 @click.option(
     "--seconds",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import site
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.errors import SettingRefused
 from exactum.local import spark_kafka_jars
+from exactum.local.archive import spark_archive
 from exactum.spark import warmth
 
 ARROW_BATCH_RECORDS = 10_000
@@ -30,6 +32,10 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
 
     Where a session is running in this process already it is returned, as ``getOrCreate`` does, and only
     settings that Spark can change at run time take effect.
+
+    The JVM starts with the class archive that ``exactum local class-archive`` makes, where there is one: seconds
+    earlier (docs/performance.md). Its options are in ``spark.driver.defaultJavaOptions``, which Spark puts before
+    ``spark.driver.extraJavaOptions``.
 
     Args:
         app_name: shown in Spark's logs and UI.
@@ -88,6 +94,9 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
         "spark.sql.streaming.stateStore.maintenanceInterval": SNAPSHOTS_EVERY,
         "spark.python.daemon.module": "exactum.spark.daemon",
     }
+    archive = spark_archive().reading_options()
+    if archive:
+        defaults["spark.driver.defaultJavaOptions"] = java_options(archive)
     package = _package_path()
     if package is not None:
         defaults["spark.executorEnv.PYTHONPATH"] = package
@@ -101,6 +110,11 @@ def _package_path() -> str | None:
     if folder in installed:
         return None
     return os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
+
+
+def java_options(options: Iterable[str]) -> str:
+    """Options of the JVM as Spark's launcher splits them again: in double quotes where they have blanks."""
+    return " ".join(f'"{option}"' if " " in option else option for option in options)
 
 
 def _text(value: object) -> str:
