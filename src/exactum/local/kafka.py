@@ -18,8 +18,8 @@ from exactum.errors import LocalServerError
 from exactum.local.admin import REQUEST_TIMEOUT_S, admin_client, listed_topics, settle
 from exactum.local.archive import kafka_archive
 from exactum.local.jvm import LASTING_OPTIONS, SMALL_OPTIONS, kafka_command
-from exactum.local.node import STOP_TIMEOUT_S, BrokerNode
 from exactum.local.security import ADMIN, Security
+from exactum.local.server_process import STOP_TIMEOUT_S, ServerProcess
 from exactum.local.settings import (
     HOST,
     choose_ports,
@@ -95,7 +95,7 @@ class LocalKafka:
             jvm_options = LASTING_OPTIONS if nodes == 1 else SMALL_OPTIONS
         self._jvm_options = tuple(jvm_options)
         self._start_timeout_s = start_timeout_s
-        self._nodes: dict[int, BrokerNode] = {}
+        self._nodes: dict[int, ServerProcess] = {}
 
     def __enter__(self) -> LocalKafka:
         self.start()
@@ -253,12 +253,12 @@ class LocalKafka:
             raise LocalServerError('this cluster knows no users: make it with security="SASL_SSL", and start it.')
         return self._security
 
-    def _chosen(self, node: int | None) -> list[BrokerNode]:
+    def _chosen(self, node: int | None) -> list[ServerProcess]:
         if node is not None:
             return [self._node(node)]
         return list(self._nodes.values())
 
-    def _node(self, node: int) -> BrokerNode:
+    def _node(self, node: int) -> ServerProcess:
         if node not in self._nodes:
             raise LocalServerError(f"there is no node {node}: started nodes are {sorted(self._nodes) or 'none'}.")
         return self._nodes[node]
@@ -275,7 +275,7 @@ class LocalKafka:
                 self._security = Security.prepare(folder / "security", self._users)
             nodes = {}
             for number, ports in enumerate(self._ports, 1):
-                node = BrokerNode(number, folder / f"node-{number}", ports.clients)
+                node = ServerProcess(f"Kafka node {number}", folder / f"node-{number}", ports.clients, number)
                 node.folder.mkdir(exist_ok=True)
                 properties = server_properties(
                     number,
@@ -295,14 +295,14 @@ class LocalKafka:
             raise
         self._nodes = nodes
 
-    def _launch(self, node: BrokerNode) -> None:
+    def _launch(self, node: ServerProcess) -> None:
         options = kafka_archive().reading_options()
-        if not options and node.node_id == 1:
+        if not options and node.number == 1:
             options = kafka_archive().making_options(node.folder)
         command = kafka_command("kafka.Kafka", self._heap_mb, *self._jvm_options, *options)
         node.start([*command, str(node.folder / "server.properties")])
 
-    def _shut_down(self, nodes: Sequence[BrokerNode], timeout_s: float) -> None:
+    def _shut_down(self, nodes: Sequence[ServerProcess], timeout_s: float) -> None:
         """Ask all of them first: a node that waits for another's answer would wait in vain."""
         running = [node for node in nodes if node.running]
         for node in running:
@@ -326,26 +326,25 @@ class LocalKafka:
             node = waiting[0]
             if not node.running:
                 raise LocalServerError(
-                    f"Kafka node {node.node_id} ended while it started. The last lines of "
-                    f"{node.log_file}:\n{node.log_tail()}"
+                    f"{node.name} ended while it started. The last lines of {node.log_file}:\n{node.log_tail()}"
                 )
             if time.monotonic() > deadline:
                 raise LocalServerError(
-                    f"Kafka node {node.node_id} did not serve within {self._start_timeout_s:.0f} s "
+                    f"{node.name} did not serve within {self._start_timeout_s:.0f} s "
                     f"({reason}). The last lines of {node.log_file}:\n{node.log_tail()}"
                 )
-            missing = self._missing(node, {each.node_id for each in nodes})
+            missing = self._missing(node, {each.number for each in nodes})
             if missing is None:
                 waiting.pop(0)
             else:
                 reason = missing
                 time.sleep(POLL_INTERVAL_S)
 
-    def _missing(self, node: BrokerNode, expected: set[int]) -> str | None:
+    def _missing(self, node: ServerProcess, expected: set[int]) -> str | None:
         """Say why `node` does not serve yet, or None if it does."""
         from confluent_kafka import KafkaException
 
-        internal = self._ports[node.node_id - 1].internal
+        internal = self._ports[node.number - 1].internal
         for port in (node.port, internal):
             with socket.socket() as probe:
                 probe.settimeout(REQUEST_TIMEOUT_S)

@@ -16,7 +16,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from exactum.errors import LocalServerError
-from exactum.local.node import STOP_TIMEOUT_S, BrokerNode
+from exactum.local.server_process import STOP_TIMEOUT_S, ServerProcess
 from exactum.local.settings import HOST, choose_ports
 
 INSTALL_TIMEOUT_S = 120.0
@@ -62,7 +62,7 @@ class LocalMariaDB:
         self._start_timeout_s = start_timeout_s
         self._password = ""
         self._socket_folder: Path | None = None
-        self._node: BrokerNode | None = None
+        self._node: ServerProcess | None = None
 
     def __enter__(self) -> LocalMariaDB:
         self.start()
@@ -197,7 +197,7 @@ class LocalMariaDB:
             self.stop()
             raise
         self._command = [server, "--no-defaults", *self._options(folder)]
-        self._node = BrokerNode(1, folder, self._port)
+        self._node = ServerProcess("MariaDB", folder, self._port)
 
     def _options(self, folder: Path) -> list[str]:
         """The command line. Durability is left at the server's strict defaults."""

@@ -17,7 +17,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from exactum.errors import LocalServerError
-from exactum.local.node import BrokerNode
+from exactum.local.server_process import ServerProcess
 from exactum.local.settings import HOST, choose_ports
 
 START_TIMEOUT_S = 60.0
@@ -74,7 +74,7 @@ class LocalPostgres:
         self._settings = {**SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}
         self._password = password
         self._start_timeout_s = start_timeout_s
-        self._node: BrokerNode | None = None
+        self._node: ServerProcess | None = None
 
     def __enter__(self) -> LocalPostgres:
         self.start()
@@ -148,7 +148,7 @@ class LocalPostgres:
             self._initialise(programs, folder, data)
         self._password = (folder / "password").read_text()
         if self._node is None:
-            self._node = BrokerNode(1, folder, self._port)
+            self._node = ServerProcess("PostgreSQL", folder, self._port)
             atexit.register(self.stop)
         options = [f"--{name}={value}" for name, value in self._settings.items()]
         command = [str(programs / "postgres"), "-D", str(data), "-p", str(self._port), "-h", HOST, "-k", str(folder)]

@@ -1,4 +1,4 @@
-"""One broker process: started, stopped, killed, paused, and never outliving its owner."""
+"""One server's process: started, stopped, killed, paused, and never outliving its owner."""
 
 from __future__ import annotations
 
@@ -15,16 +15,24 @@ STOP_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 10.0
 
 # The guard reads a pipe that nobody writes to. The pipe ends when the owner dies, however it dies,
-# and then the guard kills the broker. (PR_SET_PDEATHSIG would fire when the *thread* that started
-# the broker ends, and exists on Linux only.)
+# and then the guard kills the server. (PR_SET_PDEATHSIG would fire when the *thread* that started
+# the server ends, and exists on Linux only.)
 GUARD = 'read -r _; kill -KILL "$1" 2>/dev/null'
 
 
-class BrokerNode:
-    """The process of one node, its folder and its log. It is used from one thread at a time."""
+class ServerProcess:
+    """The process of one server, its folder and its log. It is used from one thread at a time.
 
-    def __init__(self, node_id: int, folder: Path, port: int) -> None:
-        self.node_id = node_id
+    Args:
+        name: what errors call it.
+        folder: of its data and its log; the process works in it.
+        port: where its clients find it.
+        number: which node of a cluster it is, from 1.
+    """
+
+    def __init__(self, name: str, folder: Path, port: int, number: int = 1) -> None:
+        self.name = name
+        self.number = number
         self.folder = folder
         self.port = port
         self.log_file = folder / "server.log"
@@ -35,7 +43,7 @@ class BrokerNode:
     def pid(self) -> int:
         """The id of the running process. Raises LocalServerError if it does not run."""
         if self._process is None or not self.running:
-            raise LocalServerError(f"Kafka node {self.node_id} is not running.")
+            raise LocalServerError(f"{self.name} is not running.")
         return self._process.pid
 
     @property
@@ -70,7 +78,7 @@ class BrokerNode:
         )
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """Let the node shut down; kill it after `timeout_s` seconds. Idempotent.
+        """Let the server shut down; kill it after `timeout_s` seconds. Idempotent.
 
         Returns whether it went by itself.
         """
@@ -112,7 +120,7 @@ class BrokerNode:
         self._signal(signal.SIGCONT)
 
     def log_tail(self, lines: int = 40) -> str:
-        """Return the last `lines` lines of the node's log, empty if there is none."""
+        """Return the last `lines` lines of the server's log, empty if there is none."""
         if not self.log_file.exists():
             return ""
         with self.log_file.open(errors="replace") as log:
