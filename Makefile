@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract check servers test demo bench smoke clean
+.PHONY: help setup lint format types contract check servers test deep demo bench smoke clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -64,6 +64,12 @@ servers: ## PostgreSQL and MariaDB, which the tests start: installed where they 
 test: check servers ## everything that CI runs: check, then the tests on real servers
 	$(BIN)/exactum local class-archive
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations=30
+
+# The same tests with longer lives: 20 deaths in each crash loop, 10 random ones in each job with state.
+deep: setup servers ## the crash tests at length, half an hour
+	$(BIN)/exactum local class-archive
+	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(BIN)/python -m pytest -n $(PROCESSES) --dist load \
+	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 
 demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink
 	$(BIN)/exactum demo

@@ -1,6 +1,6 @@
 """A real query under ``exactum run``: it dies again and again, is stopped, and is exact at the end.
 
-Replay random deaths with ``EXACTUM_RUN_SEED``.
+Replay random deaths with ``EXACTUM_RUN_SEED``; ``EXACTUM_RUN_DEATHS`` says how many (``make deep``: 20).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from exactum.local import LocalKafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-DEATHS = 20
+DEATHS = int(os.environ.get("EXACTUM_RUN_DEATHS", "6"))
 EARLY_S = 0.4
 """Within this time a life has imported something and may have begun to start a JVM."""
 WITHIN_EPOCHS = (
@@ -66,11 +66,11 @@ def planned(random_: random.Random, within_epochs: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_crash_loop_ends_exact(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, strategy: str) -> None:
-    """A script that dies 20 times at random points is started again 20 times and ends exact, for a reader that ran
+    """A script that dies at random points is started again after each death and ends exact, for a reader that ran
     throughout and for a later one.
     """
     seed = int(os.environ.get("EXACTUM_RUN_SEED", secrets.randbelow(10**6)))
-    print(f"replay with EXACTUM_RUN_SEED={seed}")
+    print(f"replay with EXACTUM_RUN_SEED={seed} EXACTUM_RUN_DEATHS={DEATHS}")
     within_epochs, options = STRATEGIES[strategy]
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=300)
     deaths = planned(random.Random(seed), within_epochs)
