@@ -63,13 +63,14 @@ servers: ## PostgreSQL and MariaDB, which the tests start: installed where they 
 # Two at a time: most tests wait for servers, and each file has servers of its own.
 test: check servers ## everything that CI runs: check, then the tests on real servers
 	$(BIN)/exactum local class-archive
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations=30
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not deep" --durations=30
 
-# The same tests with longer lives: 20 deaths in each crash loop, 10 random ones in each job with state.
+# 20 deaths in each crash loop, 10 random ones in each job with state, and the variants that make test leaves out.
 deep: setup servers ## the crash tests at length, half an hour
 	$(BIN)/exactum local class-archive
 	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(BIN)/python -m pytest -n $(PROCESSES) --dist load \
 	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist load -m deep --deselect tests/run/test_lives.py
 
 demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink
 	$(BIN)/exactum demo

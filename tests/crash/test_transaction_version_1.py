@@ -45,6 +45,7 @@ def test_killed_and_restarted(older: LocalKafka, older_topic: Callable[..., str]
     live_and_die(new_world(older.bootstrap_servers, older_topic, tmp_path, records=480), DEATHS)
 
 
+@pytest.mark.deep
 def test_decided_and_timed_out(older: LocalKafka, older_topic: Callable[..., str], tmp_path: Path) -> None:
     """The salvage works there as well."""
     sink = {"transaction_timeout_ms": TIMEOUT_MS}

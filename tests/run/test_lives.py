@@ -64,7 +64,9 @@ def planned(random_: random.Random, within_epochs: int) -> list[dict[str, Any]]:
     return deaths
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy", ["fixed-delay", *(pytest.param(s, marks=pytest.mark.deep) for s in STRATEGIES if s != "fixed-delay")]
+)
 def test_a_crash_loop_ends_exact(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, strategy: str) -> None:
     """A script that dies at random points is started again after each death and ends exact, for a reader that ran
     throughout and for a later one.

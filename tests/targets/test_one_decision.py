@@ -90,7 +90,9 @@ def alone(sink: str, nth: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "alone_are"), [("staged", SINKS), ("prepared", ("postgres", "mysql"))], ids=["staged", "prepared"]
+    ("mechanism", "alone_are"),
+    [("staged", SINKS), pytest.param("prepared", ("postgres", "mysql"), marks=pytest.mark.deep)],
+    ids=["staged", "prepared"],
 )
 def test_the_driver_dies_between_any_two_commits(
     kafka: LocalKafka,
