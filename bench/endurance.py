@@ -24,6 +24,7 @@ from bench.load import Load, fill
 from bench.process import tree
 from exactum.local import LocalKafka
 from kafka import KafkaAdminClient
+from kafka.errors import RetriableError
 
 RECORDS_PER_EPOCH = 20
 PARTITIONS = 2
@@ -108,7 +109,11 @@ def look(driver: int, checkpoint: Path, admin: KafkaAdminClient) -> Sample | Non
     if not memory["java"]:  # it ends just now
         return None
     (_, ends), *_ = planned.items()
-    committed = {tp.partition: found.offset for tp, found in admin.list_group_offsets({GROUP: None})[GROUP].items()}
+    try:
+        found = admin.list_group_offsets({GROUP: None})[GROUP]
+    except RetriableError:  # the group's coordinator is still looked for
+        return None
+    committed = {partition.partition: each.offset for partition, each in found.items()}
     return Sample(
         epoch,
         memory["java"],

@@ -40,12 +40,19 @@ def test_topics_that_name_nothing(topics: Any) -> None:
 
 
 def test_defaults_hold_the_guarantee() -> None:
-    """Committed records only, and no silent loss; further options pass through with Spark's names."""
+    """Committed records only, no silent loss, no half second for nothing; further options pass through with Spark's
+    names.
+    """
     assert source.further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
         "maxOffsetsPerTrigger": "10",
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
         "failOnDataLoss": "true",
+        "kafka.fetch.max.wait.ms": "10",
+    }
+    given = source.further_options({"KAFKA.FETCH.MAX.WAIT.MS": 500})
+    assert {n: v for n, v in given.items() if n.lower() == "kafka.fetch.max.wait.ms"} == {
+        "KAFKA.FETCH.MAX.WAIT.MS": "500"
     }
 
 

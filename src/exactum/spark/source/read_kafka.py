@@ -28,6 +28,12 @@ logger = logging.getLogger("exactum")
 
 ISOLATION = "kafka.isolation.level"
 DATA_LOSS = "failOnDataLoss"
+FETCH_WAIT = "kafka.fetch.max.wait.ms"
+FETCH_WAIT_MS = 10
+"""Kafka's own default of 500 is paid by each task of an epoch that ends where the topic ends: when Spark's consumer has
+its records, the client asks for more at once, and Spark asks on the same connection for the partition's first and last
+offset (``InternalKafkaConsumer.fetch`` in its KafkaDataConsumer.scala); brokers answer one request after another. A
+task reads only what is there, and nobody polls between epochs: there is nothing to wait for."""
 SCALA_VERSION = "2.13"
 
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
@@ -227,6 +233,8 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
         chosen[ISOLATION] = "read_committed"
     if DATA_LOSS.lower() not in given:
         chosen[DATA_LOSS] = "true"
+    if FETCH_WAIT not in given:
+        chosen[FETCH_WAIT] = str(FETCH_WAIT_MS)
     return chosen
 
 
