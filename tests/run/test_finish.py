@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from exactum.errors import Disposition, ExactumError, SettingRefused
+from exactum.errors import Disposition, ExactumError, SettingRefused, Unavailable
+from exactum.ops.run.finisher import finish
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.finish import Finished, finish_decided
+from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
 from exactum.protocol.model import Decision, Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
-from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun
 from exactum.spark.life.handover import Handover, unpickled
 from exactum.spark.query import RunningQuery
 from exactum.testing import (
@@ -66,7 +67,9 @@ class World:
             coordinator.run(batch_id, SourceOffsets((), (str(batch_id),)), write)
 
     def finish(self, who: str = "finisher", batch_id: int = 0, targets: int = 2) -> list[Finished]:
-        return finish_decided(self.participants(who)[:targets], self.log(), batch_id)
+        records = decided_from(self.log(), batch_id)
+        participants = self.participants(who)[:targets]
+        return finished(records, [done for each in participants for done in commit_decided(each, records)])
 
     def decided(self) -> set[str]:
         """The identities that a COMMIT names."""
@@ -178,6 +181,47 @@ def test_nothing_decided_nothing_done() -> None:
     assert world.decided() == set()
     assert world.finish() == []
     assert world.finish(batch_id=7) == []
+
+
+# ---- the finisher --------------------------------------------------------------------------------
+
+
+class MemorySink:
+    """One of the world's targets as a sink. ``hangs``: whoever opens it waits; ``fails``: gets this error."""
+
+    rows = None
+
+    def __init__(self, target: MemoryTarget, hangs: threading.Event | None = None, fails: str = "") -> None:
+        self.name = target.name
+        self._target = target
+        self._hangs = hangs
+        self._fails = fails
+
+    def open(self, run: QueryRun, participant: str) -> OpenSink:
+        assert participant == self.name
+        if self._hangs is not None:
+            self._hangs.wait(60)
+        if self._fails:
+            raise Unavailable(self._fails)
+        return OpenSink(MemoryParticipant(self._target, run), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "fails"])
+def test_no_sink_waits_for_another(trouble: str) -> None:
+    """What one target cannot take, the other one shows; the one that hangs or fails is named with the reason."""
+    world = World()
+    die_decided(world)
+    first, second = world.targets
+    hangs = threading.Event()
+    bad = MemorySink(first, hangs) if trouble == "hangs" else MemorySink(first, fails="it is down")
+    handover = Handover(RUNNING, (bad, MemorySink(second)), (first.name, second.name), world.log())  # type: ignore[arg-type]
+    outcome = finish(handover, 0, timeout_s=0.3)
+    hangs.set()
+    assert outcome.batches == [Finished(0, transactions=2, rows=2, left=2)]
+    assert outcome.troubles == {first.name: "no answer within 0 s" if trouble == "hangs" else "it is down"}
+    assert len(second.visible) == 2
+    world.drive("next")
+    world.check_exact()
 
 
 # ---- the handover --------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ driver that comes next, and may run beside one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.model import CommitPermit, rows_of
+from exactum.protocol.model import CommitPermit, DecisionRecord, PreparedTransaction, rows_of
 from exactum.protocol.participant import Participant
 
 BATCHES_MAX = 8
@@ -29,27 +29,42 @@ class Finished:
     left: int
 
 
-def finish_decided(participants: Sequence[Participant], log: DecisionLog, batch_id: int) -> list[Finished]:
-    """Commit what stands on record from ``batch_id`` on, up to the first batch without a COMMIT. Idempotent.
-
-    Left to the next driver are transactions that were undone meanwhile (it salvages them) and those of sinks that are
-    not among ``participants``.
+def decided_from(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
+    """The COMMITs in force from ``batch_id`` on, up to the first batch without one.
 
     Raises:
-        ExactumError: as ``DecisionLog.read`` and ``Participant.commit``; what was committed before stays so.
+        ExactumError: as ``DecisionLog.read``.
     """
-    finished: list[Finished] = []
+    records: list[DecisionRecord] = []
     for candidate in range(batch_id, batch_id + BATCHES_MAX):
         record = resolve.standing_commit(log.read(candidate))
         if record is None:
             break
-        permit = CommitPermit(record)
-        committed = [
-            p
-            for participant in participants
-            if (its := record.of(participant.name))
-            for p in participant.commit(permit, its).committed
-        ]
-        left = len(record.prepared) - len(committed)
-        finished.append(Finished(candidate, len(committed), rows_of(committed), left))
-    return finished
+        records.append(record)
+    return records
+
+
+def commit_decided(participant: Participant, records: Sequence[DecisionRecord]) -> list[PreparedTransaction]:
+    """Commit what ``records`` name of this participant, batch by batch; returns what is committed now. Idempotent.
+
+    What was undone meanwhile (a timeout) is left to the next driver, which salvages it.
+
+    Raises:
+        ExactumError: as ``Participant.commit``; what was committed before stays so.
+    """
+    return [
+        committed
+        for record in records
+        if (its := record.of(participant.name))
+        for committed in participant.commit(CommitPermit(record), its).committed
+    ]
+
+
+def finished(records: Iterable[DecisionRecord], committed: Iterable[PreparedTransaction]) -> list[Finished]:
+    """What of each batch stands once ``committed`` does; the rest is left to the next driver."""
+    done = {(p.participant, p.identity) for p in committed}
+    found: list[Finished] = []
+    for record in records:
+        its = [p for p in record.prepared if (p.participant, p.identity) in done]
+        found.append(Finished(record.epoch.batch_id, len(its), rows_of(its), len(record.prepared) - len(its)))
+    return found

@@ -11,52 +11,92 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from exactum.errors import ExactumError
-from exactum.protocol.finish import Finished, finish_decided
-from exactum.protocol.model import new_incarnation
-from exactum.protocol.participant import Participant
-from exactum.protocol.resolve import standing_commit
-from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.errors import ExactumError, SettingRefused
+from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
+from exactum.protocol.model import DecisionRecord, PreparedTransaction, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, Sink
 from exactum.spark.decision_place import open_log
 from exactum.spark.life.channel import Decoder, Message
 from exactum.spark.life.handover import Handover, unpickled
 
 READ_BYTES = 1 << 16
+SINK_TIMEOUT_S = 12.0
+"""How long a sink may take: less than the supervisor waits for the answer that says what became of all of them."""
 
 
-def finish(handover: Handover, batch_id: int) -> list[Finished]:
+@dataclass(frozen=True)
+class Outcome:
+    """What of each decided batch stands now; ``troubles`` says of a sink, by its name, why it was not finished."""
+
+    batches: Sequence[Finished]
+    troubles: Mapping[str, str]
+
+
+def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S) -> Outcome:
     """Finish what is decided of the query from ``batch_id`` on; opens targets only where something is. Idempotent.
 
+    All sinks at once, and none waits for another: what one target cannot take now, the others show all the same.
+
     Raises:
-        ExactumError: a target or the decision log did not answer, or refused.
+        ExactumError: the decision log did not answer, or refused.
     """
-    query_id = handover.running.query_id
-    with ExitStack() as stack:
-        log = open_log(handover.running, handover.decision_log)
-        stack.callback(log.close)
-        if standing_commit(log.read(batch_id)) is None:
-            return []
-        run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    log = open_log(handover.running, handover.decision_log)
+    try:
+        records = decided_from(log, batch_id)
+    finally:
+        log.close()
+    run = QueryRun(handover.running.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    named = zip(handover.names, handover.sinks, strict=True)
+    parts = [_Part(sink, name, run, records) for name, sink in named if any(record.of(name) for record in records)]
+    deadline_s = time.monotonic() + timeout_s
+    for part in parts:
+        part.start()
+    troubles: dict[str, str] = {}
+    committed: list[PreparedTransaction] = []
+    for part in parts:
+        part.join(max(0.0, deadline_s - time.monotonic()))
+        if part.is_alive():
+            troubles[part.name] = f"no answer within {timeout_s:.0f} s"
+        elif part.trouble is not None:
+            troubles[part.name] = part.trouble
+        committed += part.committed
+    return Outcome(finished(records, committed), troubles)
 
-        def opened(number: int) -> Participant:
-            participant = handover.sinks[number].open(run, handover.names[number]).participant
-            stack.callback(participant.close)
-            return participant
 
-        with ThreadPoolExecutor(len(handover.sinks), "exactum-finish") as pool:
-            participants = list(pool.map(opened, range(len(handover.sinks))))
-        return finish_decided(participants, log, batch_id)
+class _Part(threading.Thread):
+    """One sink's part. Nobody waits for its end: a client that hangs must not keep the other sinks back."""
+
+    def __init__(self, sink: Sink, name: str, by: QueryRun, records: Sequence[DecisionRecord]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._sink = sink
+        self._by = by
+        self._records = records
+        self.committed: Sequence[PreparedTransaction] = ()
+        self.trouble: str | None = None
+
+    def run(self) -> None:
+        try:
+            participant = self._sink.open(self._by, self.name).participant
+            try:
+                self.committed = commit_decided(participant, self._records)
+            finally:
+                participant.close()
+        except Exception as error:  # noqa: BLE001  (also a sink's own code; the next driver tries again and says more)
+            self.trouble = _text(error)
 
 
 class Finisher:
-    """Answers the messages of the supervisor, one after another."""
+    """Answers the messages of the supervisor; no query waits for another one's targets."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
+        self._sending = threading.Lock()
         self._handovers: dict[str, Handover] = {}
 
     def serve(self) -> None:
@@ -64,33 +104,47 @@ class Finisher:
         decoder = Decoder()
         while data := self._link.recv(READ_BYTES):
             for message in decoder.feed(data):
-                self._answer(message)
+                if message.kind == "handover":
+                    self._take(message)
+                else:
+                    threading.Thread(target=self._finish, args=(message,), daemon=True).start()
 
-    def _answer(self, message: Message) -> None:
+    def _take(self, message: Message) -> None:
         query_id = str(message.fields["query_id"])
         try:
-            if message.kind == "handover":
-                self._handovers[query_id] = unpickled(message.body, message.fields["path"])
-                return
-            began_s = time.perf_counter()
-            finished = finish(self._handovers[query_id], int(message.fields["batch_id"]))
-        except ExactumError as error:
-            self._trouble(query_id, message.kind, str(error))
-        except Exception as error:  # noqa: BLE001  (a sink's own code; the next driver tries again and says more)
-            self._trouble(query_id, message.kind, f"{type(error).__name__}: {error}")
-        else:
-            fields = {
-                "query_id": query_id,
-                "batches": [one.batch_id for one in finished],
-                "transactions": sum(one.transactions for one in finished),
-                "rows": sum(one.rows for one in finished),
-                "left": sum(one.left for one in finished),
-                "took_ms": (time.perf_counter() - began_s) * 1000,
-            }
-            self._link.sendall(Message("finished", fields).encoded())
+            self._handovers[query_id] = unpickled(message.body, message.fields["path"])
+        except Exception as error:  # noqa: BLE001  (whatever a sink's class raises)
+            self._handovers.pop(query_id, None)
+            self._send("trouble", query_id=query_id, at=message.kind, text=_text(error))
 
-    def _trouble(self, query_id: str, at: str, text: str) -> None:
-        self._link.sendall(Message("trouble", {"query_id": query_id, "at": at, "text": text}).encoded())
+    def _finish(self, message: Message) -> None:
+        query_id = str(message.fields["query_id"])
+        began_s = time.perf_counter()
+        try:
+            if query_id not in self._handovers:
+                raise SettingRefused("What the query handed over could not be taken.")
+            outcome = finish(self._handovers[query_id], int(message.fields["batch_id"]))
+        except Exception as error:  # noqa: BLE001  (the user's decision log; the next driver tries again and says more)
+            self._send("trouble", query_id=query_id, at=message.kind, text=_text(error))
+            return
+        self._send(
+            "finished",
+            query_id=query_id,
+            batches=[one.batch_id for one in outcome.batches],
+            transactions=sum(one.transactions for one in outcome.batches),
+            rows=sum(one.rows for one in outcome.batches),
+            left=sum(one.left for one in outcome.batches),
+            troubles=outcome.troubles,
+            took_ms=(time.perf_counter() - began_s) * 1000,
+        )
+
+    def _send(self, kind: str, **fields: Any) -> None:
+        with self._sending:
+            self._link.sendall(Message(kind, fields).encoded())
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, ExactumError) else f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from exactum.ops.run.child import READ_BYTES
 from exactum.spark.life.channel import Decoder, Message
@@ -128,12 +129,9 @@ class Finishing:
             when = "it cannot take what the query handed over" if fields["at"] == "handover" else "it did not succeed"
             self._say(f"finishing of query {fields['query_id']}: {when}; the next start does it. {fields['text']}")
         elif fields["batches"]:
-            epochs = ", ".join(str(batch_id) for batch_id in fields["batches"])
-            left = f"; {fields['left']} transactions are left to the next start" if fields["left"] else ""
-            self._say(
-                f"query {fields['query_id']}: epoch {epochs} is decided and stands in every sink ({fields['rows']} "
-                f"rows in {fields['transactions']} transactions, {fields['took_ms']:.0f} ms){left}"
-            )
+            self._say(_told(fields))
+            for sink, text in fields["troubles"].items():
+                self._say(f"finishing of query {fields['query_id']}: sink {sink!r} is left to the next start. {text}")
         if message.kind == "finished" or fields["at"] == "finish":
             self._waiting.discard(str(fields["query_id"]))
 
@@ -141,3 +139,16 @@ class Finishing:
         if self._waiting:
             self._say(f"what is decided could not be finished ahead ({why}); the next start does it")
         self.close()
+
+
+def _told(fields: Mapping[str, Any]) -> str:
+    """What of the decided epochs stands, in one line."""
+    epochs = ", ".join(str(batch_id) for batch_id in fields["batches"])
+    done, left = fields["transactions"], fields["left"]
+    took = f"{fields['rows']} rows in {done} transactions, {fields['took_ms']:.0f} ms"
+    if not left:
+        return f"query {fields['query_id']}: epoch {epochs} is decided and stands in every sink ({took})"
+    return (
+        f"query {fields['query_id']}: epoch {epochs} is decided and does not stand in every sink yet: {left} of "
+        f"{done + left} transactions are left to the next start ({took} are done)"
+    )
