@@ -60,6 +60,8 @@ def on_event(event: exactum.events.Event) -> None:
         seen += 1
         if seen == death["nth"]:
             die()
+    if name == "EpochCompleted" and play.get("prints"):
+        print(f"after epoch {event.batch_id}: {play['prints']}")
 
 
 spark = exactum.local_session("run", **play["session"])

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import oracle
 from deaths import session_members, signal_session
@@ -31,6 +31,9 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONUNBUFFERED": "1",
     }
+
+
+C = TypeVar("C", bound="Command")
 
 
 class Command:
@@ -139,7 +142,8 @@ class World:
             (self.folder / "deaths" / str(self._deaths)).write_text(json.dumps(death))
             self._deaths += 1
 
-    def run(self, name: str, options: Sequence[str], **play: Any) -> Command:
+    def run(self, name: str, options: Sequence[str], *, by: Callable[..., C] = Command, **play: Any) -> C:
+        """Start the script. ``by`` makes the command of its folder, script, options and arguments."""
         (self.folder / "deaths").mkdir(exist_ok=True)
         whole = {
             "bootstrap_servers": self.bootstrap_servers,
@@ -156,7 +160,7 @@ class World:
             **self.play,
             **play,
         }
-        return Command(self.folder / name, HERE / "run_application.py", options, [json.dumps(whole)])
+        return by(self.folder / name, HERE / "run_application.py", options, [json.dumps(whole)])
 
     def events(self, kind: str = "") -> list[dict[str, Any]]:
         path = self.folder / "events"

@@ -83,7 +83,7 @@ def test_the_view_shows_the_same_on_a_terminal_and_in_a_pipe(terminal: bool) -> 
     with View(board, watch=True, console=console) as view:
         assert view.is_live == terminal
         view.say("something happened")
-        view.pass_on("printed by the script\n")
+        view.pass_on(["printed by the script"])
         view._printed_s -= 60
         view.tick()
     shown = console.file.getvalue()  # type: ignore[attr-defined]

@@ -8,44 +8,48 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from exactum.ops import process_session
 from exactum.ops.run.ending import Report
+from exactum.ops.run.output import Output
 from exactum.spark.life.channel import VARIABLE, Decoder, Message, address_of
 
 READ_BYTES = 1 << 16
 GRACE_S = 5.0
 """How long the JVM of a script that ended by itself has to leave by its own door."""
 POLL_S = 0.02
+STDOUT, STDERR = STREAMS = ("stdout", "stderr")
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+"""For a script that prints to a pipe, and whose lines are wanted when it prints them, as on a terminal."""
 
 
 class Child:
-    """Started at once. ``captured``: its output goes to ``output``, a pipe, instead of to ours.
+    """Started at once. ``captured``: which of ``STREAMS`` go to ``outputs`` instead of where ours go.
 
     ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in ``exactly_once``. ``works``: it
     has completed an epoch. ``heard_s`` is when it last said something, ``turn_s`` when it got its turn. ``reports`` are
     the errors that ended its queries, by query id.
     """
 
-    def __init__(self, command: Sequence[str], *, captured: bool = False) -> None:
+    def __init__(self, command: Sequence[str], *, captured: Collection[str] = ()) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             theirs.set_inheritable(True)
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,  # in a session of its own it cannot read from the terminal
-                stdout=subprocess.PIPE if captured else None,
-                stderr=subprocess.STDOUT if captured else None,
+                stdout=subprocess.PIPE if STDOUT in captured else None,
+                stderr=subprocess.PIPE if STDERR in captured else None,
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, VARIABLE: address_of(theirs)},
+                env={**(UNBUFFERED if captured else {}), **os.environ, VARIABLE: address_of(theirs)},
             )
         ours.setblocking(False)
         self._link = ours
         self._decoder = Decoder()
         self._silent = False
-        self.output = self._process.stdout
+        self.outputs = [Output(pipe) for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
         self.joined = False
         self.ready = False
         self.works = False
@@ -100,18 +104,24 @@ class Child:
         """To the script's own process alone."""
         os.kill(self.pid, number)  # not reaped yet, so it is nobody else's id
 
-    def bury(self, grace_s: float = 0.0) -> None:
+    def bury(self, grace_s: float = 0.0, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when this returns.
+
+        ``outputs`` can still be read. ``meanwhile`` is called now and then as long as the grace lasts.
 
         Raises:
             ExactumError: a process survives SIGKILL for seconds.
         """
         deadline_s = time.monotonic() + grace_s
         while process_session.members(self.pid) and time.monotonic() < deadline_s:
+            meanwhile()
             time.sleep(POLL_S)
         process_session.kill_all(self.pid, set())
         self._process.wait()
         process_session.await_gone(self.pid)
         self._link.close()
-        if self.output is not None:
-            self.output.close()
+
+    def close(self) -> None:
+        """After ``bury``: its outputs are let go."""
+        for output in self.outputs:
+            output.close()

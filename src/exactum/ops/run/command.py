@@ -131,7 +131,7 @@ def run(
             standby_timeout_s=standby_timeout,
             stop_timeout_s=stop_timeout,
             kills=not no_kill,
-            captured=view.is_live,
+            captured=view.captures,
         )
         supervisor = Supervisor(plan, chosen, board, say=view.say, pass_on=view.pass_on, tick=view.tick)
         status = supervisor.run()

@@ -9,12 +9,10 @@ due. It decides nothing about an epoch: a child that it takes for dead and that 
 
 from __future__ import annotations
 
-import contextlib
-import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -34,7 +32,6 @@ all the processors it gets, and the active one needs them."""
 STANDBY_AGAIN_S = 10.0
 KILL_AFTER_S = 10.0
 """How long after SIGTERM follows SIGKILL."""
-OUTPUT_BYTES = 1 << 16
 
 
 class Status(Enum):
@@ -47,18 +44,21 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Plan:
-    """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests only."""
+    """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests only.
+
+    ``captured``: which of its streams (``child.STREAMS``) are passed on line by line.
+    """
 
     command: tuple[str, ...]
     standby: bool = False
     standby_timeout_s: float = 5.0
     stop_timeout_s: float = 60.0
     kills: bool = True
-    captured: bool = False
+    captured: Collection[str] = ()
 
 
 class Supervisor:
-    """Runs one script. ``say`` shows a line to a person, ``pass_on`` what the script prints where it is captured."""
+    """Runs one script. ``say`` shows a line to a person, ``pass_on`` the lines that a captured script prints."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Supervisor:
         board: Board,
         *,
         say: Callable[[str], None],
-        pass_on: Callable[[str], None] = lambda output: None,
+        pass_on: Callable[[Sequence[str]], None] = lambda lines: None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
@@ -105,7 +105,9 @@ class Supervisor:
                     self._look(signals, time.monotonic())
             finally:
                 self._end_all()
-        return self._outcome or Status.FAILED
+        outcome = self._outcome or Status.FAILED
+        self._board.state = outcome.name.lower()
+        return outcome
 
     # ---- the loop ----------------------------------------------------------------------------
 
@@ -114,7 +116,8 @@ class Supervisor:
         if self._finishing.link is not None:
             fds.append(self._finishing.link.fileno())
         for child in self._children():
-            fds += [c.fileno() for c in (child.link, child.output) if c is not None]
+            fds += [] if child.link is None else [child.link.fileno()]
+            fds += [output.fileno() for output in child.outputs if not output.ended]
         select.select(fds, [], [], LOOK_EVERY_S)
 
     def _look(self, signals: Signals, now_s: float) -> None:
@@ -172,12 +175,22 @@ class Supervisor:
             self._terminate(child, "it has no query to stop", now_s)
 
     def _read_output(self, child: Child) -> None:
-        if child.output is None:
-            return
-        os.set_blocking(child.output.fileno(), False)
-        with contextlib.suppress(BlockingIOError):
-            if output := os.read(child.output.fileno(), OUTPUT_BYTES):
-                self._pass_on(output.decode(errors="replace"))
+        for output in child.outputs:
+            if lines := output.lines():
+                self._pass_on(lines)
+
+    def _bury(self, child: Child, grace_s: float = 0.0) -> None:
+        """Nothing of it lives when this returns, and all that it has printed is passed on."""
+
+        def meanwhile() -> None:
+            self._read_output(child)
+            self._tick()
+
+        child.bury(grace_s, meanwhile)
+        for output in child.outputs:
+            if lines := output.rest():
+                self._pass_on(lines)
+        child.close()
 
     # ---- starts ------------------------------------------------------------------------------
 
@@ -216,7 +229,7 @@ class Supervisor:
 
     def _ended(self, child: Child, status: int, now_s: float) -> None:
         how = ending(status, child.reports.values())
-        child.bury(GRACE_S if how.meaning is Meaning.DONE else 0.0)
+        self._bury(child, GRACE_S if how.meaning is Meaning.DONE else 0.0)
         self._say(f"process {child.pid}: {how.text}")
         if child in self._retired:
             self._retired.remove(child)
@@ -266,7 +279,7 @@ class Supervisor:
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
         self._active = None
         if self._plan.kills:
-            active.bury()
+            self._bury(active)
         else:
             self._retired.append(active)
         self._failed(now_s)
@@ -281,7 +294,7 @@ class Supervisor:
         self._board.state = "stopping"
         self._patience_s = now_s + self._plan.stop_timeout_s
         if self._standby is not None:
-            self._standby.bury()
+            self._bury(self._standby)
             self._standby = None
         active = self._active
         if active is None:
@@ -313,7 +326,7 @@ class Supervisor:
 
     def _end_all(self) -> None:
         for child in self._children():
-            child.bury()
+            self._bury(child)
         self._active = self._standby = None
         self._retired.clear()
         self._finishing.close()

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Collection, Sequence
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from exactum.ops.run.board import Board, QueryBoard
+from exactum.ops.run.child import STDERR, STDOUT
 
 PLAIN_EVERY_S = 5.0
-REFRESHES_PER_SECOND = 4
+REFRESH_EVERY_S = 0.25
+WIDE = 1_000
+"""A width at which a table need not shrink."""
+ID_CHARACTERS = 8
+"""How much of a query's id stands in the table, where the query has no name."""
 
 
 class View:
-    """Entered while the supervisor works. ``watch``: a live table on a terminal, lines now and then in a pipe."""
+    """Entered while the supervisor works. ``watch``: a live table on a terminal, lines now and then in a pipe.
+
+    ``captures``: the streams of the script that would draw over the table, and whose lines ``pass_on`` takes instead.
+    """
 
     def __init__(self, board: Board, *, watch: bool, console: Console | None = None) -> None:
         self._board = board
         self._console = console or Console(stderr=True, highlight=False)
         self._watch = watch
         self.is_live = watch and self._console.is_terminal and not self._console.is_dumb_terminal
+        self.captures: Collection[str] = ()
+        if self.is_live:
+            self.captures = (STDOUT, STDERR) if sys.stdout.isatty() else (STDERR,)
         self._live: Live | None = None
         self._printed_s = time.monotonic()
 
     def __enter__(self) -> View:
         if self.is_live:
-            self._live = Live(
-                console=self._console, get_renderable=self._table, refresh_per_second=REFRESHES_PER_SECOND
-            )
+            # Drawn by the thread that fills the board, so that it is never drawn while it changes.
+            self._live = Live(console=self._console, get_renderable=self._drawn, auto_refresh=False)
             self._live.start()
         return self
 
@@ -42,38 +55,56 @@ class View:
         """One line of the supervisor's own."""
         self._print(Text(f"{time.strftime('%H:%M:%S')} exactum run: {text}"))
 
-    def pass_on(self, output: str) -> None:
-        """What the script printed, where it does not print itself."""
-        self._print(Text.from_ansi(output.rstrip("\n")))
+    def pass_on(self, lines: Sequence[str]) -> None:
+        """Lines that the script printed, where it does not print itself."""
+        self._print(Text("\n").join(map(Text.from_ansi, lines)))
 
     def tick(self) -> None:
         """Called several times a second."""
-        if not self._watch or self.is_live or time.monotonic() - self._printed_s < PLAIN_EVERY_S:
+        now_s = time.monotonic()
+        if not self._watch or now_s - self._printed_s < (REFRESH_EVERY_S if self.is_live else PLAIN_EVERY_S):
             return
-        self._printed_s = time.monotonic()
+        self._printed_s = now_s
+        if self._live is not None:
+            self._live.refresh()
+            return
         for query in self._board.queries.values():
-            self.say(line(query, self._board.restarts, time.monotonic()))
+            self.say(line(query, self._board.restarts, now_s))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
         self._console.file.flush()
 
-    def _table(self) -> Group:
-        now_s = time.monotonic()
-        table = Table(title=f"{self._board.state}, {self._board.restarts} restarts", title_justify="left")
-        for heading in ("query", "epoch", "rows", "rows/s", "lag", "state rows", "p50 / p95 ms"):
-            table.add_column(heading, justify="left" if heading == "query" else "right")
-        for query in self._board.queries.values():
-            table.add_row(
-                query.name or query.query_id,
-                _number(query.epoch),
-                f"{query.rows:,}",
-                f"{query.rows_per_s(now_s):,.0f}",
-                _number(query.lag_records),
-                _number(query.state_rows),
-                "\n".join(_phases(query)) or "-",
-            )
-        return Group(table)
+    def _drawn(self) -> RenderableType:
+        """The table, or where it is wider than the terminal the same as text."""
+        board, now_s = self._board, time.monotonic()
+        restarts = f"{board.restarts} restart{'' if board.restarts == 1 else 's'}"
+        # What is printed above is not wrapped; this must say so for itself that it is.
+        title = Text(f"{board.state}, {restarts}", "bold", overflow="ellipsis", no_wrap=True)
+        if not board.queries:
+            return title
+        table, options = _table(board, now_s), self._console.options
+        if Measurement.get(self._console, options.update(width=WIDE), table).maximum <= options.max_width:
+            return Group(title, table)
+        texts = [line(query, board.restarts, now_s) for query in board.queries.values()]
+        return Group(title, *(Text(text, overflow="fold", no_wrap=False) for text in texts))
+
+
+def _table(board: Board, now_s: float) -> Table:
+    table = Table()
+    for heading in ("query", "epoch", "rows", "rows/s", "lag", "state rows", "p50 / p95 ms"):
+        table.add_column(heading, justify="left" if heading == "query" else "right", no_wrap=True)
+    for query in board.queries.values():
+        table.add_row(
+            query.name or query.query_id[:ID_CHARACTERS],
+            _number(query.epoch),
+            f"{query.rows:,}",
+            f"{query.rows_per_s(now_s):,.0f}",
+            _number(query.lag_records),
+            _number(query.state_rows),
+            "\n".join(_phases(query)) or "-",
+        )
+    return table
 
 
 def line(query: QueryBoard, restarts: int, now_s: float) -> str:

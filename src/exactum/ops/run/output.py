@@ -1,0 +1,52 @@
+"""What a script prints where it does not print itself: one of its streams, as whole lines."""
+
+from __future__ import annotations
+
+import os
+from typing import IO
+
+READ_BYTES = 1 << 16
+LINE_BYTES_MAX = 1 << 20
+"""What is longer without the end of a line is passed on in pieces."""
+
+
+class Output:
+    """The reading end of a pipe that a script writes to. Never blocks."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self._pipe = pipe
+        self._begun = b""
+        self.ended = False
+
+    def fileno(self) -> int:
+        return self._pipe.fileno()
+
+    def lines(self) -> list[str]:
+        """Lines that are whole by now, without their ends. There may be more."""
+        *whole, self._begun = (self._begun + self._read()).split(b"\n")
+        if len(self._begun) > LINE_BYTES_MAX:
+            whole.append(self._begun)
+            self._begun = b""
+        return [line.decode(errors="replace") for line in whole]
+
+    def rest(self) -> list[str]:
+        """All that is there, once nobody writes any more: also a last line without an end."""
+        data = self._begun
+        self._begun = b""
+        while read := self._read():
+            data += read
+        return [line.decode(errors="replace") for line in data.removesuffix(b"\n").split(b"\n")] if data else []
+
+    def close(self) -> None:
+        self._pipe.close()
+
+    def _read(self) -> bytes:
+        if self.ended:
+            return b""
+        try:
+            data = os.read(self._pipe.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return b""
+        self.ended = not data
+        return data
