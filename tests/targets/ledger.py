@@ -1,18 +1,21 @@
-"""The bank's own books: what was transferred, and what each of the four targets says, read by plain clients."""
+"""The bank's own books: what was transferred, and what each of the targets says, read by plain clients."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import oracle
 import psycopg
 import pymysql
-from confluent_kafka import Producer
+from api import Api
+from confluent_kafka import KafkaError, Message, Producer
 
 from exactum.local import LocalMariaDB, LocalPostgres
 
@@ -24,11 +27,12 @@ Posting = tuple[int, str, int]
 
 @dataclass
 class Transfers:
-    """Transfers in a topic, and the postings that must come of them."""
+    """Transfers in a topic, and the postings that must come of them. ``positions`` are (partition, offset)."""
 
     topic: str
     seed: int
     postings: list[Posting] = field(default_factory=list)
+    positions: dict[oracle.Position, int] = field(default_factory=dict)
     count: int = 0
 
     def produce(self, bootstrap_servers: str, count: int) -> None:
@@ -39,9 +43,20 @@ class Transfers:
             amount = chance.randint(1, 10_000)
             self.postings += [(number, target, amount), (number, source, -amount)]
             value = {"id": number, "source": source, "target": target, "amount": amount}
-            producer.produce(self.topic, json.dumps(value), source)
+
+            def delivered(error: KafkaError | None, message: Message, number: int = number) -> None:
+                assert error is None, error
+                self.positions[message.partition(), message.offset()] = number
+
+            producer.produce(self.topic, json.dumps(value), source, on_delivery=delivered)
         assert producer.flush(30) == 0
         self.count += count
+        assert len(self.positions) == self.count
+
+    def before(self, ends: Mapping[int, int]) -> list[Posting]:
+        """The postings of what lies before these offsets, by partition."""
+        there = {number for (partition, offset), number in self.positions.items() if offset < ends.get(partition, 0)}
+        return [posting for posting in self.postings if posting[0] in there]
 
 
 @dataclass(frozen=True)
@@ -54,18 +69,20 @@ class Targets:
     mysql: LocalMariaDB
     database: str
     files: Path
+    tables: Sequence[str] = ("postings",)
+    api: Api | None = None
 
     def create(self) -> None:
-        """A table in each database, in a schema or database of this test's own."""
+        """The tables in both servers, in a database of this test's own."""
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{self.database}"')
         with psycopg.connect(self.postgres.url_of(self.database), autocommit=True) as connection:
-            connection.execute(
-                "CREATE TABLE postings (id bigint NOT NULL, account varchar(20) NOT NULL, amount bigint)"
-            )
+            for table in self.tables:
+                connection.execute(f"CREATE TABLE {table} ({COLUMNS})")
         with self.mysql_connection() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{self.database}`")
-            cursor.execute(f"CREATE TABLE `{self.database}`.postings ({COLUMNS}) ENGINE=InnoDB")
+            for table in self.tables:
+                cursor.execute(f"CREATE TABLE `{self.database}`.{table} ({COLUMNS}) ENGINE=InnoDB")
 
     def mysql_connection(self) -> pymysql.Connection:
         server = self.mysql
@@ -73,26 +90,27 @@ class Targets:
             host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
         )
 
-    def read(self) -> dict[str, list[Posting]]:
-        """What each target shows to its readers now."""
-        return {
-            "kafka": self.in_kafka(),
-            "postgres": self.in_postgres(),
-            "mysql": self.in_mysql(),
-            "files": self.in_files(),
-        }
+    def read(self, apart_from: Collection[str] = ()) -> dict[str, list[Posting]]:
+        """What each target, apart from those of these kinds, shows to its readers now."""
+        readers: dict[str, Callable[[], list[Posting]]] = {"kafka": self.in_kafka, "files": self.in_files}
+        for table in self.tables:
+            readers[f"postgres {table}"] = partial(self.in_postgres, table)
+            readers[f"mysql {table}"] = partial(self.in_mysql, table)
+        if self.api is not None:
+            readers["api"] = partial(self.in_api, self.api)
+        return {name: read() for name, read in readers.items() if name.split()[0] not in apart_from}
 
     def in_kafka(self) -> list[Posting]:
         values = [json.loads(seen.value or "") for seen in oracle.read_all(self.bootstrap_servers, [self.topic])]
         return [(v["id"], v["account"], v["amount"]) for v in values]
 
-    def in_postgres(self) -> list[Posting]:
+    def in_postgres(self, table: str) -> list[Posting]:
         with psycopg.connect(self.postgres.url_of(self.database)) as connection:
-            return list(connection.execute("SELECT id, account, amount FROM postings").fetchall())
+            return list(connection.execute(f"SELECT id, account, amount FROM {table}").fetchall())
 
-    def in_mysql(self) -> list[Posting]:
+    def in_mysql(self, table: str) -> list[Posting]:
         with self.mysql_connection() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT id, account, amount FROM `{self.database}`.postings")
+            cursor.execute(f"SELECT id, account, amount FROM `{self.database}`.{table}")
             return list(cursor.fetchall())
 
     def in_files(self) -> list[Posting]:
@@ -100,6 +118,10 @@ class Targets:
             return []
         query = "SELECT id, account, amount FROM read_parquet(?, hive_partitioning=true)"
         return duckdb.execute(query, [f"{self.files}/**/*.parquet"]).fetchall()
+
+    @staticmethod
+    def in_api(api: Api) -> list[Posting]:
+        return [(row["id"], row["account"], row["amount"]) for row in api.rows]
 
     def left_over(self) -> dict[str, object]:
         """What is neither committed nor undone, by server; all empty at rest."""
@@ -121,15 +143,20 @@ class Targets:
 
 
 def check_exact(targets: Targets, transfers: Transfers) -> None:
-    """Every posting once in each of the four; each account's balance and the sum (nought) agree everywhere."""
-    expected = Counter(transfers.postings)
-    for name, postings in targets.read().items():
-        found = Counter(postings)
-        lost, doubled = expected - found, found - expected
-        assert not lost, f"{name} lacks {lost.total()} of {expected.total()} postings: {sorted(lost)[:3]}"
-        assert not doubled, f"{name} has {doubled.total()} postings too many: {sorted(doubled)[:3]}"
-        assert sum(amount for _, _, amount in postings) == 0
+    """Every posting once in each of them; each account's balance and the sum (nought) agree everywhere."""
+    check_shown(targets, transfers.postings)
     assert targets.left_over() == {"postgres": [], "mysql": [], "files": []}
+
+
+def check_shown(targets: Targets, expected: Collection[Posting], apart_from: Collection[str] = ()) -> None:
+    """Each target shows these postings to its readers, each once, and no others."""
+    wanted = Counter(expected)
+    for name, postings in targets.read(apart_from).items():
+        found = Counter(postings)
+        lost, more = wanted - found, found - wanted
+        assert not lost, f"{name} lacks {lost.total()} of {wanted.total()} postings: {sorted(lost)[:3]}"
+        assert not more, f"{name} has {more.total()} postings too many: {sorted(more)[:3]}"
+        assert sum(amount for _, _, amount in postings) == 0
 
 
 def check_whole_transfers(targets: Targets) -> None:

@@ -144,11 +144,11 @@ class Finishing:
 def _told(fields: Mapping[str, Any]) -> str:
     """What of the decided epochs stands, in one line."""
     epochs = ", ".join(str(batch_id) for batch_id in fields["batches"])
-    done, left = fields["transactions"], fields["left"]
-    took = f"{fields['rows']} rows in {done} transactions, {fields['took_ms']:.0f} ms"
+    done, left, took_ms = fields["transactions"], fields["left"], f"{fields['took_ms']:.0f} ms"
+    query = f"query {fields['query_id']}: epoch {epochs} is decided"
     if not left:
-        return f"query {fields['query_id']}: epoch {epochs} is decided and stands in every sink ({took})"
+        return f"{query} and stands in every sink ({fields['rows']} rows in {done} transactions, {took_ms})"
     return (
-        f"query {fields['query_id']}: epoch {epochs} is decided and does not stand in every sink yet: {left} of "
-        f"{done + left} transactions are left to the next start ({took} are done)"
+        f"{query}, and {done} of its {done + left} transactions are committed ({fields['rows']} rows, {took_ms}); "
+        f"{left} transactions are left to the next start"
     )
