@@ -54,7 +54,7 @@ class SlotLog(ABC):
         self._prune_every = prune_every
         self._floor = 0  # the highest seen; the true one may be higher, never lower
         self._pruned_below: int | None = None
-        self._read_before = False
+        self._newest_read = -1
 
     # ---- what the storage does -----------------------------------------------------------------
 
@@ -96,7 +96,8 @@ class SlotLog(ABC):
     def read(self, batch_id: int) -> Sequence[DecisionRecord]:
         """See the port. Costs one failed read for a batch without records.
 
-        The first call, and each that finds records, also lists the names: for the floor and for gaps.
+        The first call, each that finds records, and each that looks at a batch again also list the names: for the
+        floor and for gaps. A batch that was looked at before may have been decided and pruned by others since.
 
         Raises:
             CheckpointRefused: the batch is pruned; or a record is of another query or a newer version.
@@ -105,13 +106,14 @@ class SlotLog(ABC):
         """
         for _ in range(RACES_MAX):
             records = self._probe(batch_id)
-            if not records and self._read_before:
+            if not records and 0 <= self._newest_read < batch_id:
+                self._newest_read = batch_id
                 return ()
             if records:
                 self._make_durable()
             self._refuse_pruned_or_torn(batch_id)
             if self._probe(batch_id)[: len(records)] == records:
-                self._read_before = True
+                self._newest_read = max(self._newest_read, batch_id)
                 return records
         raise Unavailable(f"The decision log {self._where} changed {RACES_MAX} times while it was read.")
 

@@ -112,17 +112,22 @@ class LogContract:
         assert tuple(log.read(11)) == (record(11),)
 
     def test_reading_below_the_floor_is_refused(self) -> None:
-        """A checkpoint that is older than its log is refused, for an empty answer would say "undecided"."""
-        log = self.open_log(QUERY_ID)
+        """A checkpoint that is older than its log is refused, for an empty answer would say "undecided".
+
+        So is a driver that looked at the batch before others decided and pruned it: it must learn that it is old.
+        """
+        log, old = self.open_log(QUERY_ID), self.open_log(QUERY_ID)
+        assert tuple(old.read(3)) == ()
         for batch_id in range(5):
             log.decide(record(batch_id))
         log.prune(4)
-        refused = False
-        try:
-            self.open_log(QUERY_ID).read(3)
-        except CheckpointRefused:
-            refused = True
-        assert refused
+        for reader in (self.open_log(QUERY_ID), old):
+            refused = False
+            try:
+                reader.read(3)
+            except CheckpointRefused:
+                refused = True
+            assert refused
 
     def test_pruning_is_idempotent_and_keeps_the_highest_floor(self) -> None:
         """An old incarnation that prunes with its old number lowers nothing."""
