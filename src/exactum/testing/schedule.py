@@ -1,27 +1,35 @@
-"""A schedule: which incarnation runs for how many port calls, as a compact text that can be replayed.
+"""A schedule: which process runs for how many port calls, as a compact text that can be replayed.
 
-    b2p1t2r1k: a12 b* x a!
+    b2p1t2r1k: a12 b* x a! c~ A3
 
 Before the colon the ``Setup``; after it the steps, one after another:
 
     a12   incarnation a makes 12 port calls and stops before the next one (it starts with its first step)
     b*    incarnation b runs until it ends
     a!    incarnation a dies where it stands
+    a-    incarnation a's next call is not carried out: Unavailable
+    a~    incarnation a's next call is carried out and its reply is lost: OutcomeUnknown
+    a+    incarnation a's next call is carried out twice, as by a client that sends again
+    A3    a finisher (no driver: it commits what is decided, see ``protocol.finish``); it takes all of the above
     x     every transaction that is not settled expires now
-    t     a late task of the incarnation that ran last opens a transaction that nobody will prepare
+    t     a late task of the process that ran last opens a transaction that nobody will prepare
 """
 
 from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 LETTERS = "abcdefghijklmnopqrsuvwy"
 """Names of incarnations. ``t`` and ``x`` are steps, ``z`` is the last restart."""
+FINISHERS = "ABC"
+"""Names of finishers."""
+FAULTS = "-~+"
+"""Steps that strike one call."""
 
-_STEP = re.compile(rf"[{LETTERS}](\d+|\*|!)|x|t")
-_SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)")
+_STEP = re.compile(rf"[{LETTERS}{FINISHERS}](\d+|[*!~+-])|x|t")
+_SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)(o?)(g?)(s?)")
 
 
 @dataclass(frozen=True)
@@ -33,10 +41,14 @@ class Setup:
     tasks: int = 1
     retried: int = 0
     prunes: bool = True  # after each batch, all before it
+    sweeps_own: bool = False  # after each batch, as between the epochs of a quiet stream
+    forgets: bool = False  # the rows of aborted transactions are gone: what is decided and expired is lost
+    slots: bool = False  # the decision log is the one of named slots, interleaved at each call of its storage
 
     def __str__(self) -> str:
-        prunes = "k" if self.prunes else ""
-        return f"b{self.batches}p{self.participants}t{self.tasks}r{self.retried}{prunes}"
+        numbers = f"b{self.batches}p{self.participants}t{self.tasks}r{self.retried}"
+        flags = zip("kogs", (self.prunes, self.sweeps_own, self.forgets, self.slots), strict=True)
+        return numbers + "".join(letter for letter, on in flags if on)
 
 
 @dataclass(frozen=True)
@@ -57,24 +69,44 @@ class Schedule:
         steps = tuple(tail.split())
         if not found or not all(_STEP.fullmatch(s) for s in steps):
             raise ValueError(f"Not a schedule: {text!r}")
-        numbers = [int(found[i]) for i in range(1, 5)]
-        return Schedule(Setup(numbers[0], numbers[1], numbers[2], numbers[3], found[5] == "k"), steps)
+        values = [int(text) if text.isdigit() else bool(text) for text in found.groups()]
+        names = [field.name for field in fields(Setup)]
+        return Schedule(Setup(**dict(zip(names, values, strict=True))), steps)  # type: ignore[arg-type]
 
 
 def draw(rng: random.Random, setup: Setup, *, incarnations: int, steps_max: int) -> Schedule:
     """A random schedule of up to ``steps_max`` steps."""
     letters = LETTERS[:incarnations]
     steps: list[str] = []
-    for _ in range(rng.randint(2, steps_max)):
+    for _ in range(rng.randint(3, steps_max)):
         letter, dice = rng.choice(letters), rng.random()
+        if dice < 0.04:
+            letter, dice = rng.choice(FINISHERS[:2]), rng.random()
         if dice < 0.06:
             steps.append(f"{letter}!")
-        elif dice < 0.14:
+        elif dice < 0.15:
             steps.append("x")
-        elif dice < 0.20:
+        elif dice < 0.19:
             steps.append("t")
-        elif dice < 0.26:
+        elif dice < 0.23:
             steps.append(f"{letter}*")
+        elif dice < 0.31:  # a run before it, for most first calls are Spark's
+            steps += (f"{letter}{rng.randint(1, 25)}", f"{letter}{rng.choice(FAULTS)}")
         else:
-            steps.append(f"{letter}{rng.choice((1, 1, 2, 3, rng.randint(1, 30)))}")
+            steps.append(f"{letter}{rng.choice((1, 2, rng.randint(1, 12), rng.randint(1, 12), rng.randint(1, 40)))}")
     return Schedule(setup, tuple(steps))
+
+
+def draw_setup(rng: random.Random) -> Setup:
+    """A random world, more often a small one."""
+    tasks = rng.choice((1, 1, 2))
+    return Setup(
+        batches=rng.choice((1, 2, 2, 3)),
+        participants=rng.choice((1, 1, 2)),
+        tasks=tasks,
+        retried=rng.randint(0, tasks),
+        prunes=rng.random() < 0.6,
+        sweeps_own=rng.random() < 0.3,
+        forgets=rng.random() < 0.1,
+        slots=rng.random() < 0.2,
+    )

@@ -1,0 +1,200 @@
+"""The protocol, broken on purpose in one place each: proof that the simulation can fail.
+
+Each names the pattern of schedules that is certain to show it (for ``explore``), and what the oracle then says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from exactum.errors import ExactumError
+from exactum.protocol import resolve
+from exactum.protocol.coordinator import Completed, Coordinator
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import Decision, DecisionRecord, Epoch
+from exactum.testing import MemoryDecisionLog, Setup, System, interpose
+from exactum.testing.memory import Around
+from exactum.testing.memory_slots import MemorySlotLog, SlotStorage
+from exactum.testing.world import QUERY_ID
+
+
+class NoDoor(Coordinator):
+    """Starts without a record of its own."""
+
+    def _start(self, batch_id: int) -> resolve.Door:
+        while commit := resolve.standing_commit(self._log.read(batch_id)):
+            self._redeliver(commit)
+            batch_id += 1
+        return resolve.Door(batch_id, len(self._log.read(batch_id)) - 1)
+
+
+class SweepsBeforeDoor(Coordinator):
+    """Aborts what it sees at its start, and closes the door after that."""
+
+    def _start(self, batch_id: int) -> resolve.Door:
+        self._abort(batch_id, resolve.leftovers(self._list_open(), self._log.read(batch_id)))
+        return super()._start(batch_id)
+
+
+class ListsAfterDoor(Coordinator):
+    """Sweeps at its start what was opened after its door was closed."""
+
+    def _start(self, batch_id: int) -> resolve.Door:
+        door = super()._start(batch_id)
+        self._abort(batch_id, self._list_open())
+        return door
+
+
+class ListsAfterRecord(Coordinator):
+    """Sweeps what is open at the time of the sweep."""
+
+    def _attempt(self, batch_id, attempt, offsets, write):  # type: ignore[no-untyped-def]
+        epoch = Epoch(self._run.query_id, batch_id)
+        prepared = self._prepare(epoch, attempt, write)
+        _, record = self._decide(epoch, attempt, offsets, prepared)
+        final = self._commit(record)
+        self._abort(batch_id, resolve.leftovers(self._list_open(), (record, final)))
+        return Completed(True, 0)
+
+
+class StepsOver(Coordinator):
+    """Takes the next free slot, whoever stands in the one before."""
+
+    def _run_batch(self, batch_id, offsets, write):  # type: ignore[no-untyped-def]
+        if self._door is None:
+            self._door = self._start(batch_id)
+        step = resolve.at_start(self._log.read(batch_id))
+        if isinstance(step, resolve.Redeliver):
+            return Completed(False, 0)
+        return self._attempt(batch_id, step.attempt, offsets, write)
+
+
+class RedeliversNothing(Coordinator):
+    """Takes a recorded COMMIT for one that was carried out."""
+
+    def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
+        return record
+
+
+class CommitsFirst(Coordinator):
+    """Makes visible, then records."""
+
+    def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]
+        verified = self._verify(prepared)
+        record = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets)
+        sightings = self._list_open()
+        self._commit(record)
+        if self._log.decide(record) != record:
+            raise self._fenced(record)
+        return sightings, record
+
+
+class IgnoresOthers(Coordinator):
+    """Takes a foreign answer of the log for its own."""
+
+    def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]
+        verified = self._verify(prepared)
+        record = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets)
+        sightings = self._list_open()
+        self._log.decide(record)
+        return sightings, record
+
+
+class UndoesTheUnknown(Coordinator):
+    """Takes an unknown outcome of its decision for a refusal, and cleans up."""
+
+    def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]
+        try:
+            return super()._decide(epoch, attempt, offsets, prepared)
+        except ExactumError as error:
+            self._abandon(epoch, attempt, error)
+            raise
+
+
+class DoesNotVerify(Coordinator):
+    """Decides without a look at what was prepared."""
+
+    def _verify(self, prepared):  # type: ignore[no-untyped-def]
+        return tuple(prepared)
+
+
+class SalvagesWithoutRecord(Coordinator):
+    """Commits the copies of expired rows without recording them first."""
+
+    def _salvage(self, permit, expired):  # type: ignore[no-untyped-def]
+        fresh = [p for who, gone in expired for p in who.salvage(permit, gone)]
+        return replace(permit.record, prepared=tuple(fresh))
+
+
+class PrunesTooEarly(Coordinator):
+    """Forgets the record of the batch that Spark may still ask for."""
+
+    def prune(self, below_batch_id: int) -> None:
+        super().prune(below_batch_id + 1)
+
+
+class NoFloor(MemoryDecisionLog):
+    """Forgets that it was pruned."""
+
+    def prune(self, below_batch_id: int) -> int:
+        removed = super().prune(below_batch_id)
+        self._storage.floor = 0
+        return removed
+
+
+class LooksForTheFloorFirst(MemorySlotLog):
+    """Looks for the floor before it creates a record, and not after."""
+
+    def _standing(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
+        return self._load(name)
+
+
+class RemovesThenMarks(MemorySlotLog):
+    """Removes old records, and raises the floor after that."""
+
+    def prune(self, below_batch_id: int) -> int:
+        self._remove([n for n in self._list() if not n.startswith("floor-") and int(n.split("-")[0]) < below_batch_id])
+        self._mark(f"floor-{below_batch_id:020d}")
+        return 0
+
+
+def _slots(kind: type[MemorySlotLog]) -> System:
+    def make(setup: Setup, storage: SlotStorage, around: Around) -> DecisionLog:
+        return kind(storage, QUERY_ID, around)
+
+    return System(log=make)
+
+
+def _no_floor(setup: Setup, storage: SlotStorage, around: Around) -> DecisionLog:
+    return interpose(NoFloor(storage, QUERY_ID), around)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One broken system, the pattern and the setup that show it, and words of the oracle when they do."""
+
+    name: str
+    system: System
+    pattern: str
+    damage: str
+    setup: Setup = field(default_factory=Setup)
+
+
+BROKEN: Sequence[Broken] = (
+    Broken("no door", System(coordinator=NoDoor), "a? b? a* b*", "behind the door of nobody"),
+    Broken("sweep before the door", System(coordinator=SweepsBeforeDoor), "a? b? a? b*", "which b aborted"),
+    Broken("list after the door", System(coordinator=ListsAfterDoor), "a? b? a? b*", "which a aborted", Setup(1)),
+    Broken("list after the record", System(coordinator=ListsAfterRecord), "a? b? a* b*", "which a aborted"),
+    Broken("step over a foreign record", System(coordinator=StepsOver), "a? b? a* b*", "behind the door of b"),
+    Broken("redeliver nothing", System(coordinator=RedeliversNothing), "a? a! b*", "missing"),
+    Broken("commit before the record", System(coordinator=CommitsFirst), "a? a! b*", "too many"),
+    Broken("any record will do", System(coordinator=IgnoresOthers), "a? b? a* b*", "which b aborted"),
+    Broken("undo what is unknown", System(coordinator=UndoesTheUnknown), "a? a~ a* b*", "which a aborted"),
+    Broken("decide without verifying", System(coordinator=DoesNotVerify), "a? x a*", "not as it was verified"),
+    Broken("salvage without a record", System(coordinator=SalvagesWithoutRecord), "a? x a? a! b*", "too many"),
+    Broken("prune too early", System(coordinator=PrunesTooEarly), "a? a! b*", "must not end with CheckpointRefused"),
+    Broken("prune without a floor", System(log=_no_floor), "a? b* a*", "too many", Setup(3)),
+    Broken("look for the floor first", _slots(LooksForTheFloorFirst), "a? b* a*", "too many", Setup(3, slots=True)),
+    Broken("remove, then mark", _slots(RemovesThenMarks), "a? b? a* b*", "too many", Setup(3, slots=True)),
+)

@@ -1,0 +1,2 @@
+def run(console, large, only):
+    return True

@@ -1,0 +1,121 @@
+"""What outlives the processes of a simulation: storage, targets, Spark's checkpoint, and what has happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from exactum import events
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import DecisionRecord
+from exactum.protocol.participant import Participant
+from exactum.protocol.sink import QueryRun
+from exactum.testing.faults import interpose
+from exactum.testing.memory import Around, MemoryDecisionLog, MemoryTarget, Row
+from exactum.testing.memory_slots import MemorySlotLog, SlotStorage
+from exactum.testing.schedule import Setup
+
+QUERY_ID = "simulated"
+
+
+class SparkStopped(Exception):
+    """Spark found that another query had written its batch to the checkpoint."""
+
+
+class MakeCoordinator(Protocol):
+    """``Coordinator`` itself, or a broken one."""
+
+    def __call__(
+        self, run: QueryRun, participants: Sequence[Participant], log: DecisionLog, *, on_event: events.Listener
+    ) -> Coordinator: ...
+
+
+MakeLog = Callable[[Setup, SlotStorage, Around], DecisionLog]
+"""A decision log whose calls, or whose storage's calls, go through the ``Around``."""
+
+
+def memory_log(setup: Setup, storage: SlotStorage, around: Around) -> DecisionLog:
+    """The log that ``setup`` asks for: one whose calls take effect at once, or the real one over named slots."""
+    if setup.slots:
+        return MemorySlotLog(storage, QUERY_ID, around)
+    return interpose(MemoryDecisionLog(storage, QUERY_ID), around)
+
+
+@dataclass(frozen=True)
+class System:
+    """What is under test. Replace a part by a broken one to see that the oracle can fail."""
+
+    log: MakeLog = memory_log
+    coordinator: MakeCoordinator = Coordinator
+
+
+@dataclass
+class Checkpoint:
+    """Spark's offset log and commit log: create-if-absent, and the restart rule."""
+
+    offsets: set[int] = field(default_factory=set)
+    commits: set[int] = field(default_factory=set)
+
+    def first_batch(self) -> int:
+        latest = max(self.offsets, default=-1)
+        return latest + 1 if latest == -1 or latest in self.commits else latest
+
+    @staticmethod
+    def add(log: set[int], batch_id: int) -> None:
+        if batch_id in log:
+            raise SparkStopped(f"batch {batch_id} is there already")
+        log.add(batch_id)
+
+
+class History(dict[tuple[str, int, int], DecisionRecord]):
+    """The records of a storage, and in ``made`` every one ever made, in the order of time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[DecisionRecord] = []
+
+    def setdefault(self, slot: tuple[str, int, int], record: DecisionRecord, /) -> DecisionRecord:
+        if slot not in self:
+            self.made.append(record)
+        return super().setdefault(slot, record)
+
+
+class World:
+    """Everything that outlives a process. ``happened`` counts what did, ``trace`` tells two runs apart."""
+
+    def __init__(self, setup: Setup, system: System) -> None:
+        self.setup = setup
+        self.system = system
+        self.history = History()
+        self.storage = SlotStorage(records=self.history)
+        self.checkpoint = Checkpoint()
+        self.targets = [
+            MemoryTarget(f"target{i}", keeps_aborted_rows=not setup.forgets) for i in range(setup.participants)
+        ]
+        self.reader_saw: list[list[Row]] = [[] for _ in self.targets]
+        self.problems: list[str] = []
+        self.happened: Counter[str] = Counter()
+        self.trace = 0
+
+    @property
+    def timeouts(self) -> int:
+        return self.happened["transactions expired"]
+
+    def heard(self, event: events.Event) -> None:
+        self.happened[type(event).__name__] += 1
+
+    def expire(self) -> None:
+        for target in self.targets:
+            self.happened["transactions expired"] += target.expire()
+
+    def look(self) -> None:
+        """A reader who looks from time to time, between two steps: what was visible stays visible."""
+        for target, before in zip(self.targets, self.reader_saw, strict=True):
+            now = target.visible
+            if now[: len(before)] != before:
+                gone = Counter(before) - Counter(now)
+                self.problems.append(f"{target.name}: {dict(gone)} was visible and is not any more")
+            before[:] = now
