@@ -47,7 +47,7 @@ def _lost_in_silence(world: World) -> Iterator[str]:
     for target in world.targets:
         seen = Counter(target.visible)
         if before - seen or seen - whole:
-            yield f"{target.name}: batch {lost} is reported, yet {dict(before - seen)} miss, {dict(seen - whole)} double"
+            yield f"{target.name}: batch {lost} is reported, missing {dict(before - seen)}, double {dict(seen - whole)}"
     if not world.timeouts or all(Counter(target.visible) == whole for target in world.targets):
         yield f"batch {lost} is reported as undone, and nothing of it is missing"
 
