@@ -321,6 +321,7 @@ SparkCommits(d) ==
 
 Expire ==
     /\ expired < Expiries
+    /\ Last \in Drivers => dr[Last].pc = "off"
     /\ \E t \in Unsettled : txn' = [txn EXCEPT ![t].st = "expired"]
     /\ expired' = expired + 1
     /\ UNCHANGED <<log, floor, spark, dr, made, keeper, intruder>>

@@ -1,0 +1,65 @@
+"""What TLC is asked, and what it must answer: models that hold, and mutations with the promise that each breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """``module`` under ``config``. With a ``mutation``, the promise ``broken`` must be found broken, and no other."""
+
+    module: str
+    config: str
+    mutation: str = "none"
+    broken: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.config}/{self.mutation}" if self.broken else self.config
+
+
+def _mutations(module: str, config: str, broken: dict[str, str]) -> tuple[Check, ...]:
+    return tuple(Check(module, config, mutation, promise) for mutation, promise in broken.items())
+
+
+PROTOCOL = "DecisionProtocol"
+
+SMALL: Sequence[Check] = (
+    Check(PROTOCOL, "Small"),
+    Check(PROTOCOL, "Live"),
+    *_mutations(
+        PROTOCOL,
+        "Small",
+        {
+            "no_door": "FencedNeverDecides",
+            "sweep_before_door": "DecidedNeverAborted",
+            "list_after_door": "DecidedNeverAborted",
+            "list_after_record": "DecidedNeverAborted",
+            "step_over": "FencedNeverDecides",
+            "overwrite": "NoSlotTwice",
+            "any_record": "NothingUndecidedVisible",
+            "undo_unknown": "DecidedNeverAborted",
+            "presumed_commit": "NothingUndecidedVisible",
+            "commit_first": "NothingUndecidedVisible",
+            "init_before_settled": "DecidedNeverAborted",
+            "no_redelivery": "CompletedIsVisible",
+            "return_early": "CompletedIsVisible",
+            "expired_is_done": "CompletedIsVisible",
+            "salvage_unrecorded": "NothingUndecidedVisible",
+            "salvage_as_new": "OneCommitInForce",
+            "prune_early": "NeededRecordsAreKept",
+            "no_floor": "NoSlotTwice",
+        },
+    ),
+    *_mutations(
+        PROTOCOL, "Live", {"no_redelivery": "DecidedBecomesVisible", "expired_is_done": "DecidedBecomesVisible"}
+    ),
+)
+
+LARGE: Sequence[Check] = (
+    Check(PROTOCOL, "Wide"),
+    Check(PROTOCOL, "LiveLarge"),
+    Check(PROTOCOL, "Large"),
+)
