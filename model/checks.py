@@ -25,6 +25,7 @@ def _mutations(module: str, config: str, broken: dict[str, str]) -> tuple[Check,
 
 
 PROTOCOL = "DecisionProtocol"
+PRUNING = "SlotLog"
 
 SMALL: Sequence[Check] = (
     Check(PROTOCOL, "Small"),
@@ -59,6 +60,8 @@ SMALL: Sequence[Check] = (
 )
 
 LARGE: Sequence[Check] = (
+    Check(PRUNING, "SlotsRead"),
+    Check(PRUNING, "SlotsRead", "no_probe", "NoZombieIsBelieved"),
     Check(PROTOCOL, "Wide"),
     Check(PROTOCOL, "LiveLarge"),
     Check(PROTOCOL, "Large"),

@@ -103,6 +103,10 @@ def run(console: Console, seed: int, runs: int, processes: int) -> bool:
     except Violation as violation:
         console.print(f"BROKEN after {total.runs:,} schedules. To see it again:\n{violation}", markup=False)
         return False
+    except KeyboardInterrupt:
+        console.print(f"Interrupted after {total.runs:,} schedules.")
+        if not total.runs:
+            return True
     took_s = time.monotonic() - began_s
     console.print(_what_happened(total))
     console.print(_by_call(total))
