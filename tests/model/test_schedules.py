@@ -10,13 +10,7 @@ from model.schedules import caught_after, play_chunk, run
 from rich.console import Console
 
 SEED = random.SystemRandom().randrange(2**31)
-CAUGHT_SOON = (
-    "no door",
-    "redeliver nothing",
-    "commit before the record",
-    "any record will do",
-    "prune without a floor",
-)
+CAUGHT_SOON = ("no door", "redeliver nothing", "commit before the record", "any record will do", "prune too early")
 
 
 def test_random_schedules_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
