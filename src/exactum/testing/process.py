@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from exactum.errors import OutcomeUnknown, Unavailable
-from exactum.protocol.finish import finish_decided
+from exactum.protocol.finish import commit_decided, decided_from, finished
 from exactum.protocol.model import Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Write
@@ -160,8 +160,10 @@ class Process:
         _, ports = self._ports()
         log = world.system.log(world.setup, world.storage, self.around)
         self.began_batch = self._first_batch()
-        for finished in finish_decided(ports, log, self.began_batch):
-            world.happened["batches finished by a finisher"] += finished.transactions > 0
+        records = decided_from(log, self.began_batch)
+        committed = [transaction for port in ports for transaction in commit_decided(port, records)]
+        for batch in finished(records, committed):
+            world.happened["batches finished by a finisher"] += batch.transactions > 0
 
     def _ports(self) -> tuple[QueryRun, list[Participant]]:
         run = QueryRun(QUERY_ID, Incarnation(self.letter), Guarantee.EXACTLY_ONCE)

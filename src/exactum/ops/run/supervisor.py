@@ -1,6 +1,6 @@
 """Keeps a script running: starts it, hears how it ends, finishes what is decided, and starts it again or does not.
 
-    running --dies--> finishing --delay--> running        running --dies or freezes--> finishing --> the standby's turn
+    running --dies--> finishing --delay--> running        running --dies or freezes--> the standby's turn, finishing
     running --SIGTERM--> stopping --> out                 running --done, fenced, refused, too often--> out
 
 One thread, one loop: it waits for signals, for what the children say and for the next moment at which something is
@@ -213,14 +213,10 @@ class Supervisor:
 
     def _go_on(self, now_s: float) -> None:
         """What comes after a death, once everything decided is finished: the next life, or the end."""
-        if self._active is not None or self._finishing.busy(now_s):
+        if self._finishing.busy(now_s) or self._active is not None:
             return
         if self._outcome is not None:
             self._over = True
-        elif self._standby is not None:
-            self._active, self._standby = self._standby, None
-            self._active.give_turn()
-            self._say(f"process {self._active.pid} takes over")
         elif self._start_due_s is not None and now_s >= self._start_due_s:
             self._start_due_s = None
             self._active = self._start(has_turn=True)
@@ -229,6 +225,13 @@ class Supervisor:
 
     def _ended(self, child: Child, status: int, now_s: float) -> None:
         how = ending(status, child.reports.values())
+        if child is self._active and self._standby is not None and how.meaning is Meaning.RESTART:
+            # Nobody waits until its JVM is gone as well: what that still does is fenced.
+            self._say(f"process {child.pid}: {how.text}")
+            self._active = None
+            self._after(how.meaning, now_s)
+            self._bury(child)
+            return
         self._bury(child, GRACE_S if how.meaning is Meaning.DONE else 0.0)
         self._say(f"process {child.pid}: {how.text}")
         if child in self._retired:
@@ -264,9 +267,14 @@ class Supervisor:
             return
         self._board.restarts += 1
         self._board.state = "restarting"
-        self._start_due_s = now_s + verdict.delay_s
         if self._standby is None:
+            self._start_due_s = now_s + verdict.delay_s
             self._say(f"it is started again in {verdict.delay_s:.1f} s")
+            return
+        # At once: finishing changes nothing for a driver beside it (tests/run/test_finish.py).
+        self._active, self._standby = self._standby, None
+        self._active.give_turn()
+        self._say(f"process {self._active.pid} takes over")
 
     def _look_at_the_frozen(self, now_s: float) -> None:
         """A frozen one is replaced where somebody stands by. If it lives, it is fenced as soon as it goes on."""
@@ -278,11 +286,11 @@ class Supervisor:
             return
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
         self._active = None
+        self._failed(now_s)
         if self._plan.kills:
             self._bury(active)
         else:
             self._retired.append(active)
-        self._failed(now_s)
 
     # ---- stopping ----------------------------------------------------------------------------
 
