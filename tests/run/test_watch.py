@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,6 +131,7 @@ def test_a_real_query_on_a_terminal(kafka: LocalKafka, topic: Callable[..., str]
     with world.run("watched", ["--watch"], by=started, drain=False, max_offsets=20, prints=long) as run:
 
         def moves() -> bool:
+            time.sleep(0.05)
             for line in run.screen.visible():
                 if found := re.match(r"│ shout +│ +(\d+) +│ +([\d,]+) +│", line):
                     row = int(found[1]), int(found[2].replace(",", ""))
@@ -137,9 +139,9 @@ def test_a_real_query_on_a_terminal(kafka: LocalKafka, topic: Callable[..., str]
                         seen.append(row)
             return len(seen) >= 4
 
-        run.until(moves, "the table shows four epochs")
+        run.until(moves, "the table shows four epochs", 300)
         run.signal(signal.SIGTERM)
-        assert run.ends(60) == 0
+        assert run.ends(120) == 0
     assert seen == sorted(seen)
     assert len({rows for _, rows in seen}) == len(seen)
     above, picture = parts(run)
