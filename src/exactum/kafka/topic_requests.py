@@ -44,6 +44,7 @@ _DENIED = (
     KafkaError.ILLEGAL_GENERATION,
 )
 _NOT_READY = (
+    KafkaError._TIMED_OUT,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -52,6 +53,8 @@ _NOT_READY = (
 )
 """What a group's coordinator answers while it starts, moves, or lags behind."""
 RETRY_PAUSE_S = 0.1
+LOOK_S = 1.0
+"""How long a consumer looks for its group's offsets before it is asked what keeps it."""
 TOLD_MAX = 8
 """How many of librdkafka's own errors are kept for the message of ours."""
 
@@ -159,10 +162,7 @@ class TopicRequests:
         cells = [TopicPartition(topic, index) for topic, index in partitions]
         consumer = Consumer({**self._settings, "group.id": group_id, "enable.auto.commit": False})
         try:
-            answer = self._settled(
-                f"read the offsets of group {group_id!r}",
-                lambda: _checked(consumer.committed(cells, timeout=self._timeout_s)),
-            )
+            answer = self._settled(f"read the offsets of group {group_id!r}", lambda: _committed(consumer, cells))
         finally:
             consumer.close()
         return {(c.topic, c.partition): int(c.offset) for c in answer if c.offset >= 0}
@@ -224,6 +224,21 @@ class TopicRequests:
             f"{self._where}: could not {what} at {self._servers} within {self._timeout_s:.0f} s: {reason}{also}. Is "
             "the broker running, is the address right, do the security settings match the listener?"
         )
+
+
+def _committed(consumer: Consumer, cells: list[TopicPartition]) -> list[TopicPartition]:
+    """
+    Raises:
+        KafkaException: no answer within ``LOOK_S``; or that the user is denied: librdkafka goes on asking for the
+            group's coordinator then, and tells the reason only to who polls.
+    """
+    try:
+        return _checked(consumer.committed(cells, timeout=LOOK_S))
+    except KafkaException as error:
+        told = consumer.poll(0)
+        reason = None if told is None else told.error()
+        denied = reason is not None and reason.code() in _DENIED
+        raise (KafkaException(reason) if denied else error) from None
 
 
 def _checked(cells: list[TopicPartition]) -> list[TopicPartition]:

@@ -2,7 +2,8 @@
 
 A task's exception reaches the driver as the text of its traceback, wrapped by Spark two or three times. So
 the task raises ``TaskFailed``, whose text holds one marker line of JSON; the driver finds it and raises
-exactum's own error class again, with the same message.
+exactum's own error class again, with the same message. What Spark's Kafka source is denied in a task has no
+marker, and is known by its Java class.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from exactum.protocol.sink import TaskName
 
 MARKER = "exactum-task-failed:"
 _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
+_UNREADABLE = re.compile(r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]*)\]")
 
 
 class TaskFailed(Exception):
@@ -37,9 +39,11 @@ class TaskFailed(Exception):
 
 def carried_by(error: BaseException) -> errors.ExactumError | None:
     """The exactum error that ``error``, raised by Spark on the driver, carries; None if it carries none."""
-    found = _MARKED.search(str(error))
+    text = str(error)
+    found = _MARKED.search(text)
     if found is None:
-        return None
+        unreadable = _UNREADABLE.search(text)
+        return None if unreadable is None else _not_readable(unreadable[1])
     try:
         value = json.loads(found.group(1))
         kind = getattr(errors, str(value["error"]), errors.EpochAborted)
@@ -49,3 +53,10 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
     if isinstance(kind, type) and issubclass(kind, errors.ExactumError):
         return kind(message)
     return errors.EpochAborted(message)
+
+
+def _not_readable(topics: str) -> errors.SettingRefused:
+    return errors.SettingRefused(
+        f"The Kafka source: the brokers do not let this user read {topics}. The user needs READ on the topic "
+        "(docs/source.md lists the ACLs). Nothing of this batch was written."
+    )

@@ -1,0 +1,273 @@
+"""The rights of the Kafka source on a real SASL_SSL broker that denies what no ACL allows, with real queries.
+
+The rights are read from the table in docs/source.md, so that it cannot differ from what is tested.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from pyspark.sql import SparkSession
+from source_stream import Stream, eventually
+
+from exactum import events
+from exactum.errors import SettingRefused
+from exactum.local import LocalKafka
+from exactum.spark.source import topic_watch
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+]
+
+DOCS = Path(__file__).parents[2] / "docs" / "source.md"
+SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+TOPIC, SECOND, GROUP, UPSTREAM = "guarded-orders", "guarded-refunds", "billing", "upstream-of-orders"
+RECORDS = 5
+WAIT_S = 60.0
+REFUSED_WITHIN_S = 60.0  # some seconds on a quiet machine
+
+
+@dataclass(frozen=True)
+class Right:
+    """One operation on one resource, as the table grants it."""
+
+    kind: str
+    name: str
+    prefixed: bool
+    operation: str
+
+    def __str__(self) -> str:
+        return f"{self.operation}-{self.kind}"
+
+
+NAMES = {
+    "input topic": ("topic", TOPIC),
+    "consumer group": ("group", GROUP),
+    "transactional id": ("transactional_id", UPSTREAM),
+}
+"""What the table's resources are called here. Of ``SECOND`` nobody has any right but whom a test gives it."""
+
+
+def documented() -> list[Right]:
+    """The table of docs/source.md. A row that nobody knows is an error."""
+    table = DOCS.read_text().split("| resource | pattern | operations | for |")[1].split("\n\n")[0]
+    rights = []
+    for line in table.strip().splitlines()[1:]:
+        resource, pattern, operations, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        kind, name = NAMES[resource]
+        prefix = re.fullmatch(r"prefixed, `([^`]+)`", pattern)
+        rights += [Right(kind, prefix[1] if prefix else name, bool(prefix), o) for o in operations.split(", ")]
+    return rights
+
+
+RIGHTS = documented()
+
+
+def of_kinds(*keys: tuple[str, str]) -> tuple[Right, ...]:
+    return tuple(right for right in RIGHTS if (right.kind, right.operation) in keys)
+
+
+TOPIC_READ, TOPIC_DESCRIBE = of_kinds(("topic", "READ")), of_kinds(("topic", "DESCRIBE"))
+GROUP_READ, IDS_DESCRIBE = of_kinds(("group", "READ")), of_kinds(("transactional_id", "DESCRIBE"))
+LACKING: Mapping[str, tuple[Right, ...]] = {
+    "full": (),
+    "reads-no-topic": TOPIC_READ,
+    "describes-no-topic": TOPIC_DESCRIBE,
+    "sees-no-topic": TOPIC_READ + TOPIC_DESCRIBE,
+    "reads-no-group": GROUP_READ,
+    "describes-no-ids": IDS_DESCRIBE,
+}
+"""By the name of a user the rights that it has not; of all others it has exactly these."""
+
+
+def test_every_documented_right_is_tested() -> None:
+    """The table and this file know the same rights: each is taken from some user, alone."""
+    assert {missing for missing in LACKING.values() if len(missing) == 1} == {(right,) for right in RIGHTS}
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[LocalKafka]:
+    """One broker with a user for each set of rights, and a topic with some records."""
+    users = {user: f"correct-horse-{user}" for user in LACKING}
+    with LocalKafka(security="SASL_SSL", users=users, jvm_options=SMALL) as cluster:
+        for name in (TOPIC, SECOND):
+            cluster.create_topic(name, partitions=1)
+        for user, missing in LACKING.items():
+            for right in RIGHTS:
+                if right not in missing:
+                    cluster.grant(user, right.kind, right.name, right.operation, prefixed=right.prefixed)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")})
+        for name in (TOPIC, SECOND):
+            for _ in range(RECORDS):
+                producer.produce(name, b"x")
+        assert producer.flush(30) == 0
+        yield cluster
+
+
+def java(cluster: LocalKafka, user: str) -> dict[str, str]:
+    """How the Java client, and by that Spark, logs in."""
+    settings = cluster.client_settings(user)
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    return {
+        "kafka.security.protocol": settings["security.protocol"],
+        "kafka.sasl.mechanism": settings["sasl.mechanism"],
+        "kafka.sasl.jaas.config": f'{module} required username="{user}" password="{settings["sasl.password"]}";',
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": settings["ssl.ca.location"],
+    }
+
+
+class Source:
+    """Queries as one user or another."""
+
+    def __init__(self, spark: SparkSession, cluster: LocalKafka, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self.cluster = cluster
+        self._admin = cluster.admin()  # what it is asked is dropped with it
+
+    def stream(self, user: str, **arguments: Any) -> tuple[Stream, Any]:
+        """A query of its own, and its frame."""
+        folder = self._folder / f"{len(list(self._folder.iterdir()))}"
+        folder.mkdir()
+        stream = Stream(self._spark, self.cluster, folder)
+        topics = arguments.pop("topics", TOPIC)
+        return stream, stream.read(topics, **{**java(self.cluster, user), **arguments})
+
+    def run(self, user: str, **arguments: Any) -> tuple[list[tuple[str, int, int]], str | None]:
+        """Read what is there; the rows, and the error."""
+        stream, frame = self.stream(user, **arguments)
+        error = stream.run(frame)
+        return stream.rows(), error
+
+    def commit(self, offset: int) -> None:
+        def done() -> bool:  # the group's coordinator may hear of a new topic a moment later
+            cells = [TopicPartition(TOPIC, 0, offset)]
+            asked = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, cells)])
+            (future,) = asked.values()
+            return all(cell.error is None for cell in future.result(WAIT_S).topic_partitions)
+
+        eventually(done, f"group {GROUP} takes offsets", WAIT_S)
+
+    def committed(self) -> int:
+        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])
+        (future,) = asked.values()
+        return next((c.offset for c in future.result(WAIT_S).topic_partitions if c.topic == TOPIC), -1)
+
+
+@pytest.fixture
+def source(spark: SparkSession, secure: LocalKafka, tmp_path: Path) -> Source:
+    return Source(spark, secure, tmp_path)
+
+
+def rows(topic: str, first: int = 0) -> list[tuple[str, int, int]]:
+    return [(topic, 0, offset) for offset in range(first, RECORDS)]
+
+
+@contextmanager
+def refused(match: str) -> Iterator[None]:
+    """SettingRefused, soon, and with words that say what is missing."""
+    began_s = time.monotonic()
+    with pytest.raises(SettingRefused, match=f"(?s){match}"):
+        yield
+    assert time.monotonic() - began_s < REFUSED_WITHIN_S
+
+
+def test_documented_rights_are_enough(source: Source, caplog: pytest.LogCaptureFixture) -> None:
+    """From the group's offsets to offsets committed to the group, with nothing in the log that is missed."""
+    source.commit(2)
+    with caplog.at_level(logging.WARNING, "exactum"):
+        assert source.run("full", group_id=GROUP) == (rows(TOPIC, 2), None)
+        eventually(lambda: source.committed() == RECORDS, "the group stands at the end")
+        assert source.run("full", start=0, stop="latest") == (rows(TOPIC), None)
+    assert caplog.records == []
+
+
+def test_describe_comes_with_read(source: Source, caplog: pytest.LogCaptureFixture) -> None:
+    """As the docs say: without DESCRIBE of its own everything works, for READ implies it."""
+    source.commit(3)
+    with caplog.at_level(logging.WARNING, "exactum"):
+        assert source.run("describes-no-topic", group_id=GROUP) == (rows(TOPIC, 3), None)
+        eventually(lambda: source.committed() == RECORDS, "the group stands at the end")
+    assert caplog.records == []
+
+
+def test_a_topic_that_may_not_be_read_is_named(source: Source) -> None:
+    """Met by the tasks alone, and yet one error of ours that says what is missing, not a page of Java."""
+    read, error = source.run("reads-no-topic")
+    assert read == []
+    assert f"SettingRefused: The Kafka source: the brokers do not let this user read {TOPIC}" in (error or "")
+    assert "needs READ on the topic" in (error or "")
+    assert "DAGScheduler" not in (error or ""), "nothing of Spark's own trace"
+
+
+def test_a_topic_that_may_not_be_seen_is_refused_by_spark(source: Source) -> None:
+    """Where the start is one of Spark's own words nobody asks before Spark does, and the error is Spark's."""
+    read, error = source.run("sees-no-topic")
+    assert read == []
+    assert "TopicAuthorizationException: Topic authorization failed" in (error or "")
+
+
+def test_a_topic_that_may_not_be_seen_is_named_where_its_offsets_are_asked_for(source: Source) -> None:
+    """A start by time, a stop or a group: refused at once, before there is a query."""
+    with refused(f"describe topic '{TOPIC}'.*AUTHORIZATION_FAILED.*docs/source.md"):
+        source.stream("sees-no-topic", start=0)
+
+
+def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureFixture) -> None:
+    """Where it says where to start: refused at once. Where it is written to only: a warning, and the query goes on."""
+    source.commit(1)
+    with refused(f"group '{GROUP}'.*AUTHORIZATION_FAILED.*docs/source.md"):
+        source.stream("reads-no-group", group_id=GROUP)
+    with caplog.at_level(logging.WARNING, "exactum"):
+        assert source.run("reads-no-group", group_id=GROUP, start="earliest") == (rows(TOPIC), None)
+        eventually(lambda: len(caplog.records) > 0, "a warning")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert f"could not be committed to the group '{GROUP}'" in warning
+    assert "lack READ" in warning
+    assert source.committed() == 1
+
+
+def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
+    """As the docs say: a topic that matches and that the user may not see is not there for it, as Kafka has it."""
+    pattern = re.compile("guarded-.*")
+    assert source.run("full", topics=pattern) == (rows(TOPIC), None)
+    source.cluster.grant("full", "topic", SECOND, "READ")
+    assert source.run("full", topics=pattern) == (rows(TOPIC) + rows(SECOND), None)
+
+
+@pytest.mark.parametrize("user", ["full", "describes-no-ids"])
+def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stalled transaction upstream is told of with its name, or without DESCRIBE on it by its producer id alone."""
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.5)
+    cluster = source.cluster
+    login = {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
+    producer = Producer({**login, "transactional.id": UPSTREAM})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"held back")
+    assert producer.flush(WAIT_S) == 0
+    stream, frame = source.stream(user, stall_after_s=0.5)
+    query = stream.start(frame, processingTime="100 milliseconds")
+    try:
+        stalls = lambda: [e for e in stream.events if isinstance(e, events.UpstreamStalled)]  # noqa: E731
+        eventually(lambda: bool(stalls()), "the stall is told of", WAIT_S)
+    finally:
+        query.stop()
+        producer.abort_transaction(WAIT_S)
+    (event,) = stalls()
+    assert (event.topic, event.partition, event.lso_gap) == (TOPIC, 0, 1)
+    assert event.producer_id is not None
+    assert event.transactional_id == (UPSTREAM if user == "full" else None)
