@@ -40,6 +40,25 @@ for n in range(3000):
     print(f"burst {n}")
 print("the last words", end="")
 """
+HANDING_OVER = """
+import os, pickle, sys, time
+import exactum
+from exactum.spark.life import life
+from exactum.spark.life.channel import Message
+
+class Loud:
+    def __reduce__(self):
+        said = "import sys; print('printed by the helper', flush=True); print('warned by the helper', file=sys.stderr)"
+        return exec, (f"{said}; open('heard', 'w').close()",)
+
+fields = {"query_id": "q", "path": sys.path, "trouble": ""}
+life.current().tell_now(Message("run", fields, pickle.dumps(Loud())))
+n, until_s = 0, time.monotonic() + 60
+while time.monotonic() < until_s and not os.path.exists("heard"):
+    life.current().tell_event(exactum.events.EpochCompleted("q", n, "i", 0, 1, 1000, {"write": 12.0}))
+    n += 1
+    time.sleep(0.05)
+"""
 PRINTED = [
     *(f"line {n} {'x' * 90} end" for n in range(30)),
     "gr\u00fcn",
@@ -114,6 +133,17 @@ def test_the_last_words_of_a_script_that_dies(tmp_path: Path, how: str) -> None:
         f"process {run.pids()[0]}: it {'ended with status 1' if 'Exit' in how else 'was ended by SIGKILL'}",
     ]
     assert picture[0] == "failed, 0 restarts"
+    check_clean(run)
+
+
+def test_what_a_sink_prints_when_it_is_finished_stands_above(tmp_path: Path) -> None:
+    """The helper process prints, too: what it is handed is a sink's own code, and client libraries warn."""
+    path = tmp_path / "app.py"
+    path.write_text(HANDING_OVER)
+    with TerminalCommand(tmp_path, path, ["--watch"]) as run:
+        assert run.ends() == 0
+    above, _ = parts(run)
+    assert above.count("printed by the helper") == above.count("warned by the helper") == 1
     check_clean(run)
 
 

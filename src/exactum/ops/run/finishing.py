@@ -6,11 +6,12 @@ import contextlib
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.ops.run.child import READ_BYTES
+from exactum.ops.run.child import READ_BYTES, STDERR, STDOUT
+from exactum.ops.run.output import Output
 from exactum.spark.life.channel import Decoder, Message
 
 TIMEOUT_S = 15.0
@@ -25,31 +26,41 @@ class _Process:
     popen: subprocess.Popen[bytes]
     link: socket.socket
     decoder: Decoder
+    outputs: Sequence[Output]
 
     @staticmethod
-    def start() -> _Process:
+    def start(captured: Collection[str]) -> _Process:
         ours, theirs = socket.socketpair()
         with theirs:
             popen = subprocess.Popen(
                 [sys.executable, "-m", "exactum.ops.run.finisher", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if STDOUT in captured else None,
+                stderr=subprocess.PIPE if STDERR in captured else None,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
         ours.settimeout(SEND_TIMEOUT_S)
-        return _Process(popen, ours, Decoder())
+        outputs = [Output(pipe) for pipe in (popen.stdout, popen.stderr) if pipe is not None]
+        return _Process(popen, ours, Decoder(), outputs)
 
     def end(self) -> None:
         self.link.close()
         self.popen.kill()
         self.popen.wait()
+        for output in self.outputs:
+            output.close()
 
 
 class Finishing:
-    """Keeps what the queries handed over, in memory, and the helper process that uses it. One thread."""
+    """Keeps what the queries handed over, in memory, and the helper process that uses it. One thread.
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    ``captured``: which of the helper's streams are to be passed on by whoever reads ``outputs``.
+    """
+
+    def __init__(self, say: Callable[[str], None], captured: Collection[str] = ()) -> None:
         self._say = say
+        self._captured = captured
         self._handovers: dict[str, Message] = {}
         self._process: _Process | None = None
         self._waiting: set[str] = set()
@@ -58,6 +69,11 @@ class Finishing:
     @property
     def link(self) -> socket.socket | None:
         return None if self._process is None else self._process.link
+
+    @property
+    def outputs(self) -> Sequence[Output]:
+        """What the helper prints: a sink's own code, a client library."""
+        return () if self._process is None else self._process.outputs
 
     def take(self, run: Message) -> None:
         """What a run of a query hands over (or why it could not)."""
@@ -95,7 +111,7 @@ class Finishing:
     def _send(self, message: Message) -> bool:
         try:
             if self._process is None:
-                self._process = _Process.start()
+                self._process = _Process.start(self._captured)
                 for handover in self._handovers.values():
                     if handover is not message:
                         self._process.link.sendall(handover.encoded())

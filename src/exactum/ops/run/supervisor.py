@@ -21,6 +21,7 @@ from exactum.ops.run.board import Board
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.ending import Meaning, Report, ending
 from exactum.ops.run.finishing import Finishing
+from exactum.ops.run.output import Output
 from exactum.ops.run.restart import GiveUp, RestartStrategy
 from exactum.ops.run.signals import Signals
 from exactum.spark.life.channel import Message
@@ -76,7 +77,7 @@ class Supervisor:
         self._say = say
         self._pass_on = pass_on
         self._tick = tick
-        self._finishing = Finishing(say)
+        self._finishing = Finishing(say, plan.captured)
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []
@@ -117,7 +118,8 @@ class Supervisor:
             fds.append(self._finishing.link.fileno())
         for child in self._children():
             fds += [] if child.link is None else [child.link.fileno()]
-            fds += [output.fileno() for output in child.outputs if not output.ended]
+        outputs = [*self._finishing.outputs, *(output for child in self._children() for output in child.outputs)]
+        fds += [output.fileno() for output in outputs if not output.ended]
         select.select(fds, [], [], LOOK_EVERY_S)
 
     def _look(self, signals: Signals, now_s: float) -> None:
@@ -133,9 +135,10 @@ class Supervisor:
             status = child.status()
             for message in child.received():
                 self._hear(child, message, now_s)
-            self._read_output(child)
+            self._pass_on_from(child.outputs)
             if status is not None:
                 self._ended(child, status, now_s)
+        self._pass_on_from(self._finishing.outputs)
         self._look_at_the_frozen(now_s)
         self._lose_patience(now_s)
         self._go_on(now_s)
@@ -174,8 +177,8 @@ class Supervisor:
         elif message.kind == "stopped" and self._stops and not fields["queries"]:
             self._terminate(child, "it has no query to stop", now_s)
 
-    def _read_output(self, child: Child) -> None:
-        for output in child.outputs:
+    def _pass_on_from(self, outputs: Sequence[Output]) -> None:
+        for output in outputs:
             if lines := output.lines():
                 self._pass_on(lines)
 
@@ -183,7 +186,7 @@ class Supervisor:
         """Nothing of it lives when this returns, and all that it has printed is passed on."""
 
         def meanwhile() -> None:
-            self._read_output(child)
+            self._pass_on_from(child.outputs)
             self._tick()
 
         child.bury(grace_s, meanwhile)
@@ -337,4 +340,5 @@ class Supervisor:
             self._bury(child)
         self._active = self._standby = None
         self._retired.clear()
+        self._pass_on_from(self._finishing.outputs)
         self._finishing.close()
