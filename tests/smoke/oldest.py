@@ -1,55 +1,139 @@
 """A smoke run on the oldest PySpark that is supported: `make smoke`. Not in `make test`: it installs a second Spark.
 
-Kafka to Kafka exactly once, with Spark's note of the last batch taken away, so that the batch is asked for again.
+Kafka to Kafka exactly once, as it comes and through `decode` with bad records in several plans; each query with Spark's
+note of its last batch taken away once, so that the batch is asked for again.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Consumer, Producer
+import fastavro
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum.local import LocalKafka
 
 RECORDS = 2_000
+BAD_EVERY = 100
+KEYS = 7
+PARTITIONS = 2
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "k", "type": "int"}],
+}
+Records = Counter[tuple[str | None, bytes]]
+
+
+def text(number: int) -> bytes:
+    return f"order {number}".encode()
+
+
+def as_json(number: int) -> bytes:
+    return json.dumps({"id": number, "k": number % KEYS}).encode()
+
+
+def as_avro(number: int) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(ORDER, named_schemas={}), {"id": number, "k": number % KEYS})
+    return out.getvalue()
+
+
+def ids(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("key", "CAST(value.id AS STRING) AS value")
+
+
+def totals(frame: DataFrame) -> DataFrame:
+    return frame.groupBy("value.k").count().selectExpr("CAST(k AS STRING) AS key", "CAST(count AS STRING) AS value")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query over numbered records, every hundredth of which is ``bad``; ``format`` None: as they come."""
+
+    name: str
+    encoded: Callable[[int], bytes]
+    transformed: Callable[[DataFrame], DataFrame]
+    format: Any = None
+    bad: bytes = b""
+
+    def is_bad(self, number: int) -> bool:
+        return bool(self.bad) and number % BAD_EVERY == 0
+
+    def records(self) -> list[bytes]:
+        return [self.bad + self.encoded(n) if self.is_bad(n) else self.encoded(n) for n in range(RECORDS)]
+
+
+CASES = [
+    Case("plain", text, lambda frame: frame.selectExpr("key", "upper(CAST(value AS STRING)) AS value")),
+    Case("text", text, lambda frame: frame.select("key", "value"), exactum.String(), b"\xff"),
+    Case("json", as_json, ids, exactum.Json("id bigint not null, k int not null"), b"{"),
+    Case("json-totals", as_json, totals, exactum.Json("id bigint not null, k int not null"), b"{"),
+    Case("avro", as_avro, ids, exactum.Avro(ORDER), b"\x02\x02"),
+]
+
+
+def expected(case: Case) -> Records:
+    good = [n for n in range(RECORDS) if not case.is_bad(n)]
+    if case.transformed is totals:
+        return Counter((str(k), str(n).encode()) for k, n in Counter(n % KEYS for n in good).items())
+    values = {"plain": lambda n: text(n).upper(), "text": text}.get(case.name, lambda n: str(n).encode())
+    return Counter((str(n % KEYS), values(n)) for n in good)
 
 
 def main() -> None:
-    with LocalKafka() as kafka, tempfile.TemporaryDirectory() as checkpoint:
-        for topic in ("orders", "shouted"):
-            kafka.create_topic(topic, partitions=2)
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-        for number in range(RECORDS):
-            producer.produce("orders", key=f"{number % 7}", value=f"order {number}")
-        assert producer.flush(60) == 0
-        spark = exactum.local_session("smoke", master="local[2]")
-        run(spark, kafka, checkpoint)
-        forget_last_batch(Path(checkpoint))
-        run(spark, kafka, checkpoint)
+    with LocalKafka() as kafka, tempfile.TemporaryDirectory() as folder:
+        spark = exactum.local_session("smoke", master="local[2]", spark_sql_shuffle_partitions=2)
+        wrong = [case.name for case in CASES if not is_exact(spark, kafka, case, Path(folder) / case.name)]
         spark.stop()
-        seen = read(kafka.bootstrap_servers)
-    expected = sorted(f"ORDER {number}" for number in range(RECORDS))
-    exact = sorted(seen) == expected
-    print(
-        f"PySpark {metadata.version('pyspark')}, Python {sys.version.split()[0]}: {len(seen)} of {RECORDS} records, "
-        f"{'exact' if exact else 'NOT exact'}"
-    )
-    sys.exit(0 if exact else 1)
+    where = f"PySpark {metadata.version('pyspark')}, Python {sys.version.split()[0]}"
+    print(f"{where}: {f'NOT exact: {wrong}' if wrong else 'exact'}")
+    sys.exit(1 if wrong else 0)
 
 
-def run(spark: object, kafka: LocalKafka, checkpoint: str) -> None:
+def is_exact(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path) -> bool:
+    """Run the case twice, the second time as after a crash; its output and its dead letters are what they must be."""
+    source, target, rejected = (f"{case.name}-{what}" for what in ("in", "out", "bad"))
+    for topic in (source, target, rejected):
+        kafka.create_topic(topic, partitions=PARTITIONS)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number, value in enumerate(case.records()):
+        producer.produce(source, key=f"{number % KEYS}", value=value)
+    assert producer.flush(60) == 0
+    run(spark, kafka, case, checkpoint)
+    forget_last_batch(checkpoint)
+    run(spark, kafka, case, checkpoint)
+    seen, letters = read(kafka.bootstrap_servers, target), read(kafka.bootstrap_servers, rejected)
+    bad = Counter((f"{n % KEYS}", value) for n, value in enumerate(case.records()) if case.is_bad(n))
+    exact = seen == expected(case) and letters == bad
+    print(f"{case.name}: {seen.total()} records, {letters.total()} dead letters, {'exact' if exact else 'NOT exact'}")
+    return exact
+
+
+def run(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path) -> None:
     """Drain the topic."""
-    orders = exactum.read_kafka(spark, "orders", bootstrap_servers=kafka.bootstrap_servers, start="earliest")
-    sink = exactum.KafkaSink("shouted", bootstrap_servers=kafka.bootstrap_servers)
+    servers = kafka.bootstrap_servers
+    frame = exactum.read_kafka(spark, f"{case.name}-in", bootstrap_servers=servers, start="earliest")
+    if case.format is not None:
+        frame = exactum.decode(frame, case.format, exactum.String(), on_error="dead_letter")
+    sink, dead = (exactum.KafkaSink(f"{case.name}-{what}", bootstrap_servers=servers) for what in ("out", "bad"))
     (
-        orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
-        .writeStream.foreachBatch(exactum.exactly_once(sink))
-        .option("checkpointLocation", checkpoint)
+        case.transformed(frame)
+        .writeStream.foreachBatch(exactum.exactly_once(sink, dead_letters=dead))
+        .outputMode("update" if case.transformed is totals else "append")
+        .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
         .awaitTermination()
@@ -63,21 +147,24 @@ def forget_last_batch(checkpoint: Path) -> None:
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
-def read(servers: str) -> list[str]:
-    """Everything a read_committed reader sees, until nothing came for five seconds."""
-    settings = {"group.id": "smoke", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+def read(servers: str, topic: str) -> Records:
+    """Everything that a read_committed reader sees, to the ends of the partitions."""
+    settings = {"group.id": "smoke", "isolation.level": "read_committed", "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": servers, **settings})
-    consumer.subscribe(["shouted"])
-    values: list[str] = []
-    last_s = time.monotonic()
-    while time.monotonic() - last_s < 5 or not values:
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    seen: Records = Counter()
+    ended: set[int] = set()
+    deadline_s = time.monotonic() + 60
+    while len(ended) < PARTITIONS:
+        assert time.monotonic() < deadline_s, f"{topic} was not read to its end within a minute"
         message = consumer.poll(1)
         if message is not None and message.error() is None:
-            values.append(message.value().decode())
-            last_s = time.monotonic()
-        assert time.monotonic() - last_s < 60, "the reader saw nothing for a minute"
+            seen[message.key().decode(), message.value()] += 1
+        elif message is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            ended.add(message.partition())
     consumer.close()
-    return values
+    return seen
 
 
 if __name__ == "__main__":
