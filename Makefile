@@ -80,7 +80,7 @@ bench: setup ## exactum against Spark's own Kafka sink, in one alternating run
 
 smoke: setup ## a run on the oldest supported PySpark, in an environment of its own
 	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip install --disable-pip-version-check -q 'pyspark==4.0.1' dist/*.whl
+	.venv-oldest/bin/python -m pip install --disable-pip-version-check -q 'pyspark==4.0.1' fastavro dist/*.whl
 	.venv-oldest/bin/python tests/smoke/oldest.py
 
 clean: ## remove what the other targets made
