@@ -17,6 +17,9 @@ from rich.console import Console
 from exactum.testing import Violation, replay
 from model import schedules, tlc
 
+PIPE_WIDTH = 120
+"""Columns of the tables where nobody says how wide a terminal is."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -35,6 +38,8 @@ def main() -> int:
     commands.add_parser("replay").add_argument("schedule")
     chosen = parser.parse_args()
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
     if chosen.command == "tla":
         return 0 if tlc.run(console, large=chosen.large, only=chosen.only) else 1
     if chosen.command == "replay":

@@ -54,8 +54,18 @@ SMALL: Sequence[Check] = (
             "no_floor": "NoSlotTwice",
         },
     ),
+    Check(PROTOCOL, "Live", "no_redelivery", "DecidedBecomesVisible"),
+    Check(PROTOCOL, "Live", "expired_is_done", "DecidedBecomesVisible"),
+    Check(PRUNING, "Slots"),
     *_mutations(
-        PROTOCOL, "Live", {"no_redelivery": "DecidedBecomesVisible", "expired_is_done": "DecidedBecomesVisible"}
+        PRUNING,
+        "Slots",
+        {
+            "remove_first": "NoSlotTwice",
+            "no_look": "NoSlotTwice",
+            "no_reread": "NoSlotTwice",
+            "unmark_first": "NoSlotTwice",
+        },
     ),
 )
 
