@@ -17,7 +17,7 @@ def judge(world: World, processes: Mapping[str, Process]) -> Iterator[str]:
     """Everything that is wrong after ``z`` has ended."""
     yield from world.problems
     reported = isinstance(processes["z"].ending, HeuristicOutcome)
-    yield from _lost_in_silence(world) if reported else _not_exact(world)
+    yield from _beyond_the_report(world) if reported else _not_exact(world)
     for target in world.targets:
         yield from target.violations
     yield from _records(world)
@@ -39,7 +39,7 @@ def _not_exact(world: World) -> Iterator[str]:
             yield f"{target.name}: left open {target.unsettled()}"
 
 
-def _lost_in_silence(world: World) -> Iterator[str]:
+def _beyond_the_report(world: World) -> Iterator[str]:
     """The last run said that decided rows are gone: of one decided epoch, and all before it is whole."""
     lost = max((r.epoch.batch_id for r in world.history.made if r.decision is Decision.COMMIT), default=-1)
     before = sum((_rows(world, b) for b in range(lost)), Counter[Row]())
