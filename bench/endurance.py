@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kafka.errors import RetriableError
+
 from bench import report
 from bench.load import Load, fill
 from bench.process import tree
 from exactum.local import LocalKafka
 from kafka import KafkaAdminClient
-from kafka.errors import RetriableError
 
 RECORDS_PER_EPOCH = 20
 PARTITIONS = 2
