@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract check servers test deep demo bench smoke clean
+.PHONY: help setup lint format types contract check servers test deep model demo bench smoke clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -30,12 +30,12 @@ $(VENV)/.installed: $(VENV)/.locked $(SOURCES)
 	@touch $@
 
 lint: setup
-	$(BIN)/ruff check src tests bench examples
-	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples model
+	$(BIN)/ruff format --check src tests bench examples model
 
 format: setup ## rewrite the sources in the project's format
-	$(BIN)/ruff check --fix src tests bench examples
-	$(BIN)/ruff format src tests bench examples
+	$(BIN)/ruff check --fix src tests bench examples model
+	$(BIN)/ruff format src tests bench examples model
 
 types: setup
 	$(BIN)/mypy
@@ -71,6 +71,11 @@ deep: setup servers ## the crash tests at length, half an hour
 	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(BIN)/python -m pytest -n $(PROCESSES) --dist load \
 	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist load -m deep --deselect tests/run/test_lives.py
+
+model: setup ## the decision protocol, checked by machine: TLA+, and the real coordinator in random schedules
+	$(BIN)/python -m model tla
+	$(BIN)/python -m model schedules
+	$(BIN)/python -m model broken
 
 demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink
 	$(BIN)/exactum demo
