@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SAMPLE_INTERVAL_S = 0.05
+LIFE_SAMPLE_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -83,3 +88,92 @@ def stat(pid: int) -> list[str] | None:
 def cpu_seconds(pid: int) -> float | None:
     fields = stat(pid)
     return None if fields is None else (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+
+
+class Life:
+    """A contender that runs until it is killed: its CPU and memory, sampled in the background.
+
+    Memory is the sum of the processes' proportional set sizes: what they share counts once.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.began_us = time.time_ns() // 1000
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+        self._spent_s: dict[tuple[int, str], float] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.peak_mib = 0.0
+        self._sampler = threading.Thread(target=self._sample, name="sampler", daemon=True)
+        self._sampler.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_s(self) -> float:
+        """User and system time of the whole tree so far, that of the dead included."""
+        with self._lock:
+            for pid, started in tree(self.pid):
+                seconds = cpu_seconds(pid)
+                if seconds is not None:
+                    self._spent_s[pid, started] = max(seconds, self._spent_s.get((pid, started), 0.0))
+            return sum(self._spent_s.values())
+
+    def check(self) -> None:
+        """Raises RuntimeError, with the end of its output, if it is dead."""
+        if self._process.poll() is not None:
+            raise RuntimeError(f"it ended with {self._process.returncode}: {self.log_tail()}")
+
+    def await_line(self, text: str, timeout_ms: int) -> None:
+        """Raises RuntimeError if it does not say it in time, or dies."""
+        end_s = time.monotonic() + timeout_ms / 1000
+        while text not in self._log.read_text(errors="replace"):
+            self.check()
+            if time.monotonic() > end_s:
+                raise RuntimeError(f"it did not say {text!r} in {timeout_ms} ms: {self.log_tail()}")
+            time.sleep(0.1)
+
+    def log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-4_000:]
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree, and wait. Idempotent."""
+        self._ended.set()
+        self._sampler.join()
+        kill_tree(self.pid)
+        self._process.wait()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(LIFE_SAMPLE_INTERVAL_S):
+            self.cpu_s()
+            self.peak_mib = max(self.peak_mib, sum(proportional_mib(pid) for pid, _ in tree(self.pid)))
+
+
+def kill_tree(root: int) -> None:
+    """SIGKILL a process and all its descendants. Idempotent."""
+    for _ in range(2):  # a second look finds what was started during the first
+        for pid, started in tree(root):
+            fields = stat(pid)
+            if fields is not None and fields[19] == started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def proportional_mib(pid: int) -> float:
+    """Proportional set size; 0 when the process is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    return 0.0

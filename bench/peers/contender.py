@@ -1,0 +1,80 @@
+"""Who takes part, in which jobs, and how each is started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bench.peers import java, quix
+from bench.peers.order import Order
+
+COPY, AGGREGATE, POSTGRES = "copy", "aggregate", "postgres"
+KAFKA_JOBS = (COPY, AGGREGATE)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One column of the tables.
+
+    Attributes:
+        name: in tables, and for ``--contenders``.
+        engine: what runs it.
+        guarantee: "exactly once" or "at least once".
+        jobs: what it takes part in.
+        mechanism: exactum's for PostgreSQL.
+        load_scale: share of the common load that it is given to drain: the slow would take all the time.
+    """
+
+    name: str
+    engine: str
+    guarantee: str
+    jobs: tuple[str, ...]
+    mechanism: str = ""
+    load_scale: float = 1.0
+
+    def command(self, order: Order) -> list[str]:
+        own = replace(order, engine=self.engine, guarantee=self.guarantee, mechanism=self.mechanism).arguments()
+        if self.engine in ("exactum", "spark"):
+            return [sys.executable, "-m", "bench.peers.spark_peer", *own]
+        if self.engine == "librdkafka":
+            return [sys.executable, "-m", "bench.peers.raw_peer", *own]
+        if self.engine == "quix":
+            return [*quix.command(), *own]
+        if self.engine == "flink":
+            return [*java.command("FlinkPeer", java.flink_jars()), *own]
+        return [*java.command("StreamsPeer", java.streams_jars()), *own]
+
+
+EXACTLY, AT_LEAST = "exactly once", "at least once"
+REFERENCE = "exactum"
+"""Everybody's ratios are to it."""
+ALL = (
+    Contender(REFERENCE, "exactum", EXACTLY, KAFKA_JOBS),
+    Contender("exactum, at least once", "exactum", AT_LEAST, KAFKA_JOBS),
+    Contender("Spark's own sink", "spark", AT_LEAST, KAFKA_JOBS),
+    Contender("Flink", "flink", EXACTLY, KAFKA_JOBS),
+    Contender("Flink, at least once", "flink", AT_LEAST, KAFKA_JOBS),
+    Contender("Kafka Streams", "streams", EXACTLY, KAFKA_JOBS),
+    Contender("Quix Streams", "quix", EXACTLY, KAFKA_JOBS, load_scale=0.1),
+    Contender("bare librdkafka", "librdkafka", EXACTLY, (COPY,)),
+    Contender("exactum, staged", "exactum", EXACTLY, (POSTGRES,), mechanism="staged"),
+    Contender("exactum, prepared", "exactum", EXACTLY, (POSTGRES,), mechanism="prepared"),
+    Contender("Flink, XA", "flink", EXACTLY, (POSTGRES,)),
+    Contender("Spark's JDBC append", "spark", AT_LEAST, (POSTGRES,)),
+)
+BY_NAME: Mapping[str, Contender] = {contender.name: contender for contender in ALL}
+
+
+def reference(job: str) -> str:
+    return "exactum, staged" if job == POSTGRES else REFERENCE
+
+
+def of(job: str, names: tuple[str, ...] = ()) -> list[Contender]:
+    return [each for each in ALL if job in each.jobs and (not names or each.name in names)]
+
+
+def turned(contenders: list[Contender], number: int) -> list[Contender]:
+    """Another one begins each round: going first or last is nobody's advantage."""
+    turn = number % len(contenders)
+    return contenders[turn:] + contenders[:turn]

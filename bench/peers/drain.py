@@ -1,0 +1,95 @@
+"""Draining a backlog: records per second in steady state, CPU for each of them, peak memory, and the start.
+
+A contender is started on a topic whose loads stand behind gates (see ``records.Gates``). The first load is its start:
+from the start of its process until the output holds the load. Then the gates are opened, for a middle load and for a
+large one, each when the output holds the one before. What the large one takes more than the middle one is the steady
+state: start-up, and the wait for the last commit, fall out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bench.peers.contender import AGGREGATE, COPY, POSTGRES, Contender
+from bench.peers.place import Place
+from bench.peers.records import Gates
+from bench.peers.result import Results
+from bench.process import Life
+
+INTERVAL_MS = 500
+LOAD_TIMEOUT_MS = 600_000
+QUIET_MS = INTERVAL_MS + 700
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One job at one size of record, and its three loads."""
+
+    job: str
+    bytes: int
+    loads: tuple[int, int, int]
+
+    def scaled(self, scale: float) -> list[int]:
+        return [max(1_000, int(load * scale)) for load in self.loads]
+
+
+KINDS = (
+    Kind(COPY, 100, (20_000, 400_000, 3_400_000)),
+    Kind(COPY, 1_000, (20_000, 80_000, 680_000)),
+    Kind(AGGREGATE, 100, (20_000, 200_000, 1_700_000)),
+    Kind(POSTGRES, 100, (20_000, 100_000, 800_000)),
+)
+
+
+def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: float, results: Results) -> None:
+    """One run; one that failed is a result as well."""
+    row = {"phase": "drain", "job": kind.job, "bytes": kind.bytes, "contender": contender.name, "round": number}
+    loads = kind.scaled(scale * contender.load_scale)
+    with place.writer(kind.bytes, keyed=kind.job == AGGREGATE, linger_ms=20) as writer:
+        gates = Gates(place.kafka.bootstrap_servers, writer, loads)
+        with place.run(contender, kind.job, INTERVAL_MS, writer.topic) as run:
+            life = run.start()
+            try:
+                found = measured(life, run.gauge.wait, gates, loads)
+                life.check()
+                if kind.job == AGGREGATE:
+                    found["wrong_keys"] = place.reader.wrong_keys(writer.count)
+                found["exact"] = found["complete"] and not found["repeats"] and not found.get("wrong_keys")
+            except RuntimeError as error:
+                found = {"exact": False, "error": str(error)[-1_500:]}
+            finally:
+                life.kill()
+            gates.discard()
+    results.add(**row, loads=loads, interval_ms=INTERVAL_MS, **found)
+
+
+def measured(life: Life, wait: Any, gates: Gates, loads: list[int]) -> dict[str, Any]:
+    """Raises RuntimeError: it died, or a load did not come through."""
+    took_s, spent_s = [], []
+    began_us, before_s, expected = life.began_us, 0.0, 0
+    for number, load in enumerate(loads):
+        if number:
+            before_s = life.cpu_s()
+            began_us = gates.open_next()
+        expected += load
+        seen = wait(expected, QUIET_MS, LOAD_TIMEOUT_MS)
+        life.check()
+        if not seen["complete"]:
+            raise RuntimeError(f"{seen['visible']:,} of {expected:,} records were there in time: {life.log_tail()}")
+        took_s.append((seen["changed_us"] - began_us) / 1e6)
+        spent_s.append(life.cpu_s() - before_s)
+    more, longer_s = loads[2] - loads[1], took_s[2] - took_s[1]
+    return {
+        "start_s": took_s[0],
+        "start_cpu_s": spent_s[0],
+        "took_s": took_s,
+        "spent_s": spent_s,
+        "rate_per_s": more / longer_s if longer_s > 0 else None,
+        "cpu_us_per_record": (spent_s[2] - spent_s[1]) * 1e6 / more,
+        "peak_mib": life.peak_mib,
+        "written": seen["records"],
+        "complete": seen["complete"],
+        "visible": seen["visible"],
+        "repeats": seen["repeats"],
+    }

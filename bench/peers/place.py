@@ -1,0 +1,122 @@
+"""The servers of one benchmark, and how a contender's run begins and ends there."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from bench.peers.contender import COPY, POSTGRES, Contender
+from bench.peers.order import Order
+from bench.peers.reader import Gauge, Reader, Table
+from bench.peers.records import Writer
+from bench.peers.settings import PARTITIONS, TABLE
+from bench.process import Life
+from exactum.local import LocalKafka, LocalPostgres
+
+ROOT = Path(__file__).resolve().parents[2]
+CommandOf = Callable[[Order], list[str]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its topics, its folder, who reads its output, and the command that starts it (again)."""
+
+    order: Order
+    command: list[str]
+    gauge: Gauge
+    folder: Path
+    environment: dict[str, str]
+
+    def start(self) -> Life:
+        return Life(self.command, self.folder / "log", self.environment)
+
+
+class Place:
+    """Kafka, PostgreSQL where it is needed, and the reader."""
+
+    def __init__(self, stack: ExitStack, *, postgres: bool) -> None:
+        self._numbers = itertools.count()
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exactum-peers-")))
+        # Two more I/O threads than a broker on two cores needs would only take turns; nothing is ever expired here.
+        properties = {"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
+        self.kafka = stack.enter_context(LocalKafka(properties=properties, heap_mb=768))
+        self.reader = stack.enter_context(Reader(self.kafka.bootstrap_servers, self._folder / "reader.log"))
+        self._postgres: LocalPostgres | None = None
+        self._table: Table | None = None
+        if postgres:
+            self._postgres = stack.enter_context(LocalPostgres(settings={"max_prepared_transactions": 64}))
+            self._table = Table(self._postgres.url)
+            stack.callback(self._table.close)
+
+    @contextmanager
+    def writer(self, size: int, *, keyed: bool, linger_ms: int) -> Iterator[Writer]:
+        """Of a new topic, which is deleted at the end."""
+        topic = f"in-{next(self._numbers)}"
+        self.kafka.create_topic(topic, partitions=PARTITIONS)
+        writer = Writer(self.kafka.bootstrap_servers, topic, size, keyed=keyed, linger_ms=linger_ms)
+        try:
+            yield writer
+        finally:
+            writer.close()
+            self.kafka.delete_topic(topic)
+
+    @contextmanager
+    def run(
+        self, contender: Contender, job: str, interval_ms: int, source: str, command: CommandOf | None = None
+    ) -> Iterator[Run]:
+        """A run of a contender that reads the topic ``source``; what it wrote is gone at the end.
+
+        ``command`` says how it is started, where that is not the contender's usual way.
+        """
+        number = next(self._numbers)
+        folder = self._folder / f"run-{number}"
+        folder.mkdir()
+        order = Order(
+            job=job,
+            guarantee=contender.guarantee,
+            servers=self.kafka.bootstrap_servers,
+            source=source,
+            target=TABLE if job == POSTGRES else f"out-{number}",
+            group=f"run-{number}",
+            interval_ms=interval_ms,
+            folder=str(folder),
+            **self._server(job),
+        )
+        gauge: Gauge = self.reader
+        if job == POSTGRES:
+            assert self._table is not None
+            self._table.make()
+            gauge = self._table
+        else:
+            self.kafka.create_topic(order.target, partitions=PARTITIONS)
+            self.reader.open(order.target, "copy" if job == COPY else "aggregate")
+        environment = {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+            "TMPDIR": str(folder),
+        }
+        try:
+            yield Run(order, (command or contender.command)(order), gauge, folder, environment)
+        finally:
+            if job != POSTGRES:
+                self.kafka.delete_topic(order.target)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _server(self, job: str) -> dict[str, Any]:
+        if job != POSTGRES:
+            return {}
+        assert self._postgres is not None
+        parts = urlsplit(self._postgres.url)
+        return {
+            "postgres_url": self._postgres.url,
+            "jdbc_url": f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}?reWriteBatchedInserts=true",
+            "user": unquote(parts.username or ""),
+            "password": unquote(parts.password or ""),
+        }

@@ -1,0 +1,33 @@
+"""What every contender is given alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PARTITIONS = 4
+PARALLELISM = 2
+LINGER_MS = 5
+BATCH_BYTES = 65_536
+BUFFER_BYTES = 64 * 2**20
+"""What a producer may hold unsent: small buffers would make the Java ones wait for room where librdkafka does not."""
+JAVA_HEAP_MB = 1024
+"""Spark's default for its driver; the other JVMs get the same."""
+KEYS = 10_000
+"""Of the running aggregate; each is hit equally often."""
+TABLE = "bench_rows"
+TRANSACTION_TIMEOUT_MS = 600_000
+
+LIBRDKAFKA: Mapping[str, object] = {
+    "linger.ms": LINGER_MS,
+    "batch.size": BATCH_BYTES,
+    "compression.type": "none",
+    "queue.buffering.max.kbytes": BUFFER_BYTES // 1024,
+}
+
+
+def described() -> str:
+    return (
+        f"{PARTITIONS} partitions, parallelism {PARALLELISM}; producers: acks=all, linger {LINGER_MS} ms, "
+        f"batches of {BATCH_BYTES // 1024} KiB, buffers of {BUFFER_BYTES // 2**20} MiB, no compression; readers: "
+        f"read_committed; JVM heaps of {JAVA_HEAP_MB} MiB; aggregate over {KEYS:,} keys"
+    )

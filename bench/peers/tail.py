@@ -1,0 +1,95 @@
+"""Following a topic at a fixed rate: how long until a read_committed reader sees a record, and what CPU that takes.
+
+One run for each commit interval; in it one window after another: idle, then the rates. A record carries the clock of
+the instant it was given to the producer, the reader notes the clock when a poll returned it. Writer, broker, contender
+and reader share the machine: at a high rate there is little left for the contender.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from bench.peers.contender import COPY, Contender
+from bench.peers.place import Place
+from bench.peers.reader import Reader
+from bench.peers.records import Feeder
+from bench.peers.result import Results
+from bench.process import Life
+
+BYTES = 100
+INTERVALS_MS = (100, 500, 1_000, 5_000)
+RATES: Sequence[float] = (1_000, 20_000)
+HALF_INTERVAL_MS = 500
+"""Half the contender's own drain rate is tried at this interval only."""
+WINDOW_S = 5.0
+WINDOW_INTERVALS = 2.5
+"""A window holds at least so many commit intervals."""
+IDLE_S = 4.0
+WARM_S = 4.0
+START_TIMEOUT_MS = 600_000
+VISIBLE_TIMEOUT_MS = 180_000
+
+
+def bench(place: Place, contender: Contender, interval_ms: int, number: int, results: Results) -> None:
+    """One run; one that failed is a result as well."""
+    row: dict[str, Any] = {"phase": "tail", "contender": contender.name, "interval_ms": interval_ms, "round": number}
+    rates: list[tuple[str, float]] = [(f"{rate:,.0f}", rate) for rate in RATES]
+    drained = results.drain_rates(contender.name, BYTES)
+    if drained and interval_ms == HALF_INTERVAL_MS:
+        rates.append(("half", statistics.median(drained) / 2))
+    with (
+        place.writer(BYTES, keyed=False, linger_ms=0) as writer,
+        place.run(contender, COPY, interval_ms, writer.topic) as run,
+        Feeder(writer) as feeder,
+    ):
+        place.reader.follow()
+        life = run.start()
+        try:
+            windows = followed(life, place.reader, feeder, interval_ms, rates)
+            sent = feeder.stop()
+            seen = place.reader.wait(sent, interval_ms + 1_000, VISIBLE_TIMEOUT_MS)
+            life.check()
+        except RuntimeError as error:
+            results.add(**row, rate="", exact=False, error=str(error)[-1_500:])
+            return
+        finally:
+            life.kill()
+    exact = seen["complete"] and not seen["repeats"]
+    for window in windows:
+        results.add(**row, **window, exact=exact, visible=seen["visible"], sent=sent, repeats=seen["repeats"])
+
+
+def followed(
+    life: Life, reader: Reader, feeder: Feeder, interval_ms: int, rates: Sequence[tuple[str, float]]
+) -> list[dict[str, Any]]:
+    """Raises RuntimeError: it died, or nothing of it was seen."""
+    feeder.rate(1_000)
+    if reader.first_after(0, START_TIMEOUT_MS) is None:
+        life.check()
+        raise RuntimeError(f"nothing was visible in {START_TIMEOUT_MS} ms: {life.log_tail()}")
+    feeder.rate(rates[-1][1])
+    time.sleep(WARM_S)
+    feeder.rate(0)
+    time.sleep(1 + interval_ms / 1000)
+    spent_s = life.cpu_s()
+    time.sleep(IDLE_S)
+    windows: list[dict[str, Any]] = [{"rate": "idle", "cores": (life.cpu_s() - spent_s) / IDLE_S}]
+    window_s = max(WINDOW_S, WINDOW_INTERVALS * interval_ms / 1000)
+    for name, rate in rates:
+        feeder.rate(rate)
+        time.sleep(0.5 + interval_ms / 1000)
+        from_us, spent_s = time.time_ns() // 1000, life.cpu_s()
+        time.sleep(window_s)
+        to_us, burnt_s = time.time_ns() // 1000, life.cpu_s() - spent_s
+        feeder.rate(1_000)  # Kafka Streams and others commit only what has come
+        life.check()
+        if reader.first_after(to_us, VISIBLE_TIMEOUT_MS) is None:
+            raise RuntimeError(f"at {name} a second it did not catch up in {VISIBLE_TIMEOUT_MS} ms")
+        time.sleep(0.2 + interval_ms / 1000)
+        seen = reader.latencies(from_us, to_us)
+        windows.append({"rate": name, "cores": burnt_s / window_s, "rate_per_s": seen["records"] / window_s, **seen})
+    feeder.rate(0)
+    return windows
