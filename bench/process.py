@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,20 @@ class Life:
                 if seconds is not None:
                     self._spent_s[pid, started] = max(seconds, self._spent_s.get((pid, started), 0.0))
             return sum(self._spent_s.values())
+
+    def threads_s(self) -> dict[str, float]:
+        """User and system time by "process/thread", numbers left out of their names; only of those that live."""
+        spent: dict[str, float] = {}
+        for pid, _ in tree(self.pid):
+            with contextlib.suppress(OSError):  # it ends just now
+                process = Path(f"/proc/{pid}/comm").read_text().strip()
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    head, _, rest = (task / "stat").read_text().rpartition(")")
+                    name = re.sub(r"[\d#-]+", "", head.partition("(")[2]).strip()
+                    fields = rest.split()
+                    key = f"{process}/{name}"
+                    spent[key] = spent.get(key, 0.0) + (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+        return spent
 
     def check(self) -> None:
         """Raises RuntimeError, with the end of its output, if it is dead."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench import report
@@ -25,8 +27,9 @@ PHASES = ("drain", "tail", "crash")
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="alternating rounds of drain and crash (3)")
-    parser.add_argument("--tail-rounds", type=int, default=1, help="alternating rounds of tail (1)")
+    parser.add_argument("--rounds", type=int, default=3, help="alternating rounds (3)")
+    parser.add_argument("--tail-rounds", type=int, default=1, help="of them with tail (1)")
+    parser.add_argument("--minutes", type=float, default=44, help="when they are over, no further run is begun (44)")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the loads to drain (1)")
     parser.add_argument("--only", type=_words, default=PHASES, help="phases: drain,tail,crash")
     parser.add_argument("--jobs", type=_words, default=(), help="copy,aggregate,postgres")
@@ -50,38 +53,55 @@ def main() -> None:
     began_s = time.monotonic()
     with ExitStack() as stack:
         place = Place(stack, postgres=not given.jobs or POSTGRES in given.jobs)
-        for phase in given.only:
-            {"drain": _drain, "tail": _tail, "crash": _crash}[phase](place, given, seed, results)
+        left_out = 0
+        for run in _runs(place, given, seed, results):
+            if time.monotonic() - began_s > given.minutes * 60:
+                left_out += 1
+            else:
+                run()
+    if left_out:
+        report.console.print(f"the time was over: {left_out} runs of the last rounds were left out")
     report.console.print(f"{(time.monotonic() - began_s) / 60:.1f} minutes; the kills repeat with --seed {seed}")
     report.console.print(tables.markdown(results.rows), soft_wrap=True)
 
 
-def _drain(place: Place, given: argparse.Namespace, seed: int, results: Results) -> None:
+def _runs(place: Place, given: argparse.Namespace, seed: int, results: Results) -> Iterator[Callable[[], None]]:
+    """Round by round, and everybody in each; nothing is looked at before it is its turn."""
+    for number in range(given.rounds):
+        if "drain" in given.only:
+            yield from _drains(place, given, number, results)
+        if "tail" in given.only and number < given.tail_rounds:
+            yield from _tails(place, given, number, results)
+        if "crash" in given.only:
+            yield from _crashes(place, given, number, seed, results)
+
+
+def _drains(place: Place, given: argparse.Namespace, number: int, results: Results) -> Iterator[Callable[[], None]]:
     for kind in drain.KINDS:
         if (given.jobs and kind.job not in given.jobs) or (given.bytes and kind.bytes != given.bytes):
             continue
-        for number in range(given.rounds):
-            for each in contender.turned(contender.of(kind.job, given.contenders), number):
-                drain.bench(place, kind, each, number, given.scale, results)
+        for each in contender.turned(contender.of(kind.job, given.contenders), number):
+            yield partial(drain.bench, place, kind, each, number, given.scale, results)
 
 
-def _tail(place: Place, given: argparse.Namespace, seed: int, results: Results) -> None:
+def _tails(place: Place, given: argparse.Namespace, number: int, results: Results) -> Iterator[Callable[[], None]]:
     if given.jobs and COPY not in given.jobs:
         return
-    for number in range(given.tail_rounds):
-        for interval_ms in given.intervals:
-            for each in contender.turned(contender.of(COPY, given.contenders), number):
-                tail.bench(place, each, interval_ms, number, results)
+    for interval_ms in given.intervals:
+        for each in contender.turned(contender.of(COPY, given.contenders), number):
+            if tail.takes_part(each, interval_ms):
+                yield partial(tail.bench, place, each, interval_ms, number, results)
 
 
-def _crash(place: Place, given: argparse.Namespace, seed: int, results: Results) -> None:
+def _crashes(
+    place: Place, given: argparse.Namespace, number: int, seed: int, results: Results
+) -> Iterator[Callable[[], None]]:
     for job in (COPY, POSTGRES):
         if given.jobs and job not in given.jobs:
             continue
-        for number in range(given.rounds):
-            for each in contender.turned(contender.of(job, given.contenders), number):
-                for means in crash.means_of(each):
-                    crash.bench(place, each, job, means, number, seed, results)
+        for each in contender.turned(contender.of(job, given.contenders), number):
+            for means in crash.means_of(each):
+                yield partial(crash.bench, place, each, job, means, number, seed, results)
 
 
 def _words(text: str) -> tuple[str, ...]:

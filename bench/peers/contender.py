@@ -76,5 +76,5 @@ def of(job: str, names: tuple[str, ...] = ()) -> list[Contender]:
 
 def turned(contenders: list[Contender], number: int) -> list[Contender]:
     """Another one begins each round: going first or last is nobody's advantage."""
-    turn = number % len(contenders)
+    turn = number % max(1, len(contenders))
     return contenders[turn:] + contenders[:turn]

@@ -1,4 +1,4 @@
-"""The results as tables in Markdown: python -m bench.peers.tables RESULTS.jsonl
+"""The results as tables in Markdown: python -m bench.peers.tables RESULTS.jsonl [--into docs/benchmark.md]
 
 Each cell is the median (min to max) over the rounds; a ratio compares within the same round. Whoever was not exact in
 one of its runs is struck through.
@@ -6,8 +6,8 @@ one of its runs is struck through.
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from bench.peers import contender, crash, drain
 from bench.peers.result import Row, chosen, read
 
 NOTHING = "-"
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -135,5 +136,26 @@ def _ratios(rows: Sequence[Row], base: dict[int, Row], name: str) -> str:
     return _spread([value / by for value, by in pairs if value and by], 2)
 
 
+def put_into(page: Path, text: str) -> None:
+    """Replaces what the page has between its two marks."""
+    head, begin, rest = page.read_text().partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"{page} has no lines {BEGIN!r} and {END!r}")
+    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers.tables", description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--into", type=Path, help="the page whose tables are replaced")
+    given = parser.parse_args()
+    text = markdown(read(given.results))
+    if given.into:
+        put_into(given.into, text)
+    else:
+        print(text)
+
+
 if __name__ == "__main__":
-    print(markdown(read(Path(sys.argv[1]))))
+    main()

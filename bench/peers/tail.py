@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bench.peers.contender import COPY, Contender
+from bench.peers.contender import COPY, EXACTLY, Contender
 from bench.peers.place import Place
 from bench.peers.reader import Reader
 from bench.peers.records import Feeder
@@ -22,23 +22,31 @@ from bench.process import Life
 BYTES = 100
 INTERVALS_MS = (100, 500, 1_000, 5_000)
 RATES: Sequence[float] = (1_000, 20_000)
-HALF_INTERVAL_MS = 500
-"""Half the contender's own drain rate is tried at this interval only."""
-WINDOW_S = 5.0
+MIDDLE_INTERVAL_MS = 500
+"""Half the contender's own drain rate is tried at this interval only, and so are the at-least-once modes of those that
+have an exactly-once one."""
+LONG_INTERVAL_MS = 5_000
+"""At so long an interval the latency is the interval: one rate shows it."""
+WINDOW_S = 4.0
 WINDOW_INTERVALS = 2.5
 """A window holds at least so many commit intervals."""
 IDLE_S = 4.0
-WARM_S = 4.0
+WARM_S = 3.0
 START_TIMEOUT_MS = 600_000
 VISIBLE_TIMEOUT_MS = 180_000
+
+
+def takes_part(contender: Contender, interval_ms: int) -> bool:
+    return interval_ms == MIDDLE_INTERVAL_MS or contender.guarantee == EXACTLY or contender.engine == "spark"
 
 
 def bench(place: Place, contender: Contender, interval_ms: int, number: int, results: Results) -> None:
     """One run; one that failed is a result as well."""
     row: dict[str, Any] = {"phase": "tail", "contender": contender.name, "interval_ms": interval_ms, "round": number}
-    rates: list[tuple[str, float]] = [(f"{rate:,.0f}", rate) for rate in RATES]
+    tried = RATES[:1] if interval_ms >= LONG_INTERVAL_MS else RATES
+    rates: list[tuple[str, float]] = [(f"{rate:,.0f}", rate) for rate in tried]
     drained = results.drain_rates(contender.name, BYTES)
-    if drained and interval_ms == HALF_INTERVAL_MS:
+    if drained and interval_ms == MIDDLE_INTERVAL_MS:
         rates.append(("half", statistics.median(drained) / 2))
     with (
         place.writer(BYTES, keyed=False, linger_ms=0) as writer,
@@ -51,6 +59,7 @@ def bench(place: Place, contender: Contender, interval_ms: int, number: int, res
             windows = followed(life, place.reader, feeder, interval_ms, rates)
             sent = feeder.stop()
             seen = place.reader.wait(sent, interval_ms + 1_000, VISIBLE_TIMEOUT_MS)
+            windows = [with_latencies(window, place.reader) for window in windows]
             life.check()
         except RuntimeError as error:
             results.add(**row, rate="", exact=False, error=str(error)[-1_500:])
@@ -60,6 +69,14 @@ def bench(place: Place, contender: Contender, interval_ms: int, number: int, res
     exact = seen["complete"] and not seen["repeats"]
     for window in windows:
         results.add(**row, **window, exact=exact, visible=seen["visible"], sent=sent, repeats=seen["repeats"])
+
+
+def with_latencies(window: dict[str, Any], reader: Reader) -> dict[str, Any]:
+    """Asked for when everything is visible: what came latest must not be missing."""
+    if "from_us" not in window:
+        return window
+    seen = reader.latencies(window["from_us"], window["to_us"])
+    return {**window, "rate_per_s": seen["records"] * 1e6 / (window["to_us"] - window["from_us"]), **seen}
 
 
 def followed(
@@ -88,8 +105,6 @@ def followed(
         life.check()
         if reader.first_after(to_us, VISIBLE_TIMEOUT_MS) is None:
             raise RuntimeError(f"at {name} a second it did not catch up in {VISIBLE_TIMEOUT_MS} ms")
-        time.sleep(0.2 + interval_ms / 1000)
-        seen = reader.latencies(from_us, to_us)
-        windows.append({"rate": name, "cores": burnt_s / window_s, "rate_per_s": seen["records"] / window_s, **seen})
+        windows.append({"rate": name, "cores": burnt_s / window_s, "from_us": from_us, "to_us": to_us})
     feeder.rate(0)
     return windows
