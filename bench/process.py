@@ -109,6 +109,14 @@ class Life:
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
+        # The guard's pipe ends when this process ends, however it does: nobody is left behind.
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _; kill -KILL -- "-$1" 2>/dev/null', "guard", str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self._spent_s: dict[tuple[int, str], float] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -166,6 +174,8 @@ class Life:
         self._sampler.join()
         kill_tree(self.pid)
         self._process.wait()
+        self._guard.kill()
+        self._guard.communicate()
 
     def _sample(self) -> None:
         while not self._ended.wait(LIFE_SAMPLE_INTERVAL_S):

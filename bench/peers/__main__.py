@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of the instants of the kills")
     parser.add_argument("--results", type=Path, default=Path("peers.jsonl"))
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench.peers: terminated; everything it started is stopped"))
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
     results = Results(given.results)
     results.add(

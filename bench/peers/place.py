@@ -47,7 +47,7 @@ class Place:
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exactum-peers-")))
         # Two more I/O threads than a broker on two cores needs would only take turns; nothing is ever expired here.
         properties = {"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
-        self.kafka = stack.enter_context(LocalKafka(properties=properties, heap_mb=768))
+        self.kafka = stack.enter_context(LocalKafka(properties=properties, heap_mb=768, start_timeout_s=300))
         self.reader = stack.enter_context(Reader(self.kafka.bootstrap_servers, self._folder / "reader.log"))
         self._postgres: LocalPostgres | None = None
         self._table: Table | None = None

@@ -29,7 +29,10 @@ class Writer:
         self.topic = topic
         self.count = 0
         self._keyed = keyed
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": str(linger_ms), "acks": "all"})
+        # Idempotent: a retry on a busy machine would double a record, and a contender would be blamed for it.
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "linger.ms": str(linger_ms), "enable.idempotence": "true"}
+        )
         noise = np.random.default_rng(1)
         self._values = noise.integers(33, 126, size=(CHUNK, size), dtype=np.uint8)
         self._keys = np.zeros((CHUNK, 8), dtype=np.uint8)

@@ -110,6 +110,7 @@ public final class Reader {
         consumer.partitionsFor(topic).forEach(p -> partitions.add(new TopicPartition(topic, p.partition())));
         consumer.assign(partitions);
         consumer.seekToBeginning(partitions);
+        ends.assign(partitions); // never polled; it would warn of partitions that it does not have
         return state("");
     }
 
