@@ -91,6 +91,10 @@ def cpu_seconds(pid: int) -> float | None:
     return None if fields is None else (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
 
 
+class ContenderFailed(RuntimeError):
+    """It ended, or did not do its work in time: a result as well. Any other failure is the benchmark's own."""
+
+
 class Life:
     """A contender that runs until it is killed: its CPU and memory, sampled in the background.
 
@@ -152,17 +156,17 @@ class Life:
         return spent
 
     def check(self) -> None:
-        """Raises RuntimeError, with the end of its output, if it is dead."""
+        """Raises ContenderFailed, with the end of its output, if it is dead."""
         if self._process.poll() is not None:
-            raise RuntimeError(f"it ended with {self._process.returncode}: {self.log_tail()}")
+            raise ContenderFailed(f"it ended with {self._process.returncode}: {self.log_tail()}")
 
     def await_line(self, text: str, timeout_ms: int) -> None:
-        """Raises RuntimeError if it does not say it in time, or dies."""
+        """Raises ContenderFailed if it does not say it in time, or dies."""
         end_s = time.monotonic() + timeout_ms / 1000
         while text not in self._log.read_text(errors="replace"):
             self.check()
             if time.monotonic() > end_s:
-                raise RuntimeError(f"it did not say {text!r} in {timeout_ms} ms: {self.log_tail()}")
+                raise ContenderFailed(f"it did not say {text!r} in {timeout_ms} ms: {self.log_tail()}")
             time.sleep(0.1)
 
     def log_tail(self) -> str:

@@ -17,8 +17,8 @@ from bench.peers.contender import COPY, EXACTLY, Contender
 from bench.peers.order import Order
 from bench.peers.place import ROOT, Place, Run
 from bench.peers.records import Feeder
-from bench.peers.result import Results
-from bench.process import Life, kill_tree
+from bench.peers.result import Results, shortened
+from bench.process import ContenderFailed, Life, kill_tree
 
 BYTES = 100
 RATE_PER_S = 2_000
@@ -29,7 +29,7 @@ INSTANT_WITHIN_S = 2.0
 AFTERWARDS_S = 2.0
 STANDBY_WARM_S = 8.0
 START_TIMEOUT_MS = 600_000
-RECOVERY_TIMEOUT_MS = 150_000
+RECOVERY_TIMEOUT_MS = 180_000
 QUIET_MS = 3_000
 
 RESTART, SUPERVISED, STANDBY = "started again at once", "exactum run", "exactum run --standby"
@@ -81,8 +81,8 @@ def bench(place: Place, contender: Contender, job: str, means: Means, number: in
             seen = run.gauge.wait(sent, QUIET_MS, RECOVERY_TIMEOUT_MS)
             lost = sent - seen["visible"]
             found |= {"sent": sent, "lost": lost, "repeats": seen["repeats"], "exact": not lost and not seen["repeats"]}
-        except RuntimeError as error:
-            found = {"exact": False, "error": str(error)[-1_500:]}
+        except ContenderFailed as error:
+            found = {"exact": False, "error": shortened(error)}
         finally:
             for life in lives:
                 life.kill()
@@ -90,9 +90,9 @@ def bench(place: Place, contender: Contender, job: str, means: Means, number: in
 
 
 def killed(run: Run, lives: list[Life], means: Means, instant_s: float) -> dict[str, Any]:
-    """Raises RuntimeError: it did not start, or did not come back."""
+    """Raises ContenderFailed: it did not start, or did not come back."""
     if run.gauge.first_after(0, START_TIMEOUT_MS) is None:
-        raise RuntimeError(f"nothing was visible in {START_TIMEOUT_MS} ms: {lives[0].log_tail()}")
+        raise ContenderFailed(f"nothing was visible in {START_TIMEOUT_MS} ms: {lives[0].log_tail()}")
     if means.name == STANDBY:
         lives[0].await_line("stands by", START_TIMEOUT_MS)
         time.sleep(STANDBY_WARM_S)
@@ -105,5 +105,5 @@ def killed(run: Run, lives: list[Life], means: Means, instant_s: float) -> dict[
         kill_tree(int((run.folder / "pid").read_text()))
     seen_us = run.gauge.first_after(killed_us, RECOVERY_TIMEOUT_MS)
     if seen_us is None:
-        raise RuntimeError(f"nothing new was visible in {RECOVERY_TIMEOUT_MS} ms: {lives[-1].log_tail()}")
+        raise ContenderFailed(f"nothing new was visible in {RECOVERY_TIMEOUT_MS} ms: {lives[-1].log_tail()}")
     return {"recovery_s": (seen_us - killed_us) / 1e6}

@@ -14,8 +14,8 @@ from typing import Any
 from bench.peers.contender import AGGREGATE, COPY, POSTGRES, Contender
 from bench.peers.place import Place
 from bench.peers.records import Gates
-from bench.peers.result import Results
-from bench.process import Life
+from bench.peers.result import Results, shortened
+from bench.process import ContenderFailed, Life
 
 INTERVAL_MS = 500
 THREADS_SHOWN = 12
@@ -59,8 +59,8 @@ def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: fl
                 if kind.job == AGGREGATE:
                     found["wrong_keys"] = place.reader.wrong_keys(writer.count)
                 found["exact"] = found["complete"] and not found["repeats"] and not found.get("wrong_keys")
-            except RuntimeError as error:
-                found = {"exact": False, "error": str(error)[-1_500:]}
+            except ContenderFailed as error:
+                found = {"exact": False, "error": shortened(error)}
             finally:
                 life.kill()
             gates.discard()
@@ -68,7 +68,7 @@ def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: fl
 
 
 def measured(life: Life, wait: Any, gates: Gates, loads: list[int]) -> dict[str, Any]:
-    """Raises RuntimeError: it died, or a load did not come through."""
+    """Raises ContenderFailed: it died, or a load did not come through."""
     took_s, spent_s = [], []
     began_us, before_s, expected = life.began_us, 0.0, 0
     threads_s: list[dict[str, float]] = []
@@ -80,7 +80,7 @@ def measured(life: Life, wait: Any, gates: Gates, loads: list[int]) -> dict[str,
         seen = wait(expected, LAST_QUIET_MS if number == len(loads) - 1 else QUIET_MS, LOAD_TIMEOUT_MS)
         life.check()
         if not seen["complete"]:
-            raise RuntimeError(f"{seen['visible']:,} of {expected:,} records were there in time: {life.log_tail()}")
+            raise ContenderFailed(f"{seen['visible']:,} of {expected:,} records were there in time: {life.log_tail()}")
         took_s.append((seen["changed_us"] - began_us) / 1e6)
         spent_s.append(life.cpu_s() - before_s)
         threads_s.append(life.threads_s())

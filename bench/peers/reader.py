@@ -10,11 +10,14 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import psycopg
+from psycopg import sql
 
 from bench.peers import java
 from bench.peers.settings import KEYS, TABLE
 
 HEAP_MB = 2048
+LOCK_TIMEOUT_MS = 60_000
+"""A dead contender's session may take a moment to be noticed."""
 
 
 class Gauge(Protocol):
@@ -98,9 +101,12 @@ class Table:
     """What is visible of the table, by another session; it looks no more than a fifth of the time."""
 
     def __init__(self, url: str) -> None:
-        self._connection = psycopg.connect(url, autocommit=True)
+        self._connection = psycopg.connect(url, autocommit=True, options=f"-c lock_timeout={LOCK_TIMEOUT_MS}")
 
     def make(self) -> None:
+        # Whoever was killed may have left prepared transactions, and they hold the table.
+        for (name,) in self._connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
+            self._connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
         self._connection.execute(f"DROP TABLE IF EXISTS {TABLE}".encode())
         self._connection.execute(f"CREATE TABLE {TABLE} (id bigint, sent bigint, text varchar)".encode())
 

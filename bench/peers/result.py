@@ -9,6 +9,7 @@ from typing import Any
 
 from bench import report
 
+ERROR_KEPT = 1_500
 Row = Mapping[str, Any]
 """``phase`` names its kind; ``exact`` says whether the output of its run was."""
 
@@ -41,6 +42,12 @@ def read(path: Path) -> list[Row]:
 
 def chosen(rows: Sequence[Row], **wanted: Any) -> list[Row]:
     return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def shortened(error: Exception) -> str:
+    """What failed stands at the beginning, and why mostly at the end."""
+    text = str(error)
+    return text if len(text) <= ERROR_KEPT else f"{text[: ERROR_KEPT // 2]} ... {text[-ERROR_KEPT // 2 :]}"
 
 
 def _short(value: Any) -> str:

@@ -16,8 +16,8 @@ from bench.peers.contender import COPY, EXACTLY, Contender
 from bench.peers.place import Place
 from bench.peers.reader import Reader
 from bench.peers.records import Feeder
-from bench.peers.result import Results
-from bench.process import Life
+from bench.peers.result import Results, shortened
+from bench.process import ContenderFailed, Life
 
 BYTES = 100
 INTERVALS_MS = (100, 500, 1_000, 5_000)
@@ -61,8 +61,8 @@ def bench(place: Place, contender: Contender, interval_ms: int, number: int, res
             seen = place.reader.wait(sent, interval_ms + 1_000, VISIBLE_TIMEOUT_MS)
             windows = [with_latencies(window, place.reader) for window in windows]
             life.check()
-        except RuntimeError as error:
-            results.add(**row, rate="", exact=False, error=str(error)[-1_500:])
+        except ContenderFailed as error:
+            results.add(**row, rate="", exact=False, error=shortened(error))
             return
         finally:
             life.kill()
@@ -82,11 +82,11 @@ def with_latencies(window: dict[str, Any], reader: Reader) -> dict[str, Any]:
 def followed(
     life: Life, reader: Reader, feeder: Feeder, interval_ms: int, rates: Sequence[tuple[str, float]]
 ) -> list[dict[str, Any]]:
-    """Raises RuntimeError: it died, or nothing of it was seen."""
+    """Raises ContenderFailed: it died, or nothing of it was seen."""
     feeder.rate(1_000)
     if reader.first_after(0, START_TIMEOUT_MS) is None:
         life.check()
-        raise RuntimeError(f"nothing was visible in {START_TIMEOUT_MS} ms: {life.log_tail()}")
+        raise ContenderFailed(f"nothing was visible in {START_TIMEOUT_MS} ms: {life.log_tail()}")
     feeder.rate(rates[-1][1])
     time.sleep(WARM_S)
     feeder.rate(0)
@@ -104,7 +104,7 @@ def followed(
         feeder.rate(1_000)  # Kafka Streams and others commit only what has come
         life.check()
         if reader.first_after(to_us, VISIBLE_TIMEOUT_MS) is None:
-            raise RuntimeError(f"at {name} a second it did not catch up in {VISIBLE_TIMEOUT_MS} ms")
+            raise ContenderFailed(f"at {name} a second it did not catch up in {VISIBLE_TIMEOUT_MS} ms")
         windows.append({"rate": name, "cores": burnt_s / window_s, "from_us": from_us, "to_us": to_us})
     feeder.rate(0)
     return windows
