@@ -57,7 +57,9 @@ class Means:
 def means_of(contender: Contender) -> Sequence[Means]:
     if contender.engine != "exactum":
         return (Means(RESTART),)
-    return (Means(SUPERVISED), Means(STANDBY)) if contender.guarantee == EXACTLY else (Means(SUPERVISED),)
+    if contender.guarantee == EXACTLY and COPY in contender.jobs:  # with a database the standby is the same
+        return (Means(SUPERVISED), Means(STANDBY))
+    return (Means(SUPERVISED),)
 
 
 def bench(place: Place, contender: Contender, job: str, means: Means, number: int, seed: int, results: Results) -> None:
