@@ -142,14 +142,14 @@ class Life:
             return sum(self._spent_s.values())
 
     def threads_s(self) -> dict[str, float]:
-        """User and system time by "process/thread", numbers left out of their names; only of those that live."""
+        """User and system time by "process/thread", without the number at its end; only of those that live."""
         spent: dict[str, float] = {}
         for pid, _ in tree(self.pid):
             with contextlib.suppress(OSError):  # it ends just now
                 process = Path(f"/proc/{pid}/comm").read_text().strip()
                 for task in Path(f"/proc/{pid}/task").iterdir():
                     head, _, rest = (task / "stat").read_text().rpartition(")")
-                    name = re.sub(r"[\d#-]+", "", head.partition("(")[2]).strip()
+                    name = re.sub(r"[-# ]*\d*$", "", head.partition("(")[2])
                     fields = rest.split()
                     key = f"{process}/{name}"
                     spent[key] = spent.get(key, 0.0) + (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S

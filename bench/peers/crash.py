@@ -80,7 +80,7 @@ def bench(place: Place, contender: Contender, job: str, means: Means, number: in
             found = killed(run, lives, means, instant_s)
             time.sleep(AFTERWARDS_S)
             sent = feeder.stop()
-            seen = run.gauge.wait(sent, QUIET_MS, RECOVERY_TIMEOUT_MS)
+            seen = run.wait(lives[-1], sent, QUIET_MS, RECOVERY_TIMEOUT_MS)
             lost = sent - seen["visible"]
             found |= {"sent": sent, "lost": lost, "repeats": seen["repeats"], "exact": not lost and not seen["repeats"]}
         except ContenderFailed as error:
@@ -93,8 +93,7 @@ def bench(place: Place, contender: Contender, job: str, means: Means, number: in
 
 def killed(run: Run, lives: list[Life], means: Means, instant_s: float) -> dict[str, Any]:
     """Raises ContenderFailed: it did not start, or did not come back."""
-    if run.gauge.first_after(0, START_TIMEOUT_MS) is None:
-        raise ContenderFailed(f"nothing was visible in {START_TIMEOUT_MS} ms: {lives[0].log_tail()}")
+    run.first_after(lives[0], 0, START_TIMEOUT_MS)
     if means.name == STANDBY:
         lives[0].await_line("stands by", START_TIMEOUT_MS)
         time.sleep(STANDBY_WARM_S)
@@ -105,7 +104,5 @@ def killed(run: Run, lives: list[Life], means: Means, instant_s: float) -> dict[
         lives.append(run.start())
     else:
         kill_tree(int((run.folder / "pid").read_text()))
-    seen_us = run.gauge.first_after(killed_us, RECOVERY_TIMEOUT_MS)
-    if seen_us is None:
-        raise ContenderFailed(f"nothing new was visible in {RECOVERY_TIMEOUT_MS} ms: {lives[-1].log_tail()}")
+    seen_us = run.first_after(lives[-1], killed_us, RECOVERY_TIMEOUT_MS)
     return {"recovery_s": (seen_us - killed_us) / 1e6}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.peers.contender import AGGREGATE, COPY, POSTGRES, Contender
-from bench.peers.place import Place
+from bench.peers.place import Place, Run
 from bench.peers.records import Gates
 from bench.peers.result import Results, shortened
 from bench.process import ContenderFailed, Life
@@ -54,7 +54,7 @@ def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: fl
         with place.run(contender, kind.job, INTERVAL_MS, writer.topic) as run:
             life = run.start()
             try:
-                found = measured(life, run.gauge.wait, gates, loads)
+                found = measured(life, run, gates, loads)
                 life.check()
                 if kind.job == AGGREGATE:
                     found["wrong_keys"] = place.reader.wrong_keys(writer.count)
@@ -67,7 +67,7 @@ def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: fl
     results.add(**row, loads=loads, interval_ms=INTERVAL_MS, **found)
 
 
-def measured(life: Life, wait: Any, gates: Gates, loads: list[int]) -> dict[str, Any]:
+def measured(life: Life, run: Run, gates: Gates, loads: list[int]) -> dict[str, Any]:
     """Raises ContenderFailed: it died, or a load did not come through."""
     took_s, spent_s = [], []
     began_us, before_s, expected = life.began_us, 0.0, 0
@@ -77,8 +77,8 @@ def measured(life: Life, wait: Any, gates: Gates, loads: list[int]) -> dict[str,
             before_s = life.cpu_s()
             began_us = gates.open_next()
         expected += load
-        seen = wait(expected, LAST_QUIET_MS if number == len(loads) - 1 else QUIET_MS, LOAD_TIMEOUT_MS)
-        life.check()
+        quiet_ms = LAST_QUIET_MS if number == len(loads) - 1 else QUIET_MS
+        seen = run.wait(life, expected, quiet_ms, LOAD_TIMEOUT_MS)
         if not seen["complete"]:
             raise ContenderFailed(f"{seen['visible']:,} of {expected:,} records were there in time: {life.log_tail()}")
         took_s.append((seen["changed_us"] - began_us) / 1e6)

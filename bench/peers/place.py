@@ -18,10 +18,12 @@ from bench.peers.order import Order
 from bench.peers.reader import Gauge, Reader, Table
 from bench.peers.records import Writer
 from bench.peers.settings import PARTITIONS, TABLE
-from bench.process import Life
+from bench.process import ContenderFailed, Life
 from exactum.local import LocalKafka, LocalPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
+SLICE_MS = 10_000
+"""How often somebody who waits looks whether there is still anything to wait for."""
 CommandOf = Callable[[Order], list[str]]
 
 
@@ -37,6 +39,24 @@ class Run:
 
     def start(self) -> Life:
         return Life(self.command, self.folder / "log", self.environment)
+
+    def wait(self, life: Life, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
+        """As ``Gauge.wait``, for ``timeout_ms`` at most. Raises ContenderFailed if the life ends meanwhile."""
+        for _ in range(max(1, timeout_ms // SLICE_MS)):
+            seen = self.gauge.wait(expected, quiet_ms, SLICE_MS)
+            life.check()
+            if seen["complete"]:
+                break
+        return seen
+
+    def first_after(self, life: Life, sent_us: int, timeout_ms: int) -> int:
+        """As ``Gauge.first_after``. Raises ContenderFailed if none is seen in time, or the life ends meanwhile."""
+        for _ in range(max(1, timeout_ms // SLICE_MS)):
+            seen_us = self.gauge.first_after(sent_us, SLICE_MS)
+            if seen_us is not None:
+                return seen_us
+            life.check()
+        raise ContenderFailed(f"nothing new was visible in {timeout_ms} ms: {life.log_tail()}")
 
 
 class Place:

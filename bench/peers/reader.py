@@ -101,9 +101,11 @@ class Table:
     """What is visible of the table, by another session; it looks no more than a fifth of the time."""
 
     def __init__(self, url: str) -> None:
+        self._rows, self._changed_us = -1, 0
         self._connection = psycopg.connect(url, autocommit=True, options=f"-c lock_timeout={LOCK_TIMEOUT_MS}")
 
     def make(self) -> None:
+        self._rows, self._changed_us = -1, 0
         # Whoever was killed may have left prepared transactions, and they hold the table.
         for (name,) in self._connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
             self._connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
@@ -112,15 +114,14 @@ class Table:
 
     def wait(self, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
         end_s = time.monotonic() + timeout_ms / 1000
-        before, changed_us = -1, 0
         while True:
             began_s = time.monotonic()
             rows = self._number("count(*)")
             now_us = time.time_ns() // 1000
-            if rows != before:
-                before, changed_us = rows, now_us
+            if rows != self._rows:
+                self._rows, self._changed_us = rows, now_us
             complete = False
-            if now_us - changed_us > quiet_ms * 1000:
+            if now_us - self._changed_us > quiet_ms * 1000:
                 complete = rows >= expected and self._number("count(DISTINCT id)") >= expected
             if complete or time.monotonic() > end_s:
                 distinct = self._number("count(DISTINCT id)")
@@ -128,7 +129,7 @@ class Table:
                     "records": rows,
                     "visible": distinct,
                     "repeats": rows - distinct,
-                    "changed_us": changed_us,
+                    "changed_us": self._changed_us,
                     "complete": complete,
                 }
             time.sleep(max(0.02, 4 * (time.monotonic() - began_s)))

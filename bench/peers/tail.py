@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.peers.contender import COPY, EXACTLY, Contender
-from bench.peers.place import Place
+from bench.peers.place import Place, Run
 from bench.peers.reader import Reader
 from bench.peers.records import Feeder
 from bench.peers.result import Results, shortened
@@ -56,11 +56,10 @@ def bench(place: Place, contender: Contender, interval_ms: int, number: int, res
         place.reader.follow()
         life = run.start()
         try:
-            windows = followed(life, place.reader, feeder, interval_ms, rates)
+            windows = followed(life, run, feeder, interval_ms, rates)
             sent = feeder.stop()
-            seen = place.reader.wait(sent, interval_ms + 1_000, VISIBLE_TIMEOUT_MS)
+            seen = run.wait(life, sent, interval_ms + 1_000, VISIBLE_TIMEOUT_MS)
             windows = [with_latencies(window, place.reader) for window in windows]
-            life.check()
         except ContenderFailed as error:
             results.add(**row, rate="", exact=False, error=shortened(error))
             return
@@ -80,13 +79,11 @@ def with_latencies(window: dict[str, Any], reader: Reader) -> dict[str, Any]:
 
 
 def followed(
-    life: Life, reader: Reader, feeder: Feeder, interval_ms: int, rates: Sequence[tuple[str, float]]
+    life: Life, run: Run, feeder: Feeder, interval_ms: int, rates: Sequence[tuple[str, float]]
 ) -> list[dict[str, Any]]:
     """Raises ContenderFailed: it died, or nothing of it was seen."""
     feeder.rate(1_000)
-    if reader.first_after(0, START_TIMEOUT_MS) is None:
-        life.check()
-        raise ContenderFailed(f"nothing was visible in {START_TIMEOUT_MS} ms: {life.log_tail()}")
+    run.first_after(life, 0, START_TIMEOUT_MS)
     feeder.rate(rates[-1][1])
     time.sleep(WARM_S)
     feeder.rate(0)
@@ -102,9 +99,7 @@ def followed(
         time.sleep(window_s)
         to_us, burnt_s = time.time_ns() // 1000, life.cpu_s() - spent_s
         feeder.rate(1_000)  # Kafka Streams and others commit only what has come
-        life.check()
-        if reader.first_after(to_us, VISIBLE_TIMEOUT_MS) is None:
-            raise ContenderFailed(f"at {name} a second it did not catch up in {VISIBLE_TIMEOUT_MS} ms")
+        run.first_after(life, to_us, VISIBLE_TIMEOUT_MS)
         windows.append({"rate": name, "cores": burnt_s / window_s, "from_us": from_us, "to_us": to_us})
     feeder.rate(0)
     return windows

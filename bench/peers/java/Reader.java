@@ -46,6 +46,7 @@ public final class Reader {
     private BitSet seen = new BitSet();
     private final Map<String, long[]> aggregates = new HashMap<>();
     private long records, distinct, repeats, newest;
+    private long stable, changedUs; // the sum of the stable ends, and when it last changed
     private long[] sent = new long[1 << 16], arrived = new long[1 << 16];
     private int timed;
 
@@ -103,6 +104,7 @@ public final class Reader {
         aggregates.clear();
         records = distinct = repeats = newest = 0;
         timed = 0;
+        stable = -1;
         failure = null;
         consumer = new KafkaConsumer<>(settings);
         ends = new KafkaConsumer<>(settings);
@@ -130,12 +132,11 @@ public final class Reader {
     /** Until the sum of what is there is the expected one; the time is that of the last change of the log's stable end. */
     private String await(long expected, long quietMs, long timeoutMs) throws InterruptedException {
         long endNs = System.nanoTime() + timeoutMs * 1_000_000;
-        long before = -1, changedUs = nowUs();
         boolean read = false;
         while (true) {
             long now = ends.endOffsets(partitions).values().stream().mapToLong(Long::longValue).sum();
-            if (now != before) {
-                before = now;
+            if (now != stable) {
+                stable = now;
                 changedUs = nowUs();
                 read = false;
             } else if (!read && nowUs() - changedUs > quietMs * 1000) {
