@@ -137,12 +137,14 @@ def _ratios(rows: Sequence[Row], base: dict[int, Row], name: str) -> str:
 
 
 def put_into(page: Path, text: str) -> None:
-    """Replaces what the page has between its two marks."""
+    """Replaces what the page has between its two marks, and shows the pictures that lie beside it."""
     head, begin, rest = page.read_text().partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
         raise SystemExit(f"{page} has no lines {BEGIN!r} and {END!r}")
-    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+    drawn = sorted(page.parent.glob("pictures/peers-*.svg"))
+    pictures = "".join(f"\n![{path.stem.removeprefix('peers-')}](pictures/{path.name})\n" for path in drawn)
+    page.write_text(f"{head}{BEGIN}\n{text}\n{pictures}{END}{tail}")
 
 
 def main() -> None:
