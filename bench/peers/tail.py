@@ -72,7 +72,7 @@ def bench(place: Place, contender: Contender, interval_ms: int, number: int, res
 
 def with_latencies(window: dict[str, Any], reader: Reader) -> dict[str, Any]:
     """Asked for when everything is visible: what came latest must not be missing."""
-    if "from_us" not in window:
+    if window["rate"] == "idle":
         return window
     seen = reader.latencies(window["from_us"], window["to_us"])
     return {**window, "rate_per_s": seen["records"] * 1e6 / (window["to_us"] - window["from_us"]), **seen}
@@ -88,18 +88,22 @@ def followed(
     time.sleep(WARM_S)
     feeder.rate(0)
     time.sleep(1 + interval_ms / 1000)
-    spent_s = life.cpu_s()
-    time.sleep(IDLE_S)
-    windows: list[dict[str, Any]] = [{"rate": "idle", "cores": (life.cpu_s() - spent_s) / IDLE_S}]
+    windows: list[dict[str, Any]] = [{"rate": "idle", **watched(life, IDLE_S)}]
     window_s = max(WINDOW_S, WINDOW_INTERVALS * interval_ms / 1000)
     for name, rate in rates:
         feeder.rate(rate)
         time.sleep(0.5 + interval_ms / 1000)
-        from_us, spent_s = time.time_ns() // 1000, life.cpu_s()
-        time.sleep(window_s)
-        to_us, burnt_s = time.time_ns() // 1000, life.cpu_s() - spent_s
-        feeder.rate(1_000)  # Kafka Streams and others commit only what has come
-        run.first_after(life, to_us, VISIBLE_TIMEOUT_MS)
-        windows.append({"rate": name, "cores": burnt_s / window_s, "from_us": from_us, "to_us": to_us})
+        window = {"rate": name, **watched(life, window_s)}
+        feeder.rate(1_000)  # it goes on, so that somebody who commits by what comes commits
+        run.first_after(life, window["to_us"], VISIBLE_TIMEOUT_MS)
+        windows.append(window)
     feeder.rate(0)
     return windows
+
+
+def watched(life: Life, seconds: float) -> dict[str, Any]:
+    """The cores that were used in a stretch of time, and its beginning and end."""
+    from_us, spent_s = time.time_ns() // 1000, life.cpu_s()
+    time.sleep(seconds)
+    to_us = time.time_ns() // 1000
+    return {"cores": (life.cpu_s() - spent_s) * 1e6 / (to_us - from_us), "from_us": from_us, "to_us": to_us}
