@@ -52,7 +52,7 @@ def _drained(rows: Sequence[Row]) -> Any:
 
 
 def _followed(rows: Sequence[Row]) -> Any:
-    mine = [row for row in chosen(rows, phase="tail") if row.get("p50_ms")]
+    mine = [row for row in chosen(rows, phase="tail") if row.get("p50_ms") and row["rate"] != "half"]
     rates = list(dict.fromkeys(row["rate"] for row in mine))
     if not rates:
         return None
@@ -109,7 +109,8 @@ def _bars(panel: Any, rows: Sequence[Row], of: Callable[[Row], float | None], ti
             error_kw={"linewidth": 1},
         )
     panel.set_yticks(range(len(names)), names, fontsize=8)
-    panel.invert_yaxis()
+    if not panel.yaxis_inverted():  # the neighbour shares the axis
+        panel.invert_yaxis()
     panel.set_title(title, loc="left", fontsize=10)
     panel.grid(visible=True, axis="x", alpha=0.3)
 
