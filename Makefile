@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract check servers test deep model demo bench smoke clean
+.PHONY: help setup lint format types contract check servers test deep model demo bench bench-peers smoke clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 setup: $(VENV)/.installed ## .venv with exactum (the built wheel) and the tools
 
@@ -82,6 +82,10 @@ demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka si
 
 bench: setup ## exactum against Spark's own Kafka sink, in one alternating run
 	$(BIN)/python -m bench
+
+bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark, Quix Streams and bare librdkafka; needs a JDK
+	@command -v javac >/dev/null || { echo "bench-peers needs a JDK (Debian: apt-get install openjdk-17-jdk-headless)"; exit 1; }
+	$(BIN)/python -m bench.peers
 
 smoke: setup ## a run on the oldest supported PySpark, in an environment of its own
 	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
