@@ -1,0 +1,22 @@
+"""Faults against real servers: the fault matrix (``python -m chaos``) and the soak (``python -m chaos.soak``).
+
+    matrix    what there is: points of an epoch, faults, sinks; which cells cannot happen, and why
+    scene     one cell: a query runs to a point and is held there, the fault happens, it is let go; the verdict
+    faults    what each fault does
+    books     the oracle: what the input was and what every target shows, by plain clients
+    stage     the servers, each behind a proxy, and the driver processes
+    proxy     cuts, resets, delays, and swallows replies
+    driver    the process that runs queries
+    crew      several stages at once; results as they come
+    report    the page
+    soak      random faults for minutes or hours
+
+It stands on the machinery of ``tests/crash`` and ``tests/targets``, whose modules are imported by name.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BORROWED = [str(ROOT / "tests" / name) for name in ("crash", "targets")]
+sys.path.extend(path for path in BORROWED if path not in sys.path)

@@ -1,0 +1,133 @@
+"""``python -m chaos``: play cells of the fault matrix on real servers, keep the outcomes, write the report page."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from chaos import ROOT, crew, report
+from chaos.matrix import Cell, cells
+from chaos.scene import Outcome
+from chaos.stage import faketime
+
+RESULTS = ROOT / "chaos-results.jsonl"
+PAGE = ROOT / "docs" / "chaos-report.md"
+SEED = 7
+UNPLAYED = {"savepoint": "not built yet: tests/savepoint kills a savepoint at each of its own steps"}
+
+
+def unplayed(cell: Cell) -> str:
+    """Why a cell that can happen is never played here; empty if it is."""
+    if cell.fault == "clock" and faketime() is None:
+        return "libfaketime is not installed here"
+    return UNPLAYED.get(cell.point, "")
+
+
+def playable() -> list[Cell]:
+    return [cell for cell in cells() if not cell.impossible and not unplayed(cell)]
+
+
+def chosen(patterns: Sequence[str]) -> list[Cell]:
+    """Cells by name or by shell pattern (``kafka:*:kill-*``), in the order of the patterns.
+
+    Raises:
+        SystemExit: a pattern matches nothing.
+    """
+    there = playable()
+    found: dict[Cell, None] = {}
+    for pattern in patterns:
+        matching = [cell for cell in there if fnmatch.fnmatch(cell.name, pattern)]
+        if not matching:
+            sys.exit(f"no cell {pattern!r} can be played: see python -m chaos --list")
+        found.update(dict.fromkeys(matching))
+    return list(found)
+
+
+def read(path: Path) -> dict[str, Outcome]:
+    """The last outcome of each cell."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    outcomes = [Outcome(**{**json.loads(line), "stops": tuple(json.loads(line)["stops"])}) for line in lines]
+    return {outcome.cell: outcome for outcome in outcomes}
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    if arguments.list:
+        for cell in cells():
+            print(cell.name, cell.impossible or unplayed(cell), sep="\t")
+        return 0
+    results = Path(arguments.results)
+    patterns = arguments.cell or ["*"]
+    wanted = chosen(patterns)
+    if not arguments.cell or arguments.resume:
+        known = read(results)
+        wanted = [
+            cell for cell in wanted if cell.name not in known or (arguments.red and known[cell.name].verdict == "red")
+        ]
+    if not arguments.report_only:
+        play(wanted, arguments, results)
+    outcomes = read(results)
+    page = Path(arguments.page)
+    page.write_text(report.page(outcomes, {cell.name: unplayed(cell) for cell in cells()}))
+    red = [name for name in outcomes if outcomes[name].verdict == "red"]
+    print(f"{len(outcomes)} cells played, {len(red)} red: {page}", *red, sep="\n  ")
+    return 1 if red else 0
+
+
+def play(wanted: Sequence[Cell], arguments: argparse.Namespace, results: Path) -> None:
+    """Play them until all are played or the time is over."""
+    if not wanted:
+        return
+    print(f"{len(wanted)} cells, seed {arguments.seed}, {arguments.processes} stages, {platform.node()}", flush=True)
+    deadline = time.monotonic() + 60 * arguments.minutes
+    outcomes = crew.play(wanted, arguments.seed, arguments.processes)
+    try:
+        for number, outcome in enumerate(outcomes, 1):
+            with results.open("a") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
+            shown = outcome.note if outcome.verdict == "red" else "; ".join([outcome.note, *outcome.stops])[:150]
+            print(
+                f"{number:4}/{len(wanted)} {outcome.verdict:5} {outcome.seconds:5.1f} s {outcome.cell}  {shown}",
+                flush=True,
+            )
+            if outcome.verdict == "red":
+                print(f"      again: python -m chaos --cell {outcome.cell} --seed {outcome.seed}", flush=True)
+            if time.monotonic() > deadline:
+                print("the time is over", flush=True)
+                break
+    except KeyboardInterrupt:
+        print("stopping when the cells at hand are played", flush=True)
+    finally:
+        outcomes.close()  # type: ignore[attr-defined]
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    result.add_argument(
+        "--cell", action="append", metavar="SINK:POINT:FAULT", help="this one, or those that match; again and again"
+    )
+    result.add_argument("--seed", type=int, default=SEED)
+    result.add_argument(
+        "--processes", type=int, default=2, metavar="N", help="stages at once, each with servers of its own"
+    )
+    result.add_argument("--minutes", type=float, default=24 * 60, help="begin no further cell after so long")
+    result.add_argument(
+        "--resume", action="store_true", help="with --cell: only those not played yet (the rule without --cell)"
+    )
+    result.add_argument("--red", action="store_true", help="when resuming: the red ones as well")
+    result.add_argument("--results", default=str(RESULTS), metavar="FILE")
+    result.add_argument("--page", default=str(PAGE), metavar="FILE")
+    result.add_argument("--report-only", action="store_true", help="play nothing, write the page")
+    result.add_argument("--list", action="store_true", help="every cell, with the reason where it is never played")
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

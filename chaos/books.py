@@ -1,0 +1,164 @@
+"""The oracle of one query: what went in, and what every target of it shows, by plain clients past the proxies."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import oracle
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from ledger import Posting, Targets, Transfers
+
+from chaos.stage import Stage
+
+GROUP_TIMEOUT_S = 30.0
+SHOWN_MAX = 3
+LEDGERS = {"kafka": "in_kafka", "postgres": "in_postgres", "mysql": "in_mysql", "files": "in_files"}
+
+
+class BooksFailure(AssertionError):
+    """A target shows what it must not, or lacks what it must show."""
+
+
+@dataclass
+class Books:
+    """One query's input, targets and checkpoint."""
+
+    stage: Stage
+    folder: Path
+    sinks: Sequence[str]
+    seed: int
+    twice: bool = False
+    """Every third transfer is in the input a second time, as after an at-least-once producer."""
+    transfers: Transfers = field(init=False)
+    targets: Targets = field(init=False)
+
+    def __post_init__(self) -> None:
+        number = self.stage.number()
+        self.transfers = Transfers(f"transfers-{number}", self.seed)
+        self.targets = Targets(
+            self.stage.kafka.direct,
+            f"postings-{number}",
+            self.stage.postgres,
+            self.stage.mysql,
+            f"bank{number}",
+            self.folder / "lake",
+        )
+
+    def open(self) -> None:
+        """Make the topics and tables."""
+        for topic in (self.transfers.topic, self.targets.topic):
+            self.stage.kafka.create_topic(topic, partitions=2)
+        self.targets.create()
+
+    @property
+    def servers(self) -> str:
+        return self.stage.kafka.direct
+
+    @property
+    def checkpoint(self) -> oracle.Checkpoint:
+        return oracle.Checkpoint(self.folder / "checkpoint", self.transfers.topic)
+
+    @property
+    def query_id(self) -> str:
+        return self.checkpoint.query_id
+
+    def produce(self, count: int) -> None:
+        first = self.transfers.count
+        self.transfers.produce(self.servers, count)
+        if self.twice:
+            self._again(first)
+
+    def _again(self, first: int) -> None:
+        """Send every third transfer from ``first`` once more, and count it once."""
+        from confluent_kafka import Producer
+
+        chance = random.Random(self.seed)
+        producer = Producer({"bootstrap.servers": self.servers, "enable.idempotence": True, "log_level": 0})
+        for number in range(first, self.transfers.count, 3):
+            (_, target, amount), (_, source, _) = self.transfers.postings[2 * number : 2 * number + 2]
+            value = {"id": number, "source": source, "target": target, "amount": amount}
+            producer.produce(self.transfers.topic, json.dumps(value), source if chance.random() < 0.5 else target)
+        if producer.flush(30):
+            raise BooksFailure("the input could not be produced")
+
+    # ---- what is there ---------------------------------------------------------------------------
+
+    def read(self) -> dict[str, list[Posting]]:
+        """What each target of the query shows to its readers now."""
+        return {sink: getattr(self.targets, LEDGERS[sink])() for sink in self.sinks}
+
+    def check_so_far(self) -> None:
+        """At any moment: nothing twice, nothing that nobody transferred, nothing of an epoch that is not decided."""
+        allowed = self._allowed()
+        for sink, postings in self.read().items():
+            found = Counter(postings)
+            early = found - allowed
+            if early:
+                raise BooksFailure(
+                    f"{sink} shows {early.total()} postings too many or too early: {sorted(early)[:SHOWN_MAX]}"
+                )
+
+    def _allowed(self) -> Counter[Posting]:
+        """The postings of decided epochs. Those of all transfers, where the log is elsewhere or an input is doubled."""
+        if self.twice or not (self.checkpoint.folder / "exactum" / "decisions").exists():
+            return Counter(self.transfers.postings)
+        end = self.checkpoint.ends(self.checkpoint.decided())
+        ids = {
+            json.loads(seen.value or "{}")["id"]
+            for seen in oracle.read_all(self.servers, [self.transfers.topic])
+            if seen.offset < end.get(seen.partition, 0)
+        }
+        return Counter(posting for posting in self.transfers.postings if posting[0] in ids)
+
+    def check_exact(self) -> None:
+        """At rest: every posting once in each target, nothing left open, prepared or staged."""
+        expected = Counter(self.transfers.postings)
+        for sink, postings in self.read().items():
+            found = Counter(postings)
+            lost, extra = expected - found, found - expected
+            if lost or extra:
+                raise BooksFailure(
+                    f"{sink}: {lost.total()} of {expected.total()} postings lost {sorted(lost)[:SHOWN_MAX]}, "
+                    f"{extra.total()} too many {sorted(extra)[:SHOWN_MAX]}"
+                )
+            if sum(amount for _, _, amount in postings):
+                raise BooksFailure(f"{sink}: the amounts do not add up to nought")
+        left = {server: what for server, what in self.targets.left_over().items() if what}
+        if left:
+            raise BooksFailure(f"left over: {left}")
+        if "kafka" in self.sinks:
+            oracle.check_at_rest(self.servers, [self.targets.topic], self.query_id)
+
+    def reader(self) -> oracle.CommittedReader:
+        """Runs all through the faults; knows the topic of the Kafka sink."""
+        return oracle.CommittedReader(self.servers, [self.targets.topic])
+
+    def check_reader(self, reader: oracle.CommittedReader) -> None:
+        """Who read all along saw what a later reader sees."""
+        oracle.check_same(reader.caught_up(), oracle.read_all(self.servers, [self.targets.topic]))
+
+    # ---- the consumer group ------------------------------------------------------------------------
+
+    def group_offsets(self, group: str) -> dict[int, int]:
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(self.transfers.topic, p) for p in (0, 1)])
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        answer = admin.list_consumer_group_offsets([asked])[group].result(20)
+        return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
+
+    def await_mirrored(self, group: str, batch_id: int) -> None:
+        """Wait until the group stands at the end of this batch."""
+        deadline = time.monotonic() + GROUP_TIMEOUT_S
+        while self.group_offsets(group) != self.checkpoint.ends(batch_id):
+            if time.monotonic() > deadline:
+                raise BooksFailure(
+                    f"the group stands at {self.group_offsets(group)} instead of {self.checkpoint.ends(batch_id)}, the "
+                    f"end of batch {batch_id}"
+                )
+            time.sleep(0.05)

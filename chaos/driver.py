@@ -1,0 +1,137 @@
+"""A process that runs queries one after another as it is asked to, until it is killed or told to end.
+
+Its one argument is the folder in which acts appear: ``0.json``, ``1.json`` ...; a file ``end`` ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.extend(str(path) for path in (ROOT, ROOT / "tests" / "crash", ROOT / "tests" / "targets"))
+
+import pyarrow as pa  # noqa: E402
+from bank import POSTINGS, records  # noqa: E402
+from deaths import Fault, Faults, FaultyLog, FaultySink  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+
+import exactum  # noqa: E402
+from chaos.act import Act, Result  # noqa: E402
+from exactum.files.decision_log import FileDecisionLog  # noqa: E402
+
+POLL_S = 0.02
+MASTER = "local[2,3]"
+"""Two tasks at a time; one whose worker is killed is tried again."""
+TRANSFER = "id long, source string, target string, amount long"
+POSTING = "id long, account string, amount long"
+
+
+def main(inbox: Path) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("exactum").setLevel(logging.INFO)
+    spark = exactum.local_session(
+        "chaos", master=MASTER, **{"spark.sql.shuffle.partitions": 2, "spark.sql.adaptive.enabled": False}
+    )
+    (inbox / "ready").touch()
+    number = 0
+    while not (inbox / "end").exists():
+        if (inbox / f"{number}.json").exists():
+            act = Act(**json.loads((inbox / f"{number}.json").read_text()))
+            print(f"---- act {number}: {act.folder}", flush=True)  # noqa: T201
+            run(spark, act).leave(act)
+            number += 1
+        time.sleep(POLL_S)
+    spark.stop()
+
+
+def run(spark: SparkSession, act: Act) -> Result:
+    """One act, to its end."""
+    exact: Any = None
+    try:
+        exact, query = start(spark, act)
+        stopped = False
+        while not query.awaitTermination(POLL_S):
+            if not stopped and (act.path / "stop").exists():
+                query.stop()
+                stopped = True
+        return Result("stopped" if stopped else "finished")
+    except Exception as error:  # noqa: BLE001  (it is the result)
+        ours = getattr(exact, "error", None) or (error if isinstance(error, exactum.errors.ExactumError) else None)
+        return Result("failed", type(ours).__name__ if ours else "", str(ours or error))
+
+
+def start(spark: SparkSession, act: Act) -> tuple[Any, Any]:
+    faults = Faults([Fault(**{"folder": act.folder, **f}) for f in act.faults])
+    exact = exactum.exactly_once(
+        *(FaultySink(sink_of(kind, settings), faults) for kind, settings in act.sinks.items()),
+        decision_log=FaultyLog(lambda: log_of(act), faults),
+    )
+    query = (
+        postings(spark, act)
+        .writeStream.foreachBatch(lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id)))
+        .option("checkpointLocation", act.checkpoint)
+    )
+    trigger: dict[str, Any] = {"availableNow": True} if act.drain else {"processingTime": "0 seconds"}
+    return exact, query.trigger(**trigger).start()
+
+
+def postings(spark: SparkSession, act: Act) -> DataFrame:
+    """(id, account, amount): each transfer takes from one account and gives to the other."""
+    group: dict[str, Any] = {"group_id": act.group_id, "start": "earliest"} if act.group_id else {}
+    frame = exactum.read_kafka(
+        spark, act.source, bootstrap_servers=act.bootstrap_servers, maxOffsetsPerTrigger=act.max_offsets, **group
+    )
+    if act.chained:
+        return frame.selectExpr(f"from_json(CAST(value AS STRING), '{POSTING}') AS p").selectExpr("p.*")
+    transfers = frame.selectExpr(f"from_json(CAST(value AS STRING), '{TRANSFER}') AS t")
+    if act.reading >= 0:
+        plain = transfers.selectExpr("t.*")
+        transfers = plain.mapInArrow(held_at(act.reading, act.folder), plain.schema).selectExpr(
+            "struct(id, source, target, amount) AS t"
+        )
+    exploded = transfers.selectExpr("t.id AS id", f"explode({POSTINGS}) AS posting")
+    rows = exploded.selectExpr("id", "posting.account AS account", "posting.amount AS amount")
+    return rows.dropDuplicates(["id", "account"]) if act.stateful else rows
+
+
+def held_at(first_id: int, folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Hold the task that reads a transfer with this id or a later one; only once."""
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            last = max(batch.column("id").to_pylist(), default=-1)
+            if last >= first_id and not Path(folder, "reached").exists():
+                Fault("reading", action="hold", folder=folder).strike()
+            yield batch
+
+    return pass_on
+
+
+def sink_of(kind: str, settings: dict[str, Any]) -> Any:
+    if kind == "kafka":
+        return exactum.KafkaSink(rows=records, **settings)
+    if kind == "postgres":
+        return exactum.PostgresSink(table="postings", **settings)
+    if kind == "mysql":
+        return exactum.MySQLSink(table="postings", **settings)
+    return exactum.FileSink(partition_by=["account"], **settings)
+
+
+def log_of(act: Act) -> Any:
+    """The log where a query keeps it by default, or in a database."""
+    query_id = json.loads(Path(act.checkpoint, "metadata").read_text())["id"]
+    if act.log:
+        from exactum.sql.decision_log import open_decision_log
+
+        return open_decision_log(act.log, query_id)
+    return FileDecisionLog(Path(act.checkpoint, "exactum", "decisions"), query_id)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,173 @@
+"""The page: what was played and how it went, a table for each sink family, every cell linked to its line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from chaos import ROOT
+from chaos.matrix import FAMILIES, FAULTS, POINTS, Cell, Family, cells
+from chaos.scene import Outcome
+from exactum.local.jars import KAFKA_VERSION
+
+STOP_CHARACTERS = 160
+HEAD = """# The fault matrix: what was played
+
+Written by `python -m chaos` from the outcomes of its cells; [chaos.md](chaos.md) says what a cell is, how the verdict comes about and how
+to play one again. Every cell that was not played says so.
+"""
+LEGEND = """`ok`: exact, and the query carried on by itself (or was started again where the fault itself ends it). `ok+2`: exact; the query had to be
+started again after it stopped twice with an error that says so. `RED`: not exact, or it stopped as it must not. `not run`: it can happen and was
+not played. A small letter: it cannot happen; the reason is below the table. Rows are faults, columns are points of an epoch.
+"""
+
+
+def page(outcomes: Mapping[str, Outcome], unplayed: Mapping[str, str]) -> str:
+    """The whole page, in Markdown. ``unplayed``: why cells that can happen are never played, by name."""
+    every = list(cells())
+    count = Counter(_kind(cell, outcomes) for cell in every)
+    lines = [
+        HEAD,
+        "| cells | |",
+        "|---|---|",
+        f"| played, green | {count['green']} |",
+        f"| of them carried on without a restart by hand | {sum(1 for o in _played(every, outcomes) if not o.stops and o.verdict == 'green')} |",
+        f"| played, red | {count['red']} |",
+        f"| can happen, not run | {count['not run']} |",
+        f"| cannot happen | {count['impossible']} |",
+        f"| all | {len(every)} |",
+        "",
+        *_circumstances(outcomes),
+        "",
+        LEGEND,
+        "| point | what it is |",
+        "|---|---|",
+        *[f"| {point.name} | {point.title} |" for point in POINTS],
+        "",
+        "| fault | what it is |",
+        "|---|---|",
+        *[f"| {fault.name} | {fault.title} |" for fault in FAULTS],
+        "",
+        *_red(every, outcomes),
+    ]
+    for family in FAMILIES:
+        lines += _table(family, outcomes, unplayed)
+    for family in FAMILIES:
+        lines += _lines(family, outcomes)
+    return "\n".join(lines) + "\n"
+
+
+def _kind(cell: Cell, outcomes: Mapping[str, Outcome]) -> str:
+    if cell.impossible:
+        return "impossible"
+    return outcomes[cell.name].verdict if cell.name in outcomes else "not run"
+
+
+def _played(every: list[Cell], outcomes: Mapping[str, Outcome]) -> list[Outcome]:
+    return [outcomes[cell.name] for cell in every if cell.name in outcomes and not cell.impossible]
+
+
+def _circumstances(outcomes: Mapping[str, Outcome]) -> list[str]:
+    days = sorted({outcome.at[:10] for outcome in outcomes.values()})
+    seeds = sorted({outcome.seed for outcome in outcomes.values()})
+    total_s = sum(outcome.seconds for outcome in outcomes.values())
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return [
+        f"Played on {', '.join(days) or 'no day'}, seed {', '.join(map(str, seeds)) or '-'}, {total_s / 60:.0f} minutes of "
+        f"cells, on {os.cpu_count()} cores and {memory_gib:.0f} GiB ({platform.system()} {platform.machine()}), with Python "
+        f"{platform.python_version()}, PySpark {importlib.metadata.version('pyspark')}, Kafka {KAFKA_VERSION}, "
+        f"{_version('postgres')}, {_version('mariadbd')}, exactum {importlib.metadata.version('exactum')} at "
+        f"{_commit()}."
+    ]
+
+
+def _version(program: str) -> str:
+    found = [program, *map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}")))]
+    for path in reversed(found):
+        try:
+            text = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return text.strip().split("(")[0].strip().replace("  ", " ")
+    return f"{program} not found"
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    return asked.stdout.strip() or "an unknown commit"
+
+
+def _red(every: list[Cell], outcomes: Mapping[str, Outcome]) -> list[str]:
+    red = [outcome for outcome in _played(every, outcomes) if outcome.verdict == "red"]
+    if not red:
+        return ["No cell that was played is red.", ""]
+    return ["## Red cells", "", *[f"- [{o.cell}](#{_anchor(o.cell)}): {_text(o.note, 400)}" for o in red], ""]
+
+
+def _table(family: Family, outcomes: Mapping[str, Outcome], unplayed: Mapping[str, str]) -> list[str]:
+    reasons: dict[str, str] = {}
+    rows = []
+    for fault in FAULTS:
+        squares = []
+        for point in POINTS:
+            cell = Cell(family.name, point.name, fault.name)
+            outcome = outcomes.get(cell.name)
+            reason = cell.impossible or unplayed[cell.name]
+            if outcome is not None and not cell.impossible:
+                squares.append(f"[{_verdict(outcome)}](#{_anchor(cell.name)})")
+            elif reason:
+                letter = reasons.setdefault(reason, _letter(len(reasons)))
+                squares.append(letter if cell.impossible else f"not run {letter}")
+            else:
+                squares.append("not run")
+        rows.append(f"| {fault.name} | " + " | ".join(squares) + " |")
+    return [
+        f"## {family.title}",
+        "",
+        "| | " + " | ".join(point.name for point in POINTS) + " |",
+        "|---" * (len(POINTS) + 1) + "|",
+        *rows,
+        "",
+        *[f"{letter}: {reason}.  " for reason, letter in reasons.items()],
+        "",
+    ]
+
+
+def _lines(family: Family, outcomes: Mapping[str, Outcome]) -> list[str]:
+    mine = [outcomes[cell.name] for cell in cells() if cell.family == family.name and cell.name in outcomes]
+    if not mine:
+        return []
+    lines = [f"## {family.title}: the cells played", ""]
+    for outcome in mine:
+        parts = [f"{_verdict(outcome)}, seed {outcome.seed}, {outcome.seconds:.0f} s"]
+        parts += [_text(outcome.note, 400 if outcome.verdict == "red" else STOP_CHARACTERS)] if outcome.note else []
+        parts += [f"it stopped with {_text(stop, STOP_CHARACTERS)}" for stop in outcome.stops]
+        lines.append(f'- <a id="{_anchor(outcome.cell)}"></a>`{outcome.cell}`: {"; ".join(parts)}')
+    return [*lines, ""]
+
+
+def _verdict(outcome: Outcome) -> str:
+    if outcome.verdict == "red":
+        return "RED"
+    return f"ok+{len(outcome.stops)}" if outcome.stops else "ok"
+
+
+def _anchor(cell: str) -> str:
+    return cell.replace(":", "-")
+
+
+def _letter(number: int) -> str:
+    return chr(ord("a") + number)
+
+
+def _text(text: str, characters: int) -> str:
+    """One line, without what Markdown would take for its own."""
+    flat = " ".join(text.split()).replace("|", "/").replace("<", "(").replace(">", ")").replace("`", "'")
+    return flat if len(flat) <= characters else f"{flat[:characters]} ..."

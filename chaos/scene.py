@@ -1,0 +1,262 @@
+"""One cell played: a query runs to the point and is held there, the fault happens, it is let go; then the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from chaos import faults
+from chaos.act import Act, Result
+from chaos.books import Books
+from chaos.matrix import FAMILY, FAULT, POINT, Cell, Family, Fault, Point
+from chaos.stage import Driver, HarnessFailure, Stage
+
+TRANSFERS = 60
+STARTS_MAX = 8
+MESSAGE_CHARACTERS = 400
+SHORT_TIMEOUT_MS = 4_000
+"""Of Kafka's transactions, where a fault is to outlast it."""
+MAY_BE_STARTED_AGAIN = frozenset({"Unavailable", "OutcomeUnknown", "EpochAborted"})
+"""What a query may stop with when a server fails it: start it again."""
+
+
+class WrongStop(AssertionError):
+    """The query stopped with an error that this fault does not excuse."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A played cell. ``verdict``: green or red. ``stops``: the errors with which the query stopped before it was exact."""
+
+    cell: str
+    seed: int
+    verdict: str
+    note: str
+    stops: tuple[str, ...] = ()
+    seconds: float = 0.0
+    at: str = ""
+    """When it ended, UTC."""
+
+
+@dataclass
+class Scene:
+    """A cell at work."""
+
+    stage: Stage
+    cell: Cell
+    seed: int
+    notes: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
+    forgiven: set[str] = field(default_factory=lambda: set(MAY_BE_STARTED_AGAIN))
+    """Errors of exactum that this fault excuses; "Spark" stands for Spark's own."""
+    _starts: int = 0
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(f"{self.cell.name} {self.seed}")
+        self.family: Family = FAMILY[self.cell.family]
+        self.point: Point = POINT[self.cell.point]
+        self.fault: Fault = FAULT[self.cell.fault]
+        self.nth = self.chance.randint(1, 2)
+        self.partition = self.chance.randint(0, 1)
+        self.sink = self.chance.choice(list(self.family.kinds))
+        """The sink in which a participant is held, and whose server the network is broken to."""
+        self.server = self.sink if self.sink != "files" else self.chance.choice([*self.family.servers, "kafka"])
+        if self.fault.server:
+            self.server = self.fault.server
+            self.sink = self.server if self.server in self.family.kinds else self.sink
+        if self.fault.kind == "network" and self.family.log and self.point.step == "decide":
+            self.server = self.family.log
+        on_disk = self.fault.kind == "disk"
+        self.folder = (self.stage.disk() if on_disk else self.stage.folder) / f"cell{self.stage.number()}"
+        self.folder.mkdir()
+        self.books = Books(
+            self.stage, self.folder, self.family.kinds, self.chance.randrange(1 << 30), twice=self.point.name == "state"
+        )
+        self.act = self.new_act()
+        self.driver: Driver | None = None
+
+    # ---- the play --------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """The whole cell.
+
+        Raises:
+            AssertionError: the oracle's, or WrongStop: the cell is red.
+            HarnessFailure: the play could not go on.
+        """
+        self.books.open()
+        self.books.produce(TRANSFERS)
+        with self.books.reader() as reader:
+            self._to_the_point()
+            faults.play(self)
+            self._end_of_act()
+            self.books.check_so_far()
+            self.finish()
+            self.books.check_exact()
+            self.books.check_reader(reader)
+
+    def _to_the_point(self) -> None:
+        if self.point.name == "recovery":
+            self._leave_a_decided_epoch()
+        planned = self._planned()
+        self.act = self.new_act(faults=planned, reading=20 * (self.nth - 1) if self.point.name == "reading" else -1)
+        self.driver = self.stage.driver()
+        self.driver.begin(self.act)
+        folders = {Path(f.get("folder", self.act.folder)) for f in planned if f["action"] == "hold"} or {self.act.path}
+        if any(f["action"] == "hold" for f in planned) or self.act.reading >= 0:
+            self.driver.until(
+                lambda: all((folder / "reached").exists() for folder in folders) or self.act.result is not None,
+                f"{self.point.name} is reached",
+            )
+            if self.act.result is not None:
+                raise HarnessFailure(f"the query ended before the point was reached: {self.act.result}")
+        if self.point.name == "mirrored":
+            self.books.await_mirrored(self.group, self.nth - 1)
+
+    def _leave_a_decided_epoch(self) -> None:
+        """A query that stopped when its epoch was decided, and before the sink had committed it."""
+        raised = {"step": "commit", "when": "before", "nth": self.nth, "sink": self.sink, "action": "raise"}
+        act = self.new_act(faults=[raised])
+        driver = self.stage.driver()
+        driver.begin(act)
+        result = driver.ended(act)
+        if "planned failure" not in result.message:
+            raise HarnessFailure(f"the first start was to stop at its commit, and ended with {result}")
+
+    def _planned(self) -> list[dict[str, Any]]:
+        """What brings the query to the point, and holds it there."""
+        point = self.point
+        hold: dict[str, Any] = {"step": point.step, "when": point.when, "action": "hold"}
+        if point.name == "reading":
+            return []
+        if point.name in ("start", "recovery"):
+            return [{**hold, "nth": 1, "sink": self.sink}]
+        if self.lost_decision:
+            return [{**hold, "nth": self.nth + 1, "action": "raise"}]
+        if point.where == "task":
+            return [{**hold, "nth": self.nth, "partition": self.partition, "sink": self.sink}]
+        if point.name == "between":
+            others = [
+                {"step": "commit", "when": "before", "action": "hold", "nth": self.nth, "sink": kind}
+                for kind in self.family.kinds
+                if kind != self.sink
+            ]
+            return [*others, {**hold, "nth": self.nth, "sink": self.sink, "folder": str(self.folder / "between")}]
+        # The first decision of a run closes the door; the batch after an epoch begins when Spark has logged it.
+        later = {"decide": 1, "batch": 1 if point.name in ("logged", "mirrored") else 0}.get(point.step, 0)
+        sink = {"sink": self.sink} if point.step in ("verify", "commit") else {}
+        return [{**hold, "nth": self.nth + later, **sink}]
+
+    def let_go(self) -> None:
+        self.act.let_go()
+        if self.point.name == "between":
+            (self.folder / "between" / "go").touch()
+
+    def _end_of_act(self) -> None:
+        """Wait until the act that was held has ended, if its driver lives."""
+        if self.driver is not None and self.driver.alive:
+            self.note(self.driver.ended(self.act))
+
+    def finish(self) -> None:
+        """Start the query until it ends by itself."""
+        last = self.act.result
+        if last is not None and last.outcome == "finished" and self.driver is not None and self.driver.alive:
+            return
+        for _ in range(STARTS_MAX):
+            result = self.start()
+            if result.outcome == "finished":
+                return
+        raise WrongStop(f"it did not finish in {STARTS_MAX} starts: {self.stops}")
+
+    def start(self, driver: Driver | None = None) -> Result:
+        """One more start of the query, to its end; how it ended is judged."""
+        driver = driver or self.stage.driver()
+        act = self.new_act(max_offsets=3000)
+        driver.begin(act)
+        result = driver.ended(act)
+        self.note(result)
+        return result
+
+    def note(self, result: Result) -> None:
+        """Judge how a start ended.
+
+        Raises:
+            WrongStop: this fault does not excuse it.
+        """
+        if result.outcome != "failed":
+            return
+        kind = result.error or "Spark"
+        self.stops.append(f"{kind}: {result.message[:MESSAGE_CHARACTERS]}")
+        if kind not in self.forgiven:
+            raise WrongStop(f"it stopped with {kind}: {result.message}")
+
+    # ---- what an act is made of --------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        return f"group-{self.books.targets.database}" if self.point.name == "mirrored" else ""
+
+    @property
+    def lost_decision(self) -> bool:
+        """The decision is written to a file and its writer does not hear of it."""
+        return self.point.name == "decided" and self.fault.name == "reply-lost" and not self.family.log
+
+    def new_act(self, *, led: bool = True, **changed: Any) -> Act:
+        """A start of this query; ``led``: through the proxies."""
+        self._starts += 1
+        books, stage = self.books, self.stage
+        database = books.targets.database
+        brokers = stage.led_brokers if led else stage.kafka.direct
+        mechanism = {"mechanism": self.family.mechanism}
+        kafka: dict[str, Any] = {"topic": books.targets.topic, "bootstrap_servers": brokers}
+        if self.fault.name in ("pause", "expired", "ids-expired"):
+            kafka["transaction_timeout_ms"] = SHORT_TIMEOUT_MS
+        sinks: dict[str, Mapping[str, Any]] = {
+            "kafka": kafka,
+            "postgres": {"url": stage.url("postgres", database, led=led), **mechanism},
+            "mysql": {"url": stage.url("mysql", database, led=led), **mechanism},
+            "files": {"path": str(books.targets.files)},
+        }
+        whole: dict[str, Any] = {
+            "folder": str(stage.folder / f"{self.folder.name}-start{self._starts}"),
+            "checkpoint": str(books.checkpoint.folder),
+            "source": books.transfers.topic,
+            "bootstrap_servers": brokers,
+            "sinks": {kind: sinks[kind] for kind in self.family.kinds},
+            "group_id": self.group,
+            "log": stage.url(self.family.log, database, led=led) if self.family.log else "",
+            "stateful": self.point.name == "state",
+        }
+        return Act(**{**whole, **changed})
+
+
+def played(stage: Stage, cell: Cell, seed: int) -> Outcome:
+    """Play a cell and say how it went. The stage is as it was afterwards."""
+    began_s = time.monotonic()
+    scene = Scene(stage, cell, seed)
+    verdict, told = "green", ""
+    try:
+        scene.play()
+    except Exception as error:  # noqa: BLE001  (it is the verdict)
+        verdict, told = "red", f"{type(error).__name__}: {error}"
+        stage.dismiss()
+    finally:
+        _clear(scene)
+    note = "; ".join([*scene.notes, *([told] if told else [])])
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return Outcome(cell.name, seed, verdict, note, tuple(scene.stops), round(time.monotonic() - began_s, 1), at)
+
+
+def _clear(scene: Scene) -> None:
+    scene.stage.tidy()
+    shutil.rmtree(scene.folder, ignore_errors=True)
+    for topic in (scene.books.transfers.topic, scene.books.targets.topic):
+        with contextlib.suppress(Exception):  # it was not made yet
+            scene.stage.kafka.delete_topic(topic)

@@ -1,0 +1,352 @@
+"""What a cell is played on: one server of each kind, each behind a proxy for the query, and the driver processes.
+
+The query meets the servers through their proxies; the oracle, a second copy of the job and whoever else is not to be
+harmed go past them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+
+from deaths import session_members, signal_session
+
+from chaos import BORROWED, ROOT
+from chaos.act import Act, Result
+from chaos.proxy import HOST, Proxy
+from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+
+START_TIMEOUT_S = 180.0
+ACT_TIMEOUT_S = 240.0
+POLL_S = 0.01
+LOG_TAIL_CHARACTERS = 4_000
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+DISK_BYTES = 24 * 1024 * 1024
+
+BROKER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 250, "group.initial.rebalance.delay.ms": 0}
+FORGETFUL = {"transactional.id.expiration.ms": 1_000, "transaction.remove.expired.transaction.cleanup.interval.ms": 500}
+"""A broker that forgets a transactional id after a second instead of a week."""
+
+
+class Setting(Enum):
+    """Stages that differ in what cannot be changed while they run."""
+
+    PLAIN = "plain"
+    FORGETFUL = "forgetful"
+    CLOCK = "clock"
+
+
+class HarnessFailure(Exception):
+    """The play could not go on: not a verdict on exactum until somebody has looked."""
+
+
+class LedKafka(LocalKafka):
+    """A broker whose clients' listener is advertised at another port, so that every client of it goes through there."""
+
+    def __init__(self, led_through: int, properties: Mapping[str, str | int]) -> None:
+        super().__init__(properties=properties)
+        (ports,) = self._ports
+        self.clients_port = ports.clients
+        self.direct = f"{HOST}:{ports.internal}"
+        """For whoever is not to be led: the listener between brokers."""
+        advertised = f"CLIENTS://{HOST}:{led_through},INTERNAL://{self.direct}"
+        self._extra["advertised.listeners"] = advertised
+
+
+class Driver:
+    """One driver process with everything below it: a session of its own, so that nothing survives it."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._inbox = folder / "inbox"
+        self._inbox.mkdir(parents=True)
+        self._count = 0
+        self._log = folder / "log"
+        python_path = [*BORROWED, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(ROOT / "chaos" / "driver.py"), str(self._inbox)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=folder,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path for path in python_path if path),
+                    "PYSPARK_PYTHON": sys.executable,
+                    "SPARK_LOCAL_DIRS": str(folder / "spark"),
+                    "SPARK_SUBMIT_OPTS": FAST_START,
+                    "PYTHONUNBUFFERED": "1",
+                    **environment,
+                },
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def ready(self) -> bool:
+        return (self._inbox / "ready").exists()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def begin(self, act: Act) -> None:
+        """Give it an act; it begins when those before it have ended."""
+        act.give(self._inbox, self._count)
+        self._count += 1
+
+    def until(self, reached: Callable[[], bool], what: str, timeout_s: float = ACT_TIMEOUT_S) -> None:
+        """Wait until ``reached``.
+
+        Raises:
+            HarnessFailure: the process ends before, or it takes too long.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not reached():
+            if not self.alive and not reached():
+                raise HarnessFailure(f"the driver ended with {self._process.returncode} before {what}: {self._end()}")
+            if time.monotonic() > deadline:
+                raise HarnessFailure(f"not within {timeout_s:.0f} s: {what}: {self._end()}")
+            time.sleep(POLL_S)
+
+    def ended(self, act: Act, timeout_s: float = ACT_TIMEOUT_S) -> Result:
+        self.until(lambda: act.result is not None, f"the end of {act.folder}", timeout_s)
+        result = act.result
+        if result is None:
+            raise HarnessFailure(f"{act.folder} lost its result")
+        return result
+
+    # ---- what is done to it --------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL the whole tree in one moment, as when the machine loses power. Idempotent."""
+        signal_session(self.pid, signal.SIGSTOP)
+        signal_session(self.pid, signal.SIGKILL)
+        self._process.wait(30)
+
+    def pause(self) -> None:
+        signal_session(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        signal_session(self.pid, signal.SIGCONT)
+
+    def workers(self) -> list[int]:
+        """The Python workers; not the process that forks them."""
+        daemons = [pid for pid in session_members(self.pid) if _is_worker_program(pid)]
+        return [pid for pid in daemons if _parent(pid) in daemons]
+
+    def kill_workers(self) -> int:
+        """SIGKILL every Python worker; returns how many."""
+        workers = self.workers()
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(workers)
+
+    def end(self) -> None:
+        """Let it end by itself, for a moment; then it is killed. Idempotent."""
+        (self._inbox / "end").touch()
+        self.kill()
+
+    def _end(self) -> str:
+        return self.log[-LOG_TAIL_CHARACTERS:]
+
+
+def _is_worker_program(pid: int) -> bool:
+    try:
+        return b"exactum.spark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return False
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+class Stage:
+    """Servers and drivers of one harness process. Servers start when they are first asked for."""
+
+    def __init__(self, setting: Setting = Setting.PLAIN) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="exactum-chaos-"))
+        self._clock = self.folder / "clock" if setting is Setting.CLOCK else None
+        self._closing = contextlib.ExitStack()
+        self.proxies = {name: self._closing.enter_context(Proxy()) for name in ("kafka", "postgres", "mysql")}
+        self.kafka = LedKafka(
+            self.proxies["kafka"].port, {**BROKER, **(FORGETFUL if setting is Setting.FORGETFUL else {})}
+        )
+        self.proxies["kafka"].target_port = self.kafka.clients_port
+        self.postgres = LocalPostgres(settings={"max_prepared_transactions": 64})
+        self.proxies["postgres"].target_port = self.postgres.port
+        self.mysql = LocalMariaDB()
+        self.proxies["mysql"].target_port = self.mysql.port
+        self._drivers: list[Driver] = []
+        self._numbers = itertools.count(1)
+        self._disk: Path | None = None
+
+    def __enter__(self) -> Stage:
+        try:
+            self.spare()
+            for name in ("kafka", "postgres", "mysql"):
+                self.server(name).start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for driver in self._drivers:
+            driver.end()
+        self._drivers.clear()
+        for name in ("kafka", "postgres", "mysql"):
+            self.server(name).stop()
+        self._closing.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- servers -------------------------------------------------------------------------------
+
+    def server(self, name: str) -> LedKafka | LocalPostgres | LocalMariaDB:
+        return {"kafka": self.kafka, "postgres": self.postgres, "mysql": self.mysql}[name]  # type: ignore[return-value]
+
+    def number(self) -> int:
+        """Never the same twice."""
+        return next(self._numbers)
+
+    @property
+    def led_brokers(self) -> str:
+        return f"{HOST}:{self.proxies['kafka'].port}"
+
+    def url(self, name: str, database: str, *, led: bool = True) -> str:
+        """Of a database on one of the servers; ``led``: through its proxy."""
+        server = self.postgres if name == "postgres" else self.mysql
+        url = server.url_of(database)
+        return url.replace(f":{server.port}/", f":{self.proxies[name].port}/") if led else url
+
+    def tidy(self) -> None:
+        """All servers run and every network is whole: what the next cell begins with."""
+        for proxy in self.proxies.values():
+            proxy.heal()
+        if self._clock is not None:
+            self.move_clock(0)
+        for server in (self.kafka, self.postgres, self.mysql):
+            running = server.is_running() if isinstance(server, LedKafka) else server.running
+            if not running:
+                server.restart()
+
+    def disk(self) -> Path:
+        """A folder on a file system of its own, which is small.
+
+        Raises:
+            HarnessFailure: this user may not mount one.
+        """
+        if self._disk is None:
+            folder = self.folder / "disk"
+            folder.mkdir()
+            command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            if done.returncode:
+                raise HarnessFailure(f"a small file system could not be mounted: {done.stderr.strip()}")
+            self._closing.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
+            self._disk = folder
+        return self._disk
+
+    # ---- drivers -------------------------------------------------------------------------------
+
+    def move_clock(self, seconds: int) -> None:
+        """Put the clock of every driver process, with its JVM and workers, so far ahead, now."""
+        if self._clock is None:
+            raise HarnessFailure("this stage has no clock of its own")
+        hidden = self._clock.with_suffix(".new")
+        hidden.write_text(f"{seconds:+d}\n")
+        hidden.rename(self._clock)
+
+    def _environment(self) -> dict[str, str]:
+        if self._clock is None:
+            return {}
+        self.move_clock(0)
+        library = faketime()
+        if library is None:
+            raise HarnessFailure("libfaketime is not installed")
+        return {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._clock),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def spare(self) -> Driver:
+        """A driver process that has nothing to do, at its start or ready; at most one is made ahead."""
+        for driver in self._drivers:
+            if not driver.alive:
+                driver.kill()
+        self._drivers = [driver for driver in self._drivers if driver.alive]
+        if not self._drivers:
+            self.hire()
+        return self._drivers[0]
+
+    def hire(self) -> Driver:
+        """Start another driver process."""
+        driver = Driver(self.folder / f"driver{self.number()}", self._environment())
+        self._drivers.append(driver)
+        return driver
+
+    def driver(self, nth: int = 0) -> Driver:
+        """The nth driver process, ready."""
+        self.spare()
+        while len(self._drivers) <= nth + 1:  # one more, which starts while this one plays
+            self.hire()
+        driver = self._drivers[nth]
+        driver.until(lambda: driver.ready, "it is ready", START_TIMEOUT_S)
+        return driver
+
+    def dismiss(self) -> None:
+        """Kill every driver process: after a play that went wrong nobody knows what they do."""
+        for driver in self._drivers:
+            driver.kill()
+        self._drivers.clear()
+
+
+def faketime() -> Path | None:
+    """The library that gives a process a clock of its own: Debian's package libfaketime, or where FAKETIME_LIBRARY says."""
+    given = os.environ.get("FAKETIME_LIBRARY")
+    found = [Path(given)] if given else sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    return next((path for path in found if path.exists()), None)
+
+
+@contextlib.contextmanager
+def full(disk: Path) -> Iterator[None]:
+    """The file system of ``disk`` has no room left, until the block ends."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for block in (1 << 20, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(block))
+    try:
+        yield
+    finally:
+        filler.unlink()
