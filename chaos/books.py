@@ -36,12 +36,14 @@ class Books:
     seed: int
     twice: bool = False
     """Every third transfer is in the input a second time, as after an at-least-once producer."""
+    upstream: Books | None = None
+    """The query whose output topic is the input of this one."""
     transfers: Transfers = field(init=False)
     targets: Targets = field(init=False)
 
     def __post_init__(self) -> None:
         number = self.stage.number()
-        self.transfers = Transfers(f"transfers-{number}", self.seed)
+        self.transfers = self.upstream.transfers if self.upstream else Transfers(f"transfers-{number}", self.seed)
         self.targets = Targets(
             self.stage.kafka.direct,
             f"postings-{number}",
@@ -53,7 +55,7 @@ class Books:
 
     def open(self) -> None:
         """Make the topics and tables."""
-        for topic in (self.transfers.topic, self.targets.topic):
+        for topic in ([] if self.upstream else [self.transfers.topic]) + [self.targets.topic]:
             self.stage.kafka.create_topic(topic, partitions=2)
         self.targets.create()
 
@@ -62,8 +64,13 @@ class Books:
         return self.stage.kafka.direct
 
     @property
+    def source(self) -> str:
+        """The input topic."""
+        return self.upstream.targets.topic if self.upstream else self.transfers.topic
+
+    @property
     def checkpoint(self) -> oracle.Checkpoint:
-        return oracle.Checkpoint(self.folder / "checkpoint", self.transfers.topic)
+        return oracle.Checkpoint(self.folder / "checkpoint", self.source)
 
     @property
     def query_id(self) -> str:
@@ -106,8 +113,8 @@ class Books:
                 )
 
     def _allowed(self) -> Counter[Posting]:
-        """The postings of decided epochs. Those of all transfers, where the log is elsewhere or an input is doubled."""
-        if self.twice or not (self.checkpoint.folder / "exactum" / "decisions").exists():
+        """The postings of decided epochs. Those of all transfers, where offsets do not tell them."""
+        if self.twice or self.upstream or not (self.checkpoint.folder / "exactum" / "decisions").exists():
             return Counter(self.transfers.postings)
         end = self.checkpoint.ends(self.checkpoint.decided())
         ids = {

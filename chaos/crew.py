@@ -77,7 +77,8 @@ def _work(waiting: Any, outcomes: Any, ending: Any, seed: int) -> None:
                 if stage is not None:
                     stage.close()
                 setting = setting_of(cell)
-                stage = Stage(setting).__enter__()
+                stage = Stage(setting)
+                stage.open()
             outcomes.put(played(stage, cell, seed))
     except BaseException:
         traceback.print_exc()

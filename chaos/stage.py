@@ -205,14 +205,18 @@ class Stage:
         self._disk: Path | None = None
 
     def __enter__(self) -> Stage:
+        self.open()
+        return self
+
+    def open(self) -> None:
+        """Start the servers, and a driver process beside them."""
         try:
-            self.spare()
+            self.hire()
             for name in ("kafka", "postgres", "mysql"):
                 self.server(name).start()
         except BaseException:
             self.close()
             raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -298,16 +302,6 @@ class Stage:
             "DONT_FAKE_MONOTONIC": "1",
         }
 
-    def spare(self) -> Driver:
-        """A driver process that has nothing to do, at its start or ready; at most one is made ahead."""
-        for driver in self._drivers:
-            if not driver.alive:
-                driver.kill()
-        self._drivers = [driver for driver in self._drivers if driver.alive]
-        if not self._drivers:
-            self.hire()
-        return self._drivers[0]
-
     def hire(self) -> Driver:
         """Start another driver process."""
         driver = Driver(self.folder / f"driver{self.number()}", self._environment())
@@ -316,7 +310,10 @@ class Stage:
 
     def driver(self, nth: int = 0) -> Driver:
         """The nth driver process, ready."""
-        self.spare()
+        for driver in self._drivers:
+            if not driver.alive:
+                driver.kill()  # what is left below it
+        self._drivers = [driver for driver in self._drivers if driver.alive]
         while len(self._drivers) <= nth + 1:  # one more, which starts while this one plays
             self.hire()
         driver = self._drivers[nth]
