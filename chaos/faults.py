@@ -45,6 +45,7 @@ def play(scene: Scene) -> None:
 
 def kill_driver(scene: Scene) -> None:
     driver_of(scene).kill()
+    scene.books.check_so_far()
 
 
 def kill_worker(scene: Scene) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 import time
@@ -255,8 +254,6 @@ def played(stage: Stage, cell: Cell, seed: int) -> Outcome:
 
 
 def _clear(scene: Scene) -> None:
+    """Topics and databases stay until the stage is closed: to remove them takes longer than a cell."""
     scene.stage.tidy()
     shutil.rmtree(scene.folder, ignore_errors=True)
-    for topic in (scene.books.transfers.topic, scene.books.targets.topic):
-        with contextlib.suppress(Exception):  # it was not made yet
-            scene.stage.kafka.delete_topic(topic)

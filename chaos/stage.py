@@ -314,7 +314,7 @@ class Stage:
             if not driver.alive:
                 driver.kill()  # what is left below it
         self._drivers = [driver for driver in self._drivers if driver.alive]
-        while len(self._drivers) <= nth + 1:  # one more, which starts while this one plays
+        while len(self._drivers) <= nth:
             self.hire()
         driver = self._drivers[nth]
         driver.until(lambda: driver.ready, "it is ready", START_TIMEOUT_S)
