@@ -17,7 +17,7 @@ from chaos.matrix import Cell, cells
 from chaos.scene import Outcome
 from chaos.stage import faketime
 
-RESULTS = ROOT / "chaos-results.jsonl"
+RESULTS = ROOT / "build" / "chaos" / "outcomes.jsonl"
 PAGE = ROOT / "docs" / "chaos-report.md"
 SEED = 7
 UNPLAYED = {"savepoint": "not built yet: tests/savepoint kills a savepoint at each of its own steps"}
@@ -64,6 +64,7 @@ def main() -> int:
             print(cell.name, cell.impossible or unplayed(cell), sep="\t")
         return 0
     results = Path(arguments.results)
+    results.parent.mkdir(parents=True, exist_ok=True)
     patterns = arguments.cell or ["*"]
     wanted = chosen(patterns)
     if not arguments.cell or arguments.resume:

@@ -66,7 +66,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Result:
-    """``outcome``: finished, stopped or failed; then ``error`` is the name of exactum's error, empty if it was Spark's."""
+    """``outcome``: finished, stopped or failed; then ``error`` is exactum's error by name, empty if it was Spark's."""
 
     outcome: str
     error: str = ""

@@ -43,7 +43,7 @@ def main(inbox: Path) -> None:
     while not (inbox / "end").exists():
         if (inbox / f"{number}.json").exists():
             act = Act(**json.loads((inbox / f"{number}.json").read_text()))
-            print(f"---- act {number}: {act.folder}", flush=True)  # noqa: T201
+            print(f"---- act {number}: {act.folder}", flush=True)
             run(spark, act).leave(act)
             number += 1
         time.sleep(POLL_S)

@@ -169,9 +169,9 @@ HALF: Mapping[str, str] = {
 def _fault_impossible(family: Family, point: Point, fault: Fault) -> str:
     if fault.server and fault.server not in family.servers and not (fault.server == "kafka" and fault.kind == "kill"):
         return f"the query writes nothing to {TITLES[fault.server]}"
-    if fault.kind == "kill" and fault.server == "kafka" and "kafka" not in family.servers:
-        if point.name not in ("start", "planned", "reading", "logged"):
-            return "nobody talks to the broker here: the input is read, and the sink is elsewhere"
+    is_source_only = fault.name == "kill-broker" and "kafka" not in family.servers
+    if is_source_only and point.name not in ("start", "planned", "reading", "logged"):
+        return "nobody talks to the broker here: the input is read, and the sink is elsewhere"
     if fault.kind == "network" and not family.servers:
         return "the sink is a folder: there is no network"
     if fault.name in ("foreign-init", "expired") and not point.rows:

@@ -18,25 +18,27 @@ from exactum.local.jars import KAFKA_VERSION
 STOP_CHARACTERS = 160
 HEAD = """# The fault matrix: what was played
 
-Written by `python -m chaos` from the outcomes of its cells; [chaos.md](chaos.md) says what a cell is, how the verdict comes about and how
-to play one again. Every cell that was not played says so.
+Written by `python -m chaos` from the outcomes of its cells; [chaos.md](chaos.md) says what a cell is, how the verdict
+comes about and how to play one again. Every cell that was not played says so.
 """
-LEGEND = """`ok`: exact, and the query carried on by itself (or was started again where the fault itself ends it). `ok+2`: exact; the query had to be
-started again after it stopped twice with an error that says so. `RED`: not exact, or it stopped as it must not. `not run`: it can happen and was
-not played. A small letter: it cannot happen; the reason is below the table. Rows are faults, columns are points of an epoch.
+LEGEND = """`ok`: exact, and the query carried on by itself (or was started again where the fault ends it). `ok+2`:
+exact; the query stopped twice with an error that says so, and was started again. `RED`: not exact, or it stopped as it
+must not. `not run`: it can happen and was not played. A small letter: it cannot happen; the reason is below the table.
+Rows are faults, columns are points of an epoch.
 """
 
 
 def page(outcomes: Mapping[str, Outcome], unplayed: Mapping[str, str]) -> str:
     """The whole page, in Markdown. ``unplayed``: why cells that can happen are never played, by name."""
     every = list(cells())
+    alone = [o for o in _played(every, outcomes) if o.verdict == "green" and not o.stops]
     count = Counter(_kind(cell, outcomes) for cell in every)
     lines = [
         HEAD,
         "| cells | |",
         "|---|---|",
         f"| played, green | {count['green']} |",
-        f"| of them carried on without a restart by hand | {sum(1 for o in _played(every, outcomes) if not o.stops and o.verdict == 'green')} |",
+        f"| of them without an error on the way | {len(alone)} |",
         f"| played, red | {count['red']} |",
         f"| can happen, not run | {count['not run']} |",
         f"| cannot happen | {count['impossible']} |",
@@ -78,10 +80,10 @@ def _circumstances(outcomes: Mapping[str, Outcome]) -> list[str]:
     total_s = sum(outcome.seconds for outcome in outcomes.values())
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return [
-        f"Played on {', '.join(days) or 'no day'}, seed {', '.join(map(str, seeds)) or '-'}, {total_s / 60:.0f} minutes of "
-        f"cells, on {os.cpu_count()} cores and {memory_gib:.0f} GiB ({platform.system()} {platform.machine()}), with Python "
-        f"{platform.python_version()}, PySpark {importlib.metadata.version('pyspark')}, Kafka {KAFKA_VERSION}, "
-        f"{_version('postgres')}, {_version('mariadbd')}, exactum {importlib.metadata.version('exactum')} at "
+        f"Played on {', '.join(days) or 'no day'}, seed {', '.join(map(str, seeds)) or '-'}, {total_s / 60:.0f} min "
+        f"of cells, on {os.cpu_count()} cores and {memory_gib:.0f} GiB (Linux {platform.machine()}), "
+        f"with Python {platform.python_version()}, PySpark {importlib.metadata.version('pyspark')}, "
+        f"Kafka {KAFKA_VERSION}, {_version('postgres')}, {_version('mariadbd')}, exactum {importlib.metadata.version('exactum')} at "
         f"{_commit()}."
     ]
 

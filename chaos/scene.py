@@ -20,7 +20,7 @@ from chaos.stage import Driver, HarnessFailure, Stage
 TRANSFERS = 60
 STARTS_MAX = 8
 MESSAGE_CHARACTERS = 400
-SHORT_TIMEOUT_MS = 4_000
+SHORT_TIMEOUT_MS = 8_000
 """Of Kafka's transactions, where a fault is to outlast it."""
 MAY_BE_STARTED_AGAIN = frozenset({"Unavailable", "OutcomeUnknown", "EpochAborted"})
 """What a query may stop with when a server fails it: start it again."""
@@ -32,7 +32,7 @@ class WrongStop(AssertionError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A played cell. ``verdict``: green or red. ``stops``: the errors with which the query stopped before it was exact."""
+    """A played cell. ``verdict``: green or red. ``stops``: with what the query stopped before it was exact."""
 
     cell: str
     seed: int

@@ -265,7 +265,7 @@ class Soak:
         try:
             while not self._ending.is_set():
                 work()
-        except BaseException as error:  # the first thread raises it
+        except BaseException as error:  # noqa: BLE001  (the first thread raises it)
             self._failures.append(error)
 
     # ---- who works all along ---------------------------------------------------------------------

@@ -328,7 +328,7 @@ class Stage:
 
 
 def faketime() -> Path | None:
-    """The library that gives a process a clock of its own: Debian's package libfaketime, or where FAKETIME_LIBRARY says."""
+    """The library that gives a process a clock of its own: Debian's libfaketime, or where FAKETIME_LIBRARY says."""
     given = os.environ.get("FAKETIME_LIBRARY")
     found = [Path(given)] if given else sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
     return next((path for path in found if path.exists()), None)
