@@ -6,6 +6,7 @@ import argparse
 import fnmatch
 import json
 import platform
+import random
 import sys
 import time
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chaos import ROOT, crew, report
+from chaos.clock import buildable
 from chaos.matrix import Cell, cells
 from chaos.scene import Outcome
-from chaos.stage import faketime
 
 RESULTS = ROOT / "build" / "chaos" / "outcomes.jsonl"
 PAGE = ROOT / "docs" / "chaos-report.md"
@@ -25,8 +26,8 @@ UNPLAYED = {"savepoint": "not built yet: tests/savepoint kills a savepoint at ea
 
 def unplayed(cell: Cell) -> str:
     """Why a cell that can happen is never played here; empty if it is."""
-    if cell.fault == "clock" and faketime() is None:
-        return "libfaketime is not installed here"
+    if cell.fault == "clock" and not buildable():
+        return "there is no C compiler here to build chaos/clock.c with"
     return UNPLAYED.get(cell.point, "")
 
 
@@ -37,6 +38,8 @@ def playable() -> list[Cell]:
 def chosen(patterns: Sequence[str]) -> list[Cell]:
     """Cells by name or by shell pattern (``kafka:*:kill-*``), in the order of the patterns.
 
+    Those of one pattern are shuffled, always alike, so that a run that is cut short has played a fair sample.
+
     Raises:
         SystemExit: a pattern matches nothing.
     """
@@ -46,6 +49,7 @@ def chosen(patterns: Sequence[str]) -> list[Cell]:
         matching = [cell for cell in there if fnmatch.fnmatch(cell.name, pattern)]
         if not matching:
             sys.exit(f"no cell {pattern!r} can be played: see python -m chaos --list")
+        random.Random(SEED).shuffle(matching)
         found.update(dict.fromkeys(matching))
     return list(found)
 

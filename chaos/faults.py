@@ -217,8 +217,10 @@ def ids_expired(scene: Scene) -> None:
 
 def clock(scene: Scene) -> None:
     """Forth or back by an hour, for the driver with its JVM and workers."""
+    if scene.stage.clock is None:
+        raise HarnessFailure("this stage has no clock of its own")
     hours = scene.chance.choice([-1, 1])
-    scene.stage.move_clock(hours * CLOCK_S)
+    scene.stage.clock.move(hours * CLOCK_S)
     scene.notes.append(f"{hours:+d} h")
     scene.let_go()
 

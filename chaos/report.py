@@ -83,8 +83,8 @@ def _circumstances(outcomes: Mapping[str, Outcome]) -> list[str]:
         f"Played on {', '.join(days) or 'no day'}, seed {', '.join(map(str, seeds)) or '-'}, {total_s / 60:.0f} min "
         f"of cells, on {os.cpu_count()} cores and {memory_gib:.0f} GiB (Linux {platform.machine()}), "
         f"with Python {platform.python_version()}, PySpark {importlib.metadata.version('pyspark')}, "
-        f"Kafka {KAFKA_VERSION}, {_version('postgres')}, {_version('mariadbd')}, exactum {importlib.metadata.version('exactum')} at "
-        f"{_commit()}."
+        f"Kafka {KAFKA_VERSION}, {_version('postgres')}, {_version('mariadbd')}, "
+        f"exactum {importlib.metadata.version('exactum')} at {_commit()}."
     ]
 
 

@@ -23,6 +23,7 @@ from deaths import session_members, signal_session
 
 from chaos import BORROWED, ROOT
 from chaos.act import Act, Result
+from chaos.clock import Clock
 from chaos.proxy import HOST, Proxy
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
 
@@ -189,7 +190,7 @@ class Stage:
 
     def __init__(self, setting: Setting = Setting.PLAIN) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="exactum-chaos-"))
-        self._clock = self.folder / "clock" if setting is Setting.CLOCK else None
+        self.clock = Clock(self.folder) if setting is Setting.CLOCK else None
         self._closing = contextlib.ExitStack()
         self.proxies = {name: self._closing.enter_context(Proxy()) for name in ("kafka", "postgres", "mysql")}
         self.kafka = LedKafka(
@@ -253,8 +254,8 @@ class Stage:
         """All servers run and every network is whole: what the next cell begins with."""
         for proxy in self.proxies.values():
             proxy.heal()
-        if self._clock is not None:
-            self.move_clock(0)
+        if self.clock is not None:
+            self.clock.move(0)
         for server in (self.kafka, self.postgres, self.mysql):
             running = server.is_running() if isinstance(server, LedKafka) else server.running
             if not running:
@@ -279,32 +280,9 @@ class Stage:
 
     # ---- drivers -------------------------------------------------------------------------------
 
-    def move_clock(self, seconds: int) -> None:
-        """Put the clock of every driver process, with its JVM and workers, so far ahead, now."""
-        if self._clock is None:
-            raise HarnessFailure("this stage has no clock of its own")
-        hidden = self._clock.with_suffix(".new")
-        hidden.write_text(f"{seconds:+d}\n")
-        hidden.rename(self._clock)
-
-    def _environment(self) -> dict[str, str]:
-        if self._clock is None:
-            return {}
-        self.move_clock(0)
-        library = faketime()
-        if library is None:
-            raise HarnessFailure("libfaketime is not installed")
-        return {
-            "LD_PRELOAD": str(library),
-            "FAKETIME_TIMESTAMP_FILE": str(self._clock),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-        }
-
     def hire(self) -> Driver:
         """Start another driver process."""
-        driver = Driver(self.folder / f"driver{self.number()}", self._environment())
+        driver = Driver(self.folder / f"driver{self.number()}", self.clock.environment if self.clock else {})
         self._drivers.append(driver)
         return driver
 
@@ -325,13 +303,6 @@ class Stage:
         for driver in self._drivers:
             driver.kill()
         self._drivers.clear()
-
-
-def faketime() -> Path | None:
-    """The library that gives a process a clock of its own: Debian's libfaketime, or where FAKETIME_LIBRARY says."""
-    given = os.environ.get("FAKETIME_LIBRARY")
-    found = [Path(given)] if given else sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    return next((path for path in found if path.exists()), None)
 
 
 @contextlib.contextmanager
