@@ -142,6 +142,7 @@ class Scene:
         if point.where == "task":
             return [{**hold, "nth": self.nth, "partition": self.partition, "sink": self.sink}]
         if point.name == "between":
+            (self.folder / "between").mkdir()
             others = [
                 {"step": "commit", "when": "before", "action": "hold", "nth": self.nth, "sink": kind}
                 for kind in self.family.kinds
