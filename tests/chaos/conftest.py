@@ -1,4 +1,4 @@
-"""The fault matrix and the soak are a top-level folder, imported by name."""
+"""The fault matrix and the soak are a folder at the root, imported by name."""
 
 from __future__ import annotations
 
@@ -6,3 +6,5 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+
+import chaos  # noqa: F401  (which makes the modules of tests/crash and tests/targets known)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import oracle
 import pytest
+from confluent_kafka import Producer
+from ledger import Posting
 
+from chaos.books import Books, BooksFailure
 from chaos.matrix import Cell
 from chaos.scene import played
 from chaos.stage import Stage
@@ -42,3 +48,53 @@ def test_exact_whatever_happens(stage: Stage, name: str) -> None:
     outcome = played(stage, Cell.of(name), SEED)
     print(outcome)
     assert outcome.verdict == "green", f"{outcome.note}\nagain: python -m chaos --cell {name} --seed {SEED}"
+
+
+def write(books: Books, postings: Sequence[Posting]) -> None:
+    """By a plain producer, in no transaction."""
+    producer = Producer({"bootstrap.servers": books.servers, "enable.idempotence": True, "log_level": 0})
+    for number, account, amount in postings:
+        producer.produce(books.targets.topic, json.dumps({"id": number, "account": account, "amount": amount}), account)
+    assert producer.flush(30) == 0
+
+
+def test_the_books_catch_what_is_lost_doubled_or_too_early(stage: Stage, tmp_path: Path) -> None:
+    """The oracle itself, without exactum: it passes what is right, and nothing else."""
+    books = Books(stage, tmp_path, ("kafka",), SEED)
+    books.open()
+    books.produce(4)
+    books.checkpoint.folder.mkdir()
+    (books.checkpoint.folder / "metadata").write_text(json.dumps({"id": "q"}))
+    with pytest.raises(BooksFailure, match="8 of 8 postings lost"):
+        books.check_exact()
+    write(books, books.transfers.postings)
+    books.check_exact()
+    books.check_so_far()
+    decisions = books.checkpoint.folder / "exactum" / "decisions"
+    decisions.mkdir(parents=True)
+    with pytest.raises(BooksFailure, match="8 postings too many or too early"):
+        books.check_so_far()
+    write(books, books.transfers.postings[:1])
+    with pytest.raises(BooksFailure, match="0 of 8 postings lost.*1 too many"):
+        books.check_exact()
+
+
+def test_the_books_catch_an_open_transaction(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is there, and a transaction of the query is still open."""
+    monkeypatch.setattr(oracle, "REST_TIMEOUT_S", 1.0)
+    books = Books(stage, tmp_path, ("kafka",), SEED)
+    books.open()
+    books.produce(1)
+    books.checkpoint.folder.mkdir()
+    (books.checkpoint.folder / "metadata").write_text(json.dumps({"id": "query-left-open"}))
+    write(books, books.transfers.postings)
+    settings = {"bootstrap.servers": books.servers, "transactional.id": "exactum/query-left-open/0", "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(books.targets.topic, "hidden")
+    producer.flush(30)
+    with pytest.raises(AssertionError, match="not at rest"):
+        books.check_exact()
+    producer.abort_transaction(30)
+    books.check_exact()
