@@ -73,9 +73,8 @@ def main() -> int:
     wanted = chosen(patterns)
     if not arguments.cell or arguments.resume:
         known = read(results)
-        wanted = [
-            cell for cell in wanted if cell.name not in known or (arguments.red and known[cell.name].verdict == "red")
-        ]
+        again = {"void", "red"} if arguments.red else {"void"}
+        wanted = [cell for cell in wanted if cell.name not in known or known[cell.name].verdict in again]
     if not arguments.report_only:
         play(wanted, arguments, results)
     outcomes = read(results)
@@ -97,7 +96,7 @@ def play(wanted: Sequence[Cell], arguments: argparse.Namespace, results: Path) -
         for number, outcome in enumerate(outcomes, 1):
             with results.open("a") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
-            shown = outcome.note if outcome.verdict == "red" else "; ".join([outcome.note, *outcome.stops])[:150]
+            shown = outcome.note if outcome.verdict != "green" else "; ".join([outcome.note, *outcome.stops])[:150]
             print(
                 f"{number:4}/{len(wanted)} {outcome.verdict:5} {outcome.seconds:5.1f} s {outcome.cell}  {shown}",
                 flush=True,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing as mp
-import os
 import queue
 import signal
-import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from chaos.matrix import FAULT, Cell
 from chaos.scene import Outcome, played
 from chaos.stage import Setting, Stage
+from exactum.errors import LocalServerError
 
 END = ""
 LOOK_EVERY_S = 1.0
@@ -68,21 +67,35 @@ def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
 def _work(waiting: Any, outcomes: Any, ending: Any, seed: int) -> None:
     """One process: a stage, and cells until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process tells us when to end
-    stage: Stage | None = None
+    stage: Any = _NoStage()
     setting: Setting | None = None
     try:
         while not ending.is_set() and (name := waiting.get()) != END:
             cell = Cell.of(name)
-            if stage is None or setting_of(cell) is not setting:
-                if stage is not None:
-                    stage.close()
+            if setting_of(cell) is not setting:
+                stage.close()
                 setting = setting_of(cell)
                 stage = Stage(setting)
                 stage.open()
-            outcomes.put(played(stage, cell, seed))
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1) if stage is None else stage.close()
-        raise
-    if stage is not None:
+            outcome = played(stage, cell, seed)
+            outcomes.put(outcome)
+            if not _is_whole(stage, outcome):
+                setting = None
+    finally:
         stage.close()
+
+
+def _is_whole(stage: Stage, outcome: Outcome) -> bool:
+    """Whether the next cell may be played on this stage."""
+    try:
+        stage.tidy()
+    except LocalServerError:
+        return False
+    return outcome.verdict != "void"
+
+
+class _NoStage:
+    """What is closed before the first stage is made."""
+
+    def close(self) -> None:
+        """Nothing."""

@@ -67,11 +67,13 @@ def page(outcomes: Mapping[str, Outcome], unplayed: Mapping[str, str]) -> str:
 def _kind(cell: Cell, outcomes: Mapping[str, Outcome]) -> str:
     if cell.impossible:
         return "impossible"
-    return outcomes[cell.name].verdict if cell.name in outcomes else "not run"
+    verdict = outcomes[cell.name].verdict if cell.name in outcomes else "void"
+    return "not run" if verdict == "void" else verdict
 
 
 def _played(every: list[Cell], outcomes: Mapping[str, Outcome]) -> list[Outcome]:
-    return [outcomes[cell.name] for cell in every if cell.name in outcomes and not cell.impossible]
+    there = [outcomes[cell.name] for cell in every if cell.name in outcomes and not cell.impossible]
+    return [outcome for outcome in there if outcome.verdict != "void"]
 
 
 def _circumstances(outcomes: Mapping[str, Outcome]) -> list[str]:
@@ -122,7 +124,7 @@ def _table(family: Family, outcomes: Mapping[str, Outcome], unplayed: Mapping[st
             cell = Cell(family.name, point.name, fault.name)
             outcome = outcomes.get(cell.name)
             reason = cell.impossible or unplayed[cell.name]
-            if outcome is not None and not cell.impossible:
+            if outcome is not None and outcome.verdict != "void" and not cell.impossible:
                 squares.append(f"[{_verdict(outcome)}](#{_anchor(cell.name)})")
             elif reason:
                 letter = reasons.setdefault(reason, _letter(len(reasons)))
@@ -143,7 +145,7 @@ def _table(family: Family, outcomes: Mapping[str, Outcome], unplayed: Mapping[st
 
 
 def _lines(family: Family, outcomes: Mapping[str, Outcome]) -> list[str]:
-    mine = [outcomes[cell.name] for cell in cells() if cell.family == family.name and cell.name in outcomes]
+    mine = _played([cell for cell in cells() if cell.family == family.name], outcomes)
     if not mine:
         return []
     lines = [f"## {family.title}: the cells played", ""]

@@ -15,7 +15,8 @@ from chaos import faults
 from chaos.act import Act, Result
 from chaos.books import Books
 from chaos.matrix import FAMILY, FAULT, POINT, Cell, Family, Fault, Point
-from chaos.stage import Driver, HarnessFailure, Stage
+from chaos.stage import Driver, HarnessFailure, Stage, Stuck
+from exactum.errors import LocalServerError
 
 TRANSFERS = 60
 STARTS_MAX = 8
@@ -32,7 +33,10 @@ class WrongStop(AssertionError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A played cell. ``verdict``: green or red. ``stops``: with what the query stopped before it was exact."""
+    """A played cell. ``verdict``: green, red, or void where it could not be played.
+
+    ``stops``: with what the query stopped before it was exact.
+    """
 
     cell: str
     seed: int
@@ -72,6 +76,9 @@ class Scene:
             self.sink = self.server if self.server in self.family.kinds else self.sink
         if self.fault.kind == "network" and self.family.log and self.point.step == "decide":
             self.server = self.family.log
+        if self.fault.kind == "network" and self.point.name == "between":
+            # What has committed talks no more.
+            self.server = self.chance.choice([kind for kind in self.family.servers if kind != self.sink])
         on_disk = self.fault.kind == "disk"
         self.folder = (self.stage.disk() if on_disk else self.stage.folder) / f"cell{self.stage.number()}"
         self.folder.mkdir()
@@ -88,7 +95,7 @@ class Scene:
 
         Raises:
             AssertionError: the oracle's, or WrongStop: the cell is red.
-            HarnessFailure: the play could not go on.
+            HarnessFailure: it cannot be played.
         """
         self.books.open()
         self.books.produce(TRANSFERS)
@@ -115,7 +122,7 @@ class Scene:
                 f"{self.point.name} is reached",
             )
             if self.act.result is not None:
-                raise HarnessFailure(f"the query ended before the point was reached: {self.act.result}")
+                raise Stuck(f"the query ended before the point was reached: {self.act.result}")
         if self.point.name == "mirrored":
             self.books.await_mirrored(self.group, self.nth - 1)
 
@@ -238,23 +245,19 @@ class Scene:
 
 
 def played(stage: Stage, cell: Cell, seed: int) -> Outcome:
-    """Play a cell and say how it went. The stage is as it was afterwards."""
+    """Play a cell and say how it went. Servers may be down and networks broken afterwards: see ``Stage.tidy``."""
     began_s = time.monotonic()
     scene = Scene(stage, cell, seed)
     verdict, told = "green", ""
     try:
         scene.play()
     except Exception as error:  # noqa: BLE001  (it is the verdict)
-        verdict, told = "red", f"{type(error).__name__}: {error}"
+        void = isinstance(error, HarnessFailure | LocalServerError)
+        verdict, told = "void" if void else "red", f"{type(error).__name__}: {error}"
         stage.dismiss()
     finally:
-        _clear(scene)
+        # Topics and databases stay until the stage is closed: to remove them takes longer than a cell.
+        shutil.rmtree(scene.folder, ignore_errors=True)
     note = "; ".join([*scene.notes, *([told] if told else [])])
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return Outcome(cell.name, seed, verdict, note, tuple(scene.stops), round(time.monotonic() - began_s, 1), at)
-
-
-def _clear(scene: Scene) -> None:
-    """Topics and databases stay until the stage is closed: to remove them takes longer than a cell."""
-    scene.stage.tidy()
-    shutil.rmtree(scene.folder, ignore_errors=True)

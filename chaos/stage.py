@@ -48,14 +48,18 @@ class Setting(Enum):
 
 
 class HarnessFailure(Exception):
-    """The play could not go on: not a verdict on exactum until somebody has looked."""
+    """The play could not be given: says nothing about exactum."""
+
+
+class Stuck(AssertionError):
+    """A query did not come to its end, or its process died of nothing that was planned."""
 
 
 class LedKafka(LocalKafka):
     """A broker whose clients' listener is advertised at another port, so that every client of it goes through there."""
 
     def __init__(self, led_through: int, properties: Mapping[str, str | int]) -> None:
-        super().__init__(properties=properties)
+        super().__init__(properties=properties, start_timeout_s=START_TIMEOUT_S)
         (ports,) = self._ports
         self.clients_port = ports.clients
         self.direct = f"{HOST}:{ports.internal}"
@@ -118,21 +122,21 @@ class Driver:
         """Wait until ``reached``.
 
         Raises:
-            HarnessFailure: the process ends before, or it takes too long.
+            Stuck: the process ends before, or it takes too long.
         """
         deadline = time.monotonic() + timeout_s
         while not reached():
             if not self.alive and not reached():
-                raise HarnessFailure(f"the driver ended with {self._process.returncode} before {what}: {self._end()}")
+                raise Stuck(f"the driver ended with {self._process.returncode} before {what}: {self._end()}")
             if time.monotonic() > deadline:
-                raise HarnessFailure(f"not within {timeout_s:.0f} s: {what}: {self._end()}")
+                raise Stuck(f"not within {timeout_s:.0f} s: {what}: {self._end()}")
             time.sleep(POLL_S)
 
     def ended(self, act: Act, timeout_s: float = ACT_TIMEOUT_S) -> Result:
         self.until(lambda: act.result is not None, f"the end of {act.folder}", timeout_s)
         result = act.result
         if result is None:
-            raise HarnessFailure(f"{act.folder} lost its result")
+            raise Stuck(f"{act.folder} lost its result")
         return result
 
     # ---- what is done to it --------------------------------------------------------------------
@@ -197,9 +201,9 @@ class Stage:
             self.proxies["kafka"].port, {**BROKER, **(FORGETFUL if setting is Setting.FORGETFUL else {})}
         )
         self.proxies["kafka"].target_port = self.kafka.clients_port
-        self.postgres = LocalPostgres(settings={"max_prepared_transactions": 64})
+        self.postgres = LocalPostgres(settings={"max_prepared_transactions": 64}, start_timeout_s=START_TIMEOUT_S)
         self.proxies["postgres"].target_port = self.postgres.port
-        self.mysql = LocalMariaDB()
+        self.mysql = LocalMariaDB(start_timeout_s=START_TIMEOUT_S)
         self.proxies["mysql"].target_port = self.mysql.port
         self._drivers: list[Driver] = []
         self._numbers = itertools.count(1)
@@ -295,7 +299,10 @@ class Stage:
         while len(self._drivers) <= nth:
             self.hire()
         driver = self._drivers[nth]
-        driver.until(lambda: driver.ready, "it is ready", START_TIMEOUT_S)
+        try:
+            driver.until(lambda: driver.ready, "it is ready", START_TIMEOUT_S)
+        except Stuck as error:
+            raise HarnessFailure(str(error)) from error
         return driver
 
     def dismiss(self) -> None:

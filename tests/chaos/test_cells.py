@@ -46,6 +46,7 @@ def stage() -> Iterator[Stage]:
 def test_exact_whatever_happens(stage: Stage, name: str) -> None:
     """The query is held at the point, the fault happens, and in the end every target has every posting once."""
     outcome = played(stage, Cell.of(name), SEED)
+    stage.tidy()
     print(outcome)
     assert outcome.verdict == "green", f"{outcome.note}\nagain: python -m chaos --cell {name} --seed {SEED}"
 
