@@ -113,6 +113,8 @@ class Scene:
             self._leave_a_decided_epoch()
         planned = self._planned()
         self.act = self.new_act(faults=planned, reading=20 * (self.nth - 1) if self.point.name == "reading" else -1)
+        if self.fault.name == "second-copy":
+            self.stage.driver(1)  # ready, before the first one is held: nobody is held for ever
         self.driver = self.stage.driver()
         self.driver.begin(self.act)
         folders = {Path(f.get("folder", self.act.folder)) for f in planned if f["action"] == "hold"} or {self.act.path}

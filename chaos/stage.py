@@ -27,8 +27,8 @@ from chaos.clock import Clock
 from chaos.proxy import HOST, Proxy
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
 
-START_TIMEOUT_S = 180.0
-ACT_TIMEOUT_S = 240.0
+START_TIMEOUT_S = 600.0
+ACT_TIMEOUT_S = 600.0
 POLL_S = 0.01
 LOG_TAIL_CHARACTERS = 4_000
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
