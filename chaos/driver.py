@@ -1,6 +1,6 @@
-"""A process that runs queries one after another as it is asked to, until it is killed or told to end.
+"""A process that runs queries one after another as it is asked to, until it is killed or nobody is left to ask.
 
-Its one argument is the folder in which acts appear: ``0.json``, ``1.json`` ...; a file ``end`` ends it.
+Its one argument is the folder in which acts appear: ``0.json``, ``1.json`` ...
 """
 
 from __future__ import annotations
@@ -43,14 +43,13 @@ def main(inbox: Path) -> None:
     )
     (inbox / "ready").touch()
     number = 0
-    while not (inbox / "end").exists() and os.getppid() == OWNER:
+    while os.getppid() == OWNER:
         if (inbox / f"{number}.json").exists():
             act = Act(**json.loads((inbox / f"{number}.json").read_text()))
             print(f"---- act {number}: {act.folder}", flush=True)
             run(spark, act).leave(act)
             number += 1
         time.sleep(POLL_S)
-    spark.stop()
 
 
 def run(spark: SparkSession, act: Act) -> Result:

@@ -16,7 +16,7 @@ import psycopg
 from confluent_kafka import Producer
 
 from chaos.books import BooksFailure
-from chaos.stage import HarnessFailure, LedKafka, full
+from chaos.stage import Driver, HarnessFailure, LedKafka, full
 
 if TYPE_CHECKING:
     from chaos.scene import Scene
@@ -228,7 +228,7 @@ def clock(scene: Scene) -> None:
 # ---- small steps ---------------------------------------------------------------------------------
 
 
-def driver_of(scene: Scene):  # type: ignore[no-untyped-def]
+def driver_of(scene: Scene) -> Driver:
     if scene.driver is None:
         raise HarnessFailure("no driver plays")
     return scene.driver

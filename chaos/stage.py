@@ -166,11 +166,6 @@ class Driver:
                 os.kill(pid, signal.SIGKILL)
         return len(workers)
 
-    def end(self) -> None:
-        """Let it end by itself, for a moment; then it is killed. Idempotent."""
-        (self._inbox / "end").touch()
-        self.kill()
-
     def _end(self) -> str:
         return self.log[-LOG_TAIL_CHARACTERS:]
 
@@ -228,7 +223,7 @@ class Stage:
 
     def close(self) -> None:
         for driver in self._drivers:
-            driver.end()
+            driver.kill()
         self._drivers.clear()
         for name in ("kafka", "postgres", "mysql"):
             self.server(name).stop()
