@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def held_at(first_id: int, folder: str) -> Callable[[Iterator[pa.RecordBatch]], 
     return pass_on
 
 
-def sink_of(kind: str, settings: dict[str, Any]) -> Any:
+def sink_of(kind: str, settings: Mapping[str, Any]) -> Any:
     if kind == "kafka":
         return exactum.KafkaSink(rows=records, **settings)
     if kind == "postgres":
