@@ -7,6 +7,7 @@ import fnmatch
 import json
 import platform
 import random
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -86,9 +87,11 @@ def main() -> int:
 
 
 def play(wanted: Sequence[Cell], arguments: argparse.Namespace, results: Path) -> None:
-    """Play them until all are played or the time is over."""
+    """Play them until all are played, the time is over, or somebody asks it to end (SIGINT, SIGTERM)."""
     if not wanted:
         return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # also where a shell has it ignored in the background
     print(f"{len(wanted)} cells, seed {arguments.seed}, {arguments.processes} stages, {platform.node()}", flush=True)
     deadline = time.monotonic() + 60 * arguments.minutes
     outcomes = crew.play(wanted, arguments.seed, arguments.processes)

@@ -66,11 +66,12 @@ def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
 
 def _work(waiting: Any, outcomes: Any, ending: Any, seed: int) -> None:
     """One process: a stage, and cells until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process tells us when to end
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the first process tells us when to end
     stage: Any = _NoStage()
     setting: Setting | None = None
     try:
-        while not ending.is_set() and (name := waiting.get()) != END:
+        while _is_wanted(ending) and (name := waiting.get()) != END:
             cell = Cell.of(name)
             if setting_of(cell) is not setting:
                 stage.close()
@@ -83,6 +84,12 @@ def _work(waiting: Any, outcomes: Any, ending: Any, seed: int) -> None:
                 setting = None
     finally:
         stage.close()
+
+
+def _is_wanted(ending: Any) -> bool:
+    """Whether another cell is to be played: not when the first process was told to end, or is gone."""
+    parent = mp.parent_process()
+    return not ending.is_set() and parent is not None and parent.is_alive()
 
 
 def _is_whole(stage: Stage, outcome: Outcome) -> bool:
