@@ -67,7 +67,8 @@ def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
 def _work(waiting: Any, outcomes: Any, ending: Any, seed: int) -> None:
     """One process: a stage, and cells until there are no more."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the first process tells us when to end
+        # The first process tells us when to end. Not SIG_IGN: the servers would inherit it.
+        signal.signal(number, lambda *_: None)
     stage: Any = _NoStage()
     setting: Setting | None = None
     try:
