@@ -428,7 +428,7 @@ def main() -> int:
 
 def soaked(seed: int, minutes: float) -> int:
     """Run it; on failure print the seed and the timeline, and return 1."""
-    with Stage() as stage:
+    with Stage(drivers_ahead=0) as stage:  # each query and the second copies have their own
         soak = Soak(stage, seed, minutes)
         try:
             soak.run()

@@ -187,7 +187,8 @@ def _parent(pid: int) -> int:
 class Stage:
     """Servers and drivers of one harness process. Servers start when they are first asked for."""
 
-    def __init__(self, setting: Setting = Setting.PLAIN) -> None:
+    def __init__(self, setting: Setting = Setting.PLAIN, *, drivers_ahead: int = 1) -> None:
+        self._drivers_ahead = drivers_ahead
         self.folder = Path(tempfile.mkdtemp(prefix="exactum-chaos-"))
         self.clock = Clock(self.folder) if setting is Setting.CLOCK else None
         self._closing = contextlib.ExitStack()
@@ -209,9 +210,10 @@ class Stage:
         return self
 
     def open(self) -> None:
-        """Start the servers, and a driver process beside them."""
+        """Start the servers, and beside them the driver processes that are wanted ahead of need."""
         try:
-            self.hire()
+            for _ in range(self._drivers_ahead):
+                self.hire()
             for name in ("kafka", "postgres", "mysql"):
                 self.server(name).start()
         except BaseException:
