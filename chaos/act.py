@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+PLAIN = "FOREACH_BATCH_USER_FUNCTION_ERROR"
+"""What Spark calls an exception of Python code on the driver."""
 MAX_OFFSETS = 20
 """Transfers in an epoch, over all partitions."""
 
@@ -66,11 +68,17 @@ class Act:
 
 @dataclass(frozen=True)
 class Result:
-    """``outcome``: finished, stopped or failed; then ``error`` is exactum's error by name, empty if it was Spark's."""
+    """``outcome``: finished, stopped or failed; then ``error`` is exactum's error by name, empty if it was another."""
 
     outcome: str
     error: str = ""
     message: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Whose error it was: exactum's by its name, ``Spark``, or ``Python``: a plain exception out of foreachBatch,
+        which is a defect of exactum, or of the harness."""
+        return self.error or ("Python" if PLAIN in self.message else "Spark")
 
     def leave(self, act: Act) -> None:
         _appear(act.path / "result", asdict(self))

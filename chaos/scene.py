@@ -58,7 +58,7 @@ class Scene:
     notes: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
     forgiven: set[str] = field(default_factory=lambda: set(MAY_BE_STARTED_AGAIN))
-    """Errors of exactum that this fault excuses; "Spark" stands for Spark's own."""
+    """Errors of exactum that this fault excuses; "Spark" stands for Spark's own, "Python" for a plain exception."""
     _starts: int = 0
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class Scene:
         """
         if result.outcome != "failed":
             return
-        kind = result.error or "Spark"
+        kind = result.kind
         self.stops.append(f"{kind}: {result.message[:MESSAGE_CHARACTERS]}")
         if kind not in self.forgiven:
             raise WrongStop(f"it stopped with {kind}: {result.message}")

@@ -44,8 +44,8 @@ TIMEOUT_MS = 20_000
 """Of Kafka's transactions: longer than any round, so that only a pile of faults outlasts it."""
 DRY_TIMEOUT_S = 240.0
 STARTS_MAX = 10
-EXCUSED = frozenset({"Unavailable", "OutcomeUnknown", "EpochAborted", "Fenced", ""})
-"""Errors after which a query is started again; the empty one is Spark's own."""
+EXCUSED = frozenset({"Unavailable", "OutcomeUnknown", "EpochAborted", "Fenced", "Spark"})
+"""Errors after which a query is started again."""
 
 
 class SoakFailure(AssertionError):
@@ -104,9 +104,9 @@ class Supervisor:
     def judge(self, result: Result) -> None:
         """Raises SoakFailure for an error that no fault excuses."""
         if result.outcome == "failed":
-            self._timeline.note(f"{self.name}: stopped: {result.error or 'Spark'}: {result.message[:160]!r}")
-            if result.error not in EXCUSED:
-                raise SoakFailure(f"{self.name} stopped with {result.error}: {result.message}")
+            self._timeline.note(f"{self.name}: stopped: {result.kind}: {result.message[:160]!r}")
+            if result.kind not in EXCUSED:
+                raise SoakFailure(f"{self.name} stopped with {result.kind}: {result.message}")
 
     def run_dry(self) -> None:
         """Stop what runs, and start the query until it has read everything."""
