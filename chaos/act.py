@@ -11,6 +11,8 @@ from typing import Any
 
 PLAIN = "FOREACH_BATCH_USER_FUNCTION_ERROR"
 """What Spark calls an exception of Python code on the driver."""
+SPARKS = ("Py4JJavaError", "SparkException", "pyspark.errors")
+"""In its text, where it came out of a Spark job: a task of Spark's own failed."""
 MAX_OFFSETS = 20
 """Transfers in an epoch, over all partitions."""
 
@@ -78,7 +80,8 @@ class Result:
     def kind(self) -> str:
         """Whose error it was: exactum's by its name, ``Spark``, or ``Python``: a plain exception out of foreachBatch,
         which is a defect of exactum, or of the harness."""
-        return self.error or ("Python" if PLAIN in self.message else "Spark")
+        by_spark = PLAIN not in self.message or any(word in self.message for word in SPARKS)
+        return self.error or ("Spark" if by_spark else "Python")
 
     def leave(self, act: Act) -> None:
         _appear(act.path / "result", asdict(self))
