@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -69,6 +70,14 @@ int pthread_cond_timedwait(pthread_cond_t *restrict changed, pthread_mutex_t *re
   static int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
   if (!real) real = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
   if (!real) real = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+  struct timespec translated = of_kernel(deadline);
+  return real(changed, lock, &translated);
+}
+
+/* The C library's own way into the same, which librdkafka takes. */
+int cnd_timedwait(cnd_t *restrict changed, mtx_t *restrict lock, const struct timespec *restrict deadline) {
+  static int (*real)(cnd_t *, mtx_t *, const struct timespec *);
+  if (!real) real = dlsym(RTLD_NEXT, "cnd_timedwait");
   struct timespec translated = of_kernel(deadline);
   return real(changed, lock, &translated);
 }
