@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
@@ -85,20 +86,21 @@ def _circumstances(outcomes: Mapping[str, Outcome]) -> list[str]:
         f"Played on {', '.join(days) or 'no day'}, seed {', '.join(map(str, seeds)) or '-'}, {total_s / 60:.0f} min "
         f"of cells, on {os.cpu_count()} cores and {memory_gib:.0f} GiB (Linux {platform.machine()}), "
         f"with Python {platform.python_version()}, PySpark {importlib.metadata.version('pyspark')}, "
-        f"Kafka {KAFKA_VERSION}, {_version('postgres')}, {_version('mariadbd')}, "
+        f"Kafka {KAFKA_VERSION}, {_version('PostgreSQL', 'postgres')}, {_version('MariaDB', 'mariadbd')}, "
         f"exactum {importlib.metadata.version('exactum')} at {_commit()}."
     ]
 
 
-def _version(program: str) -> str:
+def _version(title: str, program: str) -> str:
     found = [program, *map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}")))]
     for path in reversed(found):
         try:
             text = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
         except (OSError, subprocess.CalledProcessError):
             continue
-        return text.strip().split("(")[0].strip().replace("  ", " ")
-    return f"{program} not found"
+        found_version = re.search(r"\d+\.\d+(\.\d+)?", text)
+        return f"{title} {found_version[0] if found_version else text.strip()}"
+    return f"{title} (not found)"
 
 
 def _commit() -> str:
