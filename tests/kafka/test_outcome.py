@@ -55,3 +55,15 @@ def test_the_log_decides_where_the_coordinator_cannot(
 ) -> None:
     """One marker of either kind is enough; without any, only a timeout just made is taken for an abort."""
     assert from_markers(markers, description, 7, 3) is outcome
+
+
+@pytest.mark.parametrize(
+    ("wall_ms", "open_ms_max", "left_ms"),
+    [(20_000, 50_000, 40_000), (55_000, 58_000, 5_000), (3_620_000, 20_000, 40_000), (3_620_000, 59_000, 1_000)],
+    ids=["clocks agree", "clocks agree, and little is left", "ours is an hour ahead", "ahead, and little is left"],
+)
+def test_what_is_left_of_a_transaction_does_not_rest_on_two_clocks_alone(
+    wall_ms: float, open_ms_max: float, left_ms: float
+) -> None:
+    """Begun at 0 by the broker's clock, with a timeout of a minute."""
+    assert described("Ongoing").left_ms(wall_ms, open_ms_max) == left_ms

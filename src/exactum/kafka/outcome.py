@@ -39,6 +39,14 @@ class TransactionDescription:
     start_time_ms: int
     partitions: tuple[tuple[str, int], ...]
 
+    def left_ms(self, wall_ms: float, open_ms_max: float) -> float:
+        """Milliseconds until the broker times it out.
+
+        ``wall_ms`` is our clock, and may be hours ahead of the broker's; so it counts as open for no longer than
+        ``open_ms_max``, by our monotonic clock. A clock that is behind makes this too long: then there is salvage.
+        """
+        return self.timeout_ms - min(wall_ms - self.start_time_ms, open_ms_max)
+
 
 _EXACT = {
     "Ongoing": Outcome.OPEN,

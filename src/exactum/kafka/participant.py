@@ -48,6 +48,8 @@ class KafkaParticipant:
         self._requests = requests
         self._cluster_id = cluster_id
         self._verified: dict[str, Sighting] = {}
+        self._none_open_s = time.monotonic()
+        """When none of the next epoch's transactions had begun, by the monotonic clock."""
 
     @property
     def name(self) -> str:
@@ -59,6 +61,7 @@ class KafkaParticipant:
     # ---- what is open ------------------------------------------------------------------------
 
     def list_open(self) -> Sequence[Sighting]:
+        self._none_open_s = time.monotonic()
         scope = self._plan.scope
         mine = {
             name: incarnation
@@ -116,7 +119,7 @@ class KafkaParticipant:
                 f"(timeout {found.timeout_ms} ms). If it timed out, raise transaction_timeout_ms or make the "
                 "batches smaller (maxOffsetsPerTrigger). Nothing was committed."
             )
-        left_ms = found.start_time_ms + found.timeout_ms - time.time() * 1000
+        left_ms = found.left_ms(time.time() * 1000, (time.monotonic() - self._none_open_s) * 1000)
         margin_ms = min(30_000, found.timeout_ms // 10)
         if found.timeout_ms != NEVER_TIMES_OUT_MS and left_ms < margin_ms:
             raise EpochAborted(
