@@ -35,7 +35,7 @@ class Transfers:
     positions: dict[oracle.Position, int] = field(default_factory=dict)
     count: int = 0
 
-    def produce(self, bootstrap_servers: str, count: int) -> None:
+    def produce(self, bootstrap_servers: str, count: int, timeout_s: float = 30.0) -> None:
         chance = random.Random(self.seed + self.count)
         producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
         for number in range(self.count, self.count + count):
@@ -49,7 +49,7 @@ class Transfers:
                 self.positions[message.partition(), message.offset()] = number
 
             producer.produce(self.topic, json.dumps(value), source, on_delivery=delivered)
-        assert producer.flush(30) == 0
+        assert producer.flush(timeout_s) == 0
         self.count += count
         assert len(self.positions) == self.count
 
