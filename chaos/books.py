@@ -18,6 +18,8 @@ from ledger import Posting, Targets, Transfers
 from chaos.stage import Stage
 
 GROUP_TIMEOUT_S = 30.0
+PRODUCE_TIMEOUT_S = 240.0
+"""The broker may be killed meanwhile, and be slow to come back."""
 SHOWN_MAX = 3
 LEDGERS = {"kafka": "in_kafka", "postgres": "in_postgres", "mysql": "in_mysql", "files": "in_files"}
 
@@ -78,7 +80,7 @@ class Books:
 
     def produce(self, count: int) -> None:
         first = self.transfers.count
-        self.transfers.produce(self.servers, count)
+        self.transfers.produce(self.servers, count, PRODUCE_TIMEOUT_S)
         if self.twice:
             self._again(first)
 
@@ -92,7 +94,7 @@ class Books:
             (_, target, amount), (_, source, _) = self.transfers.postings[2 * number : 2 * number + 2]
             value = {"id": number, "source": source, "target": target, "amount": amount}
             producer.produce(self.transfers.topic, json.dumps(value), source if chance.random() < 0.5 else target)
-        if producer.flush(30):
+        if producer.flush(PRODUCE_TIMEOUT_S):
             raise BooksFailure("the input could not be produced")
 
     # ---- what is there ---------------------------------------------------------------------------
