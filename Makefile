@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract check servers test deep model demo bench bench-peers smoke clean
+.PHONY: help setup lint format types contract check servers test deep model chaos soak demo bench bench-peers smoke clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -30,12 +30,12 @@ $(VENV)/.installed: $(VENV)/.locked $(SOURCES)
 	@touch $@
 
 lint: setup
-	$(BIN)/ruff check src tests bench examples model
-	$(BIN)/ruff format --check src tests bench examples model
+	$(BIN)/ruff check src tests bench examples model chaos
+	$(BIN)/ruff format --check src tests bench examples model chaos
 
 format: setup ## rewrite the sources in the project's format
-	$(BIN)/ruff check --fix src tests bench examples model
-	$(BIN)/ruff format src tests bench examples model
+	$(BIN)/ruff check --fix src tests bench examples model chaos
+	$(BIN)/ruff format src tests bench examples model chaos
 
 types: setup
 	$(BIN)/mypy
@@ -76,6 +76,13 @@ model: setup ## the decision protocol, checked by machine: TLA+, and the real co
 	$(BIN)/python -m model tla
 	$(BIN)/python -m model schedules
 	$(BIN)/python -m model broken
+
+chaos: setup servers ## the fault matrix: cells that were not played yet, and the report page
+	$(BIN)/exactum local class-archive
+	$(BIN)/python -m chaos --processes $(PROCESSES)
+
+soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60
+	$(BIN)/python -m chaos.soak --seed $(or $(SEED),7) --minutes $(or $(MINUTES),5)
 
 demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink
 	$(BIN)/exactum demo

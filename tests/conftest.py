@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
-LONG = ("run", "targets", "savepoint", "state", "cluster", "decoding", "files", "sql", "crash", "spark")
+LONG = ("run", "targets", "savepoint", "state", "cluster", "chaos", "decoding", "files", "sql", "crash", "spark")
 """Folders whose files take long."""
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from rich.console import Console
+
 from model.broken import BROKEN
 from model.schedules import caught_after, play_chunk, run
-from rich.console import Console
 
 SEED = random.SystemRandom().randrange(2**31)
 CAUGHT_SOON = ("no door", "redeliver nothing", "commit before the record", "any record will do", "prune too early")

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from model.checks import LARGE, SMALL, Check
 from model.tlc import FOLDER, ask, config_of, read_answer, run
-from rich.console import Console
 
 
 def test_the_models_hold_and_every_mutation_is_caught() -> None:

@@ -7,9 +7,9 @@ import re
 import time
 
 import pytest
-from model.broken import BROKEN, Broken
 
 from exactum.testing import Schedule, Setup, Violation, explore, outcomes, replay, wander
+from model.broken import BROKEN, Broken
 
 
 @pytest.mark.parametrize(
