@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from exactum.local import LocalMariaDB, LocalPostgres
 
 ACCOUNTS = [f"account-{n}" for n in range(6)]
+TABLE = "postings"
 COLUMNS = "id bigint NOT NULL, account varchar(20) NOT NULL, amount bigint"
 Posting = tuple[int, str, int]
 """(id of the transfer, account, amount)"""
@@ -69,7 +70,7 @@ class Targets:
     mysql: LocalMariaDB
     database: str
     files: Path
-    tables: Sequence[str] = ("postings",)
+    tables: Sequence[str] = (TABLE,)
     api: Api | None = None
 
     def create(self) -> None:
@@ -104,11 +105,11 @@ class Targets:
         values = [json.loads(seen.value or "") for seen in oracle.read_all(self.bootstrap_servers, [self.topic])]
         return [(v["id"], v["account"], v["amount"]) for v in values]
 
-    def in_postgres(self, table: str) -> list[Posting]:
+    def in_postgres(self, table: str = TABLE) -> list[Posting]:
         with psycopg.connect(self.postgres.url_of(self.database)) as connection:
             return list(connection.execute(f"SELECT id, account, amount FROM {table}").fetchall())
 
-    def in_mysql(self, table: str) -> list[Posting]:
+    def in_mysql(self, table: str = TABLE) -> list[Posting]:
         with self.mysql_connection() as connection, connection.cursor() as cursor:
             cursor.execute(f"SELECT id, account, amount FROM `{self.database}`.{table}")
             return list(cursor.fetchall())
