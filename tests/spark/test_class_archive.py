@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from exactum.local import archive
 from exactum.local.archive import MADE_NAME, ClassArchive
 from exactum.ops.training import make_class_archive
 
@@ -23,26 +25,37 @@ print("mapped" if sys.argv[1] in pathlib.Path(f"/proc/{jvm}/maps").read_text() e
 @pytest.mark.spark
 def test_a_session_starts_with_it() -> None:
     """The JVM of a local session has the archive in its memory."""
-    archive = make_class_archive()
-    command = [sys.executable, "-c", SESSION, str(archive)]
+    made = make_class_archive()
+    command = [sys.executable, "-c", SESSION, str(made)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split() == ["mapped"], done.stderr[-3000:]
 
 
 def test_none_is_used_while_none_is_there(tmp_path: Path) -> None:
-    archive = ClassArchive(tmp_path / "cache" / "spark.jsa")
-    assert archive.reading_options() == []
-    assert not archive.keep_made(tmp_path), "a JVM that was killed has left nothing"
-    assert archive.reading_options() == []
+    kept = ClassArchive(tmp_path / "cache" / "spark.jsa")
+    assert kept.reading_options() == []
+    assert not kept.keep_made(tmp_path), "a JVM that was killed has left nothing"
+    assert kept.reading_options() == []
 
 
 def test_the_first_one_made_is_kept(tmp_path: Path) -> None:
     """A JVM may have it mapped: it is never written again."""
-    archive = ClassArchive(tmp_path / "cache" / "spark.jsa")
+    kept = ClassArchive(tmp_path / "cache" / "spark.jsa")
     for content in ("first", "second"):
         (tmp_path / MADE_NAME).write_text(content)
-        assert archive.keep_made(tmp_path)
+        assert kept.keep_made(tmp_path)
         assert not (tmp_path / MADE_NAME).exists()
-    assert archive.path.read_text() == "first"
-    assert [path.name for path in archive.path.parent.iterdir()] == ["spark.jsa"]
-    assert f"-XX:SharedArchiveFile={archive.path}" in archive.reading_options()
+    assert kept.path.read_text() == "first"
+    assert [path.name for path in kept.path.parent.iterdir()] == ["spark.jsa"]
+    assert f"-XX:SharedArchiveFile={kept.path}" in kept.reading_options()
+
+
+def test_jars_that_were_installed_again_have_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM would not take the old one, and would not say so."""
+    jar = tmp_path / "spark.jar"
+    jar.write_bytes(b"")
+    monkeypatch.setattr(archive, "pyspark_jars", lambda: tmp_path)
+    before = archive.spark_archive().path
+    assert archive.spark_archive().path == before
+    os.utime(jar, (1, 1))
+    assert archive.spark_archive().path != before

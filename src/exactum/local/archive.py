@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,16 +64,18 @@ class ClassArchive:
 
 def kafka_archive() -> ClassArchive:
     """The archive of a broker's classes. Raises LocalServerError without Java, or if the jars cannot be retrieved."""
-    return _archive("kafka", broker_jars()[0].parent)
+    return _archive("kafka", broker_jars())
 
 
 def spark_archive() -> ClassArchive:
     """The archive of a Spark driver's classes. Raises LocalServerError as ``kafka_archive`` does."""
-    return _archive("spark", pyspark_jars(), *spark_kafka_jars()[:1])
+    return _archive("spark", [*pyspark_jars().glob("*.jar"), *spark_kafka_jars()])
 
 
-def _archive(name: str, *jars: Path) -> ClassArchive:
-    java = Path(java_program("java")).resolve()
-    made_for = " ".join(str(part) for part in (java, java.stat().st_mtime_ns, *jars))
-    digest = hashlib.sha256(made_for.encode()).hexdigest()[:16]
-    return ClassArchive(cache_folder() / "classes" / f"{name}-{digest}.jsa")
+def _archive(name: str, jars: Iterable[Path]) -> ClassArchive:
+    """A JVM takes an archive for these very jars only, by path, size and time: installed again, they are others."""
+    digest = hashlib.sha256()
+    for file in (Path(java_program("java")).resolve(), *sorted(jars)):
+        seen = file.stat()
+        digest.update(f"{file} {seen.st_size} {seen.st_mtime_ns}\n".encode())
+    return ClassArchive(cache_folder() / "classes" / f"{name}-{digest.hexdigest()[:16]}.jsa")
