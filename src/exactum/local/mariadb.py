@@ -191,6 +191,7 @@ class LocalMariaDB:
             self._socket_folder = Path(tempfile.mkdtemp(prefix="exactum-sock-", dir="/tmp"))
             if not (folder / "data" / "mysql").exists():
                 _install(folder / "data", folder / "install.log")
+            (folder / "tmp").mkdir(exist_ok=True)
             self._password = _kept_password(folder / "password")
             _write_init_file(folder / "init.sql", self._password)
         except BaseException:
@@ -205,6 +206,9 @@ class LocalMariaDB:
             "datadir": str(folder / "data"),
             "socket": f"{self._socket_folder}/s",
             "pid_file": str(folder / "mariadbd.pid"),
+            "tmpdir": str(
+                folder / "tmp"
+            ),  # a server that starts removes the temporary tables it finds: others', in /tmp
             "bind_address": HOST,
             "port": str(self._port),
             "init_file": str(folder / "init.sql"),
