@@ -1,6 +1,7 @@
 """Rows become the records that Spark's own sink would have made, and stay invisible until the commit."""
 
 import re
+import time
 
 import pyarrow as pa
 import pytest
@@ -127,6 +128,9 @@ def test_a_failing_task_aborts_its_own_transaction(kafka, topic) -> None:
         writer = sink.opened.writers.open(order, TaskName(0, 0, 0))
         writer.write(frame([b"a"] * 1000))
         writer.abort()
+        deadline_s = time.monotonic() + 20
+        while sink.participant.list_open() and time.monotonic() < deadline_s:
+            time.sleep(0.05)  # the coordinator answers before the markers are written
         assert sink.participant.list_open() == []
     assert read_all(kafka.bootstrap_servers, name) == []
 
