@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exactum.local.guard import Guard
+
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SAMPLE_INTERVAL_S = 0.05
 LIFE_SAMPLE_INTERVAL_S = 0.5
@@ -113,14 +115,7 @@ class Life:
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
-        # The guard's pipe ends when this process ends, however it does: nobody is left behind.
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r _; kill -KILL -- "-$1" 2>/dev/null', "guard", str(self._process.pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._guard = Guard(self._process.pid, group=True)
         self._spent_s: dict[tuple[int, str], float] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -178,8 +173,7 @@ class Life:
         self._sampler.join()
         kill_tree(self.pid)
         self._process.wait()
-        self._guard.kill()
-        self._guard.communicate()
+        self._guard.end()
 
     def _sample(self) -> None:
         while not self._ended.wait(LIFE_SAMPLE_INTERVAL_S):

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from exactum.local.guard import Guard
+
 END_TIMEOUT_S = 15.0
 LOG_TAIL_CHARACTERS = 8_000
 POLL_S = 0.02
-
-# The guard's input ends when the test process dies, however it dies; then it ends the whole session.
-GUARD = 'read -r _; kill -KILL -- "-$1" 2>/dev/null'
 
 
 class Child:
@@ -33,12 +32,7 @@ class Child:
                 cwd=folder,
                 env=dict(environment),
             )
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "exactum-test-guard", str(self._process.pid)],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._guard = Guard(self._process.pid, group=True)
 
     def __enter__(self) -> Child:
         return self
@@ -91,5 +85,4 @@ class Child:
                 self._process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
-        self._guard.kill()
-        self._guard.communicate()
+        self._guard.end()

@@ -10,14 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exactum.errors import LocalServerError
+from exactum.local.guard import Guard
 
 STOP_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 10.0
-
-# The guard reads a pipe that nobody writes to. The pipe ends when the owner dies, however it dies,
-# and then the guard kills the server. (PR_SET_PDEATHSIG would fire when the *thread* that started
-# the server ends, and exists on Linux only.)
-GUARD = 'read -r _; kill -KILL "$1" 2>/dev/null'
 
 
 class ServerProcess:
@@ -37,7 +33,7 @@ class ServerProcess:
         self.port = port
         self.log_file = folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
 
     @property
     def pid(self) -> int:
@@ -69,13 +65,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C in the terminal is for the owner alone
             )
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "exactum-guard", str(self._process.pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._guard = Guard(self._process.pid)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """Let the server shut down; kill it after `timeout_s` seconds. Idempotent.
@@ -133,8 +123,6 @@ class ServerProcess:
 
     def _forget(self) -> None:
         """End the guard at once: the dead process's id may become somebody else's."""
-        guard = self._guard
-        if guard is not None:
-            guard.kill()
-            guard.communicate()
+        if self._guard is not None:
+            self._guard.end()
         self._process = self._guard = None

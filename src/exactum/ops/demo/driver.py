@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exactum.errors import ExactumError
+from exactum.local.guard import Guard
 from exactum.ops import process_session
 
 LOG_LINES_SHOWN = 15
@@ -18,10 +19,6 @@ PACKAGE = Path(__file__).resolve().parents[3]
 
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Drivers start again and again here: this nearly halves the CPU time of a start (18 s to 10 s, measured)."""
-
-# Reads a pipe that nobody writes to. It ends when the demo dies, however it dies; then the guard kills the
-# driver, and the JVM and the workers end because their standard input ends.
-GUARD = 'read -r _; kill -KILL "$1" 2>/dev/null'
 
 
 def environment() -> dict[str, str]:
@@ -46,7 +43,7 @@ class Driver:
         self._command = [sys.executable, "-m", module, *arguments]
         self._log_file = log_file
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._known: set[int] = set()
 
     def start(self) -> None:
@@ -61,13 +58,8 @@ class Driver:
                 start_new_session=True,  # a Ctrl-C in the terminal is for the demo alone
                 env=environment(),
             )
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "exactum-guard", str(self._process.pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        # The JVM and the workers end with the driver, because their standard input ends.
+        self._guard = Guard(self._process.pid)
         self._known = set()
         self.starts += 1
 
@@ -83,8 +75,7 @@ class Driver:
             return 0
         killed = process_session.kill_all(process.pid, self._known)
         # While the dead process is not reaped nobody else gets its id: the guard must end before that.
-        guard.kill()
-        guard.communicate()
+        guard.end()
         process.wait()
         self._process = self._guard = None
         process_session.await_gone(process.pid)
