@@ -8,14 +8,11 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import re
 import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -28,6 +25,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from rights import Right, documented
 from transactions import OpenedSink, frame, opened
 
 from exactum.errors import SettingRefused
@@ -36,6 +34,7 @@ from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.local.java import java_program
+from exactum.local.jvm import SMALL_OPTIONS
 from exactum.protocol.sink import Guarantee
 
 pytestmark = [
@@ -44,8 +43,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
 ]
 
-DOCS = Path(__file__).parents[2] / "docs" / "kafka.md"
-SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOPIC, PARTITIONS = "guarded", 2
 TOPIC_MESSAGE_MAX = 2_000_000
 ABOVE_LIBRDKAFKAS_MAX = b"x" * 1_500_000
@@ -55,35 +52,13 @@ REFUSED_WITHIN_S = 10.0  # under a second on a quiet machine
 WAIT_S = 30.0
 
 
-@dataclass(frozen=True)
-class Right:
-    """One operation on one resource, as the table grants it."""
-
-    kind: str
-    name: str
-    prefixed: bool
-    operation: str
-
-    def __str__(self) -> str:
-        return f"{self.operation}-{self.kind}"
-
-
-KINDS = {"output topic": "topic", "transactional id": "transactional_id", "cluster": "cluster"}
-
-
-def documented() -> list[Right]:
-    """The table in docs/kafka.md. A row that nobody knows is an error."""
-    table = DOCS.read_text().split("| resource | pattern | operations | for |")[1].split("\n\n")[0]
-    rights = []
-    for line in table.strip().splitlines()[1:]:
-        resource, pattern, operations, _ = (cell.strip() for cell in line.strip("|").split("|"))
-        named = re.search(r"`([^`]+)`", pattern)
-        name = named[1] if named else TOPIC
-        rights += [Right(KINDS[resource], name, pattern.startswith("prefixed"), o) for o in operations.split(", ")]
-    return rights
-
-
-RIGHTS = documented()
+NAMES = {
+    "output topic": ("topic", TOPIC),
+    "transactional id": ("transactional_id", ""),
+    "cluster": ("cluster", "kafka-cluster"),
+}
+"""What the table's resources are called here; the table spells out the prefix of transactional ids."""
+RIGHTS = documented("kafka.md", NAMES)
 REFUSED = {
     ("topic", "WRITE"): f"for topic {TOPIC} .*needs WRITE on the topic",
     ("topic", "READ"): f"{TOPIC}.*needs READ on the topic",
@@ -119,7 +94,7 @@ def secure() -> Iterator[LocalKafka]:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     }
     users = {user: PASSWORD.format(user) for user in USERS}
-    with LocalKafka(security="SASL_SSL", users=users, properties=properties, jvm_options=SMALL) as cluster:
+    with LocalKafka(security="SASL_SSL", users=users, properties=properties, jvm_options=SMALL_OPTIONS) as cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS, config={"max.message.bytes": TOPIC_MESSAGE_MAX})
         granted = 0
         for user, missing in USERS.items():

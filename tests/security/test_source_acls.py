@@ -10,18 +10,19 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from pyspark.sql import SparkSession
+from rights import Right, documented
 from source_stream import Stream, eventually
 
 from exactum import events
 from exactum.errors import SettingRefused
 from exactum.local import LocalKafka
+from exactum.local.jvm import SMALL_OPTIONS
 from exactum.spark.source import topic_watch
 
 pytestmark = [
@@ -31,25 +32,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
 ]
 
-DOCS = Path(__file__).parents[2] / "docs" / "source.md"
-SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOPIC, SECOND, GROUP, UPSTREAM = "guarded-orders", "guarded-refunds", "billing", "upstream-of-orders"
 RECORDS = 5
 WAIT_S = 60.0
 REFUSED_WITHIN_S = 60.0  # some seconds on a quiet machine
-
-
-@dataclass(frozen=True)
-class Right:
-    """One operation on one resource, as the table grants it."""
-
-    kind: str
-    name: str
-    prefixed: bool
-    operation: str
-
-    def __str__(self) -> str:
-        return f"{self.operation}-{self.kind}"
 
 
 NAMES = {
@@ -58,21 +44,7 @@ NAMES = {
     "transactional id": ("transactional_id", UPSTREAM),
 }
 """What the table's resources are called here. Of ``SECOND`` nobody has any right but whom a test gives it."""
-
-
-def documented() -> list[Right]:
-    """The table of docs/source.md. A row that nobody knows is an error."""
-    table = DOCS.read_text().split("| resource | pattern | operations | for |")[1].split("\n\n")[0]
-    rights = []
-    for line in table.strip().splitlines()[1:]:
-        resource, pattern, operations, _ = (cell.strip() for cell in line.strip("|").split("|"))
-        kind, name = NAMES[resource]
-        prefix = re.fullmatch(r"prefixed, `([^`]+)`", pattern)
-        rights += [Right(kind, prefix[1] if prefix else name, bool(prefix), o) for o in operations.split(", ")]
-    return rights
-
-
-RIGHTS = documented()
+RIGHTS = documented("source.md", NAMES)
 
 
 def of_kinds(*keys: tuple[str, str]) -> tuple[Right, ...]:
@@ -101,7 +73,7 @@ def test_every_documented_right_is_tested() -> None:
 def secure() -> Iterator[LocalKafka]:
     """One broker with a user for each set of rights, and a topic with some records."""
     users = {user: f"correct-horse-{user}" for user in LACKING}
-    with LocalKafka(security="SASL_SSL", users=users, jvm_options=SMALL) as cluster:
+    with LocalKafka(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
         for name in (TOPIC, SECOND):
             cluster.create_topic(name, partitions=1)
         for user, missing in LACKING.items():
