@@ -26,12 +26,12 @@ from chaos.act import Act, Result
 from chaos.clock import Clock
 from chaos.proxy import HOST, Proxy
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local.jvm import SMALL_OPTIONS
 
 START_TIMEOUT_S = 600.0
 ACT_TIMEOUT_S = 600.0
 POLL_S = 0.01
 LOG_TAIL_CHARACTERS = 4_000
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DISK_BYTES = 24 * 1024 * 1024
 
 BROKER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 250, "group.initial.rebalance.delay.ms": 0}
@@ -91,7 +91,7 @@ class Driver:
                     "PYTHONPATH": os.pathsep.join(path for path in python_path if path),
                     "PYSPARK_PYTHON": sys.executable,
                     "SPARK_LOCAL_DIRS": str(folder / "spark"),
-                    "SPARK_SUBMIT_OPTS": FAST_START,
+                    "SPARK_SUBMIT_OPTS": " ".join(SMALL_OPTIONS),
                     "PYTHONUNBUFFERED": "1",
                     **environment,
                 },

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from exactum.local.java import java_program
+from exactum.local.jvm import SMALL_OPTIONS
 from model.checks import LARGE, SMALL, Check
 from model.tla2tools import tla2tools_jar
 
@@ -91,7 +92,7 @@ def ask(checks: Sequence[Check], *, large: bool = False) -> list[Answer]:
 
 def _ask(jar: Path, check: Check, workers: int, large: bool) -> Answer:
     began_s = time.monotonic()
-    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", f"-Xmx{HEAP_SMALL}"]
+    quick = [*SMALL_OPTIONS, "-Xshare:auto", f"-Xmx{HEAP_SMALL}"]
     long = ["-XX:+UseParallelGC", f"-Xmx{HEAP_LARGE}"]
     with tempfile.TemporaryDirectory(prefix="exactum-tlc-") as work:
         # TLC looks for the configuration beside the module, and leaves files there.

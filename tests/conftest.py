@@ -11,11 +11,12 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local.jvm import SMALL_OPTIONS
 
 TopicFactory = Callable[..., str]
 
 # The tests' Spark drivers are many and live for seconds: start fast rather than run fast.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SMALL_OPTIONS))
 
 
 def pytest_configure(config: pytest.Config) -> None:

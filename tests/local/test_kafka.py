@@ -24,12 +24,11 @@ from kafka.admin import KafkaAdminClient
 from exactum.errors import LocalServerError
 from exactum.local import LocalKafka
 from exactum.local.foreground import run_kafka
+from exactum.local.jvm import SMALL_OPTIONS
 
 pytestmark = pytest.mark.broker
 
 WAIT_S = 30.0
-# The quickest JVM: what is tested here is not its speed.
-SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def quiet(settings: dict[str, object]) -> dict[str, object]:
@@ -124,7 +123,7 @@ def test_topics_are_made_and_deleted_but_never_by_themselves(kafka: LocalKafka, 
 def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
     """Two clusters share no port and no data; one keeps its data and port through SIGKILL, and
     leaves no process and no folder at a clean stop."""
-    with LocalKafka(jvm_options=SMALL, transaction_version=1) as other:
+    with LocalKafka(jvm_options=SMALL_OPTIONS, transaction_version=1) as other:
         assert other.bootstrap_servers != kafka.bootstrap_servers
         other.create_topic("kept", partitions=1)
         assert "kept" not in kafka.admin().list_topics(timeout=5).topics
@@ -146,11 +145,11 @@ def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
 
 def test_given_folder_is_kept_and_reused(tmp_path: Path) -> None:
     """Data outlive the object when the folder is the caller's; another shape of it is refused."""
-    with LocalKafka(data_dir=tmp_path, jvm_options=SMALL) as first:
+    with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as first:
         first.create_topic("kept", partitions=1)
         send(first, "kept", [b"value"])
         assert first.pid() != os.getpid()
-    with LocalKafka(data_dir=tmp_path, jvm_options=SMALL) as second:
+    with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as second:
         assert read(second, "kept", 1) == [b"value"]
     with pytest.raises(LocalServerError, match="another data_dir"):
         LocalKafka(data_dir=tmp_path, transaction_version=1).start()
@@ -185,7 +184,7 @@ def test_three_nodes_survive_one(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def secure() -> Iterator[LocalKafka]:
-    with LocalKafka(security="SASL_SSL", users={"app": "app-secret"}, jvm_options=SMALL) as cluster:
+    with LocalKafka(security="SASL_SSL", users={"app": "app-secret"}, jvm_options=SMALL_OPTIONS) as cluster:
         cluster.create_topic("guarded", partitions=1)
         yield cluster
 
@@ -232,7 +231,7 @@ def test_only_granted_users_write(secure: LocalKafka) -> None:
 def test_broker_that_cannot_start_is_explained() -> None:
     """A wrong property ends in an error with the broker's own words, and leaves no process."""
     with pytest.raises(LocalServerError, match=r"log\.segment\.bytes"):
-        LocalKafka(properties={"log.segment.bytes": "many"}, jvm_options=SMALL).start()
+        LocalKafka(properties={"log.segment.bytes": "many"}, jvm_options=SMALL_OPTIONS).start()
 
 
 def test_taken_port_is_refused(kafka: LocalKafka) -> None:
@@ -256,7 +255,7 @@ def test_broker_dies_with_its_owner(tmp_path: Path) -> None:
     """When the process that started a broker is killed, the broker dies too."""
     env = {**os.environ, "TMPDIR": str(tmp_path)}  # its folder stays: nobody is left to remove it
     with subprocess.Popen(
-        [sys.executable, "-c", OWNER % (SMALL,)], stdout=subprocess.PIPE, text=True, env=env
+        [sys.executable, "-c", OWNER % (SMALL_OPTIONS,)], stdout=subprocess.PIPE, text=True, env=env
     ) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline().split()[0])

@@ -18,10 +18,11 @@ import pyspark
 from shipment import environment
 
 from exactum.local.java import java_program
+from exactum.local.jvm import SMALL_OPTIONS
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SPARK = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
-JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+JVM_OPTIONS = (*SMALL_OPTIONS, "-Xshare:auto")
 START_TIMEOUT_S = 120.0
 LOG_TAIL_CHARACTERS = 6_000
 EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -12,7 +12,7 @@ from pathlib import Path
 from exactum.errors import LocalServerError
 from exactum.local import LocalKafka
 from exactum.local.archive import ClassArchive, spark_archive
-from exactum.ops.demo.driver import environment
+from exactum.ops.environment import environment
 
 TIMEOUT_S = 300
 LOG_CHARS_SHOWN = 2000
@@ -58,9 +58,10 @@ def _train(archive: ClassArchive, kafka: LocalKafka, folder: Path) -> None:
                 timeout=TIMEOUT_S,
                 check=False,
             )
-            status = f"ended with status {ended.returncode}"
+            well, status = ended.returncode == 0, f"ended with status {ended.returncode}"
         except subprocess.TimeoutExpired:
-            status = f"did not end within {TIMEOUT_S} s"
-    if not archive.keep_made(folder):
+            well, status = False, f"did not end within {TIMEOUT_S} s"
+    # What a JVM that ended badly has left may be half an archive.
+    if not (well and archive.keep_made(folder)):
         text = log.read_text(errors="replace")[-LOG_CHARS_SHOWN:]
         raise LocalServerError(f"The driver that should leave its class archive {status}. Its last words:\n{text}")

@@ -19,13 +19,14 @@ from exactum.spark.session import java_options
 SETTING = "spark.driver.defaultJavaOptions"
 
 
-def main(bootstrap_servers: str, folder: Path, options: list[str]) -> None:
+def main(bootstrap_servers: str, folder: Path, options: list[str]) -> int:
+    """Returns the exit status of the JVM."""
     spark = exactum.local_session("exactum-training", master="local[2]", **{SETTING: java_options(options)})
     spark.sparkContext.setLogLevel("ERROR")
     produce(spark, bootstrap_servers)
     run(spark, bootstrap_servers, folder / "checkpoint")
     spark.stop()
-    end_jvm()
+    return end_jvm()
 
 
 def produce(spark: SparkSession, bootstrap_servers: str) -> None:
@@ -51,14 +52,14 @@ def run(spark: SparkSession, bootstrap_servers: str, checkpoint: Path) -> None:
     query.awaitTermination()
 
 
-def end_jvm() -> None:
+def end_jvm() -> int:
     """Let the JVM leave by its own door, and wait for it: writing the archive takes it some ten seconds."""
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
     process = gateway.proc
     process.stdin.close()  # what the JVM ends by
-    process.wait()
+    return int(process.wait())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:]))
