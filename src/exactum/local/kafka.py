@@ -296,9 +296,10 @@ class LocalKafka:
         self._nodes = nodes
 
     def _launch(self, node: ServerProcess) -> None:
-        options = kafka_archive().reading_options()
+        archive = kafka_archive()
+        options = archive.reading_options()
         if not options and node.number == 1:
-            options = kafka_archive().making_options(node.folder)
+            options = archive.making_options(node.folder)
         command = kafka_command("kafka.Kafka", self._heap_mb, *self._jvm_options, *options)
         node.start([*command, str(node.folder / "server.properties")])
 

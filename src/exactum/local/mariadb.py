@@ -206,9 +206,8 @@ class LocalMariaDB:
             "datadir": str(folder / "data"),
             "socket": f"{self._socket_folder}/s",
             "pid_file": str(folder / "mariadbd.pid"),
-            "tmpdir": str(
-                folder / "tmp"
-            ),  # a server that starts removes the temporary tables it finds: others', in /tmp
+            # Its own: a server that starts removes the temporary tables it finds, in /tmp those of others too.
+            "tmpdir": str(folder / "tmp"),
             "bind_address": HOST,
             "port": str(self._port),
             "init_file": str(folder / "init.sql"),
