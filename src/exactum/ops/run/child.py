@@ -12,20 +12,19 @@ from collections.abc import Callable, Collection, Sequence
 
 from exactum.ops import process_session
 from exactum.ops.run.ending import Report
-from exactum.ops.run.output import Output
+from exactum.ops.run.output import STDERR, STDOUT, outputs_of, pipe_if
 from exactum.spark.life.channel import VARIABLE, Decoder, Message, address_of
 
 READ_BYTES = 1 << 16
 GRACE_S = 5.0
 """How long the JVM of a script that ended by itself has to leave by its own door."""
 POLL_S = 0.02
-STDOUT, STDERR = STREAMS = ("stdout", "stderr")
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 """For a script that prints to a pipe, and whose lines are wanted when it prints them, as on a terminal."""
 
 
 class Child:
-    """Started at once. ``captured``: which of ``STREAMS`` go to ``outputs`` instead of where ours go.
+    """Started at once. ``captured``: which of ``output.STREAMS`` go to ``outputs`` instead of where ours go.
 
     ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in ``exactly_once``. ``works``: it
     has completed an epoch. ``heard_s`` is when it last said something, ``turn_s`` when it got its turn. ``reports`` are
@@ -39,8 +38,8 @@ class Child:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,  # in a session of its own it cannot read from the terminal
-                stdout=subprocess.PIPE if STDOUT in captured else None,
-                stderr=subprocess.PIPE if STDERR in captured else None,
+                stdout=pipe_if(STDOUT in captured),
+                stderr=pipe_if(STDERR in captured),
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
                 env={**(UNBUFFERED if captured else {}), **os.environ, VARIABLE: address_of(theirs)},
@@ -49,7 +48,7 @@ class Child:
         self._link = ours
         self._decoder = Decoder()
         self._silent = False
-        self.outputs = [Output(pipe) for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
+        self.outputs = outputs_of(self._process)
         self.joined = False
         self.ready = False
         self.works = False

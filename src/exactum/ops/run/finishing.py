@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.ops.run.child import READ_BYTES, STDERR, STDOUT
-from exactum.ops.run.output import Output
+from exactum.ops.run.child import READ_BYTES
+from exactum.ops.run.output import STDERR, STDOUT, Output, outputs_of, pipe_if
 from exactum.spark.life.channel import Decoder, Message
 
 TIMEOUT_S = 15.0
@@ -35,14 +35,13 @@ class _Process:
             popen = subprocess.Popen(
                 [sys.executable, "-m", "exactum.ops.run.finisher", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if STDOUT in captured else None,
-                stderr=subprocess.PIPE if STDERR in captured else None,
+                stdout=pipe_if(STDOUT in captured),
+                stderr=pipe_if(STDERR in captured),
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
         ours.settimeout(SEND_TIMEOUT_S)
-        outputs = [Output(pipe) for pipe in (popen.stdout, popen.stderr) if pipe is not None]
-        return _Process(popen, ours, Decoder(), outputs)
+        return _Process(popen, ours, Decoder(), outputs_of(popen))
 
     def end(self) -> None:
         self.link.close()

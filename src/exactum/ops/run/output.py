@@ -1,13 +1,25 @@
-"""What a script prints where it does not print itself: one of its streams, as whole lines."""
+"""What a process prints where it does not print itself: its streams, captured, as whole lines."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import IO
 
+STDOUT, STDERR = STREAMS = ("stdout", "stderr")
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 1 << 20
 """What is longer without the end of a line is passed on in pieces."""
+
+
+def pipe_if(captured: bool) -> int | None:
+    """Popen's argument for a stream; one that is not captured goes where ours goes."""
+    return subprocess.PIPE if captured else None
+
+
+def outputs_of(process: subprocess.Popen[bytes]) -> list[Output]:
+    """The captured ones of its streams."""
+    return [Output(pipe) for pipe in (process.stdout, process.stderr) if pipe is not None]
 
 
 class Output:

@@ -47,7 +47,7 @@ class Status(Enum):
 class Plan:
     """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests only.
 
-    ``captured``: which of its streams (``child.STREAMS``) are passed on line by line.
+    ``captured``: which of its streams (``output.STREAMS``) are passed on line by line.
     """
 
     command: tuple[str, ...]

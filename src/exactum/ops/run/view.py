@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from exactum.ops.run.board import Board, QueryBoard
-from exactum.ops.run.child import STDERR, STDOUT
+from exactum.ops.run.output import STDERR, STDOUT
 
 PLAIN_EVERY_S = 5.0
 REFRESH_EVERY_S = 0.25
