@@ -57,8 +57,8 @@ def chosen(patterns: Sequence[str]) -> list[Cell]:
 
 def read(path: Path) -> dict[str, Outcome]:
     """The last outcome of each cell."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    outcomes = [Outcome(**{**json.loads(line), "stops": tuple(json.loads(line)["stops"])}) for line in lines]
+    written = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    outcomes = [Outcome(**{**fields, "stops": tuple(fields["stops"])}) for fields in written]
     return {outcome.cell: outcome for outcome in outcomes}
 
 

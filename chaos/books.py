@@ -118,13 +118,7 @@ class Books:
         """The postings of decided epochs. Those of all transfers, where offsets do not tell them."""
         if self.twice or self.upstream or not (self.checkpoint.folder / "exactum" / "decisions").exists():
             return Counter(self.transfers.postings)
-        end = self.checkpoint.ends(self.checkpoint.decided())
-        ids = {
-            json.loads(seen.value or "{}")["id"]
-            for seen in oracle.read_all(self.servers, [self.transfers.topic])
-            if seen.offset < end.get(seen.partition, 0)
-        }
-        return Counter(posting for posting in self.transfers.postings if posting[0] in ids)
+        return Counter(self.transfers.before(self.checkpoint.ends(self.checkpoint.decided())))
 
     def check_exact(self) -> None:
         """At rest: every posting once in each target, nothing left open, prepared or staged."""

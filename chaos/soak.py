@@ -28,6 +28,7 @@ from kafka.errors import KafkaError
 
 from chaos.act import Act, Result
 from chaos.books import Books, BooksFailure
+from chaos.scene import MAY_BE_STARTED_AGAIN
 from chaos.stage import Driver, HarnessFailure, Stage
 
 SEED = 7
@@ -44,7 +45,7 @@ TIMEOUT_MS = 20_000
 """Of Kafka's transactions: longer than any round, so that only a pile of faults outlasts it."""
 DRY_TIMEOUT_S = 240.0
 STARTS_MAX = 10
-EXCUSED = frozenset({"Unavailable", "OutcomeUnknown", "EpochAborted", "Fenced", "Spark"})
+EXCUSED = MAY_BE_STARTED_AGAIN | {"Fenced", "Spark"}
 """Errors after which a query is started again."""
 
 
