@@ -1,4 +1,4 @@
-"""The helper modules of this folder are imported by name."""
+"""The helper modules of this folder, and the HTTP target of ``targets``, are imported by name."""
 
 import sys
 import tempfile
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "targets"))
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,7 @@ class Api:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self.keys: list[str] = []
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._address = ("127.0.0.1", 0)
         self.start()
 
@@ -22,19 +23,32 @@ class Api:
     def url(self) -> str:
         return f"http://{self._address[0]}:{self._address[1]}/rows"
 
+    def take(self, key: str, rows: list[dict[str, Any]]) -> int:
+        """The status to answer with, 0 for no answer. Called under ``lock``; another target answers otherwise."""
+        self.rows += rows
+        self.keys.append(key)
+        return 200
+
     def start(self) -> None:
         """On the same port as before."""
         api = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with api._lock:
-                    api.rows += rows
-                    api.keys.append(self.headers["Idempotency-Key"])
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                length = int(self.headers["Content-Length"])
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    return  # the client was killed half-way
+                with api.lock:
+                    status = api.take(self.headers["Idempotency-Key"], json.loads(body))
+                if status:
+                    self.send_response(status)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+
+            def handle(self) -> None:
+                with contextlib.suppress(ConnectionError):  # the client was killed
+                    super().handle()
 
             def log_message(self, *args: object) -> None:
                 """Quiet."""
