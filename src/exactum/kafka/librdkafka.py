@@ -9,6 +9,7 @@ Every function used here is part of librdkafka's stable interface since 1.6 (``r
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -26,6 +27,8 @@ log = logging.getLogger("exactum.kafka")
 
 PARTITION_UNASSIGNED = -1
 STATISTICS_INTERVAL_MS = 100
+ABORT_FLUSH_TIMEOUT_MS = 500
+"""Longest wait for the records of a transaction that is to be aborted."""
 
 MESSAGE = np.dtype(
     [
@@ -232,11 +235,15 @@ class Producer:
         self._raise(self._c.rd_kafka_begin_transaction(self._handle))
 
     def abort_transaction(self, timeout_ms: int) -> None:
-        """Drop what is not sent yet and abort.
+        """Abort, in short steps: it waits for the reports of dropped records, which only ``poll`` takes off the queue.
 
-        In short steps: it waits for the reports of dropped records, which only ``poll`` takes off the queue.
+        Records on their way are waited for, a little while. Where the answer to the first AddPartitionsToTxn comes
+        when the abort has begun, librdkafka takes it for outdated, counts no partition as added and sends no EndTxn
+        (rdkafka_txnmgr.c, rd_kafka_txn_handle_AddPartitionsToTxn): the transaction would stay open.
         """
         end_s = time.monotonic() + timeout_ms / 1000
+        with contextlib.suppress(DeliveryError):  # it is aborted, whatever failed
+            self.flush(min(timeout_ms, ABORT_FLUSH_TIMEOUT_MS))
         while True:
             try:
                 self._raise(self._c.rd_kafka_abort_transaction(self._handle, 100))
