@@ -22,17 +22,19 @@ SEED = 20261121
 CELLS = [
     "kafka:preparing:cut",
     "kafka:committing:reply-lost",
+    "postgres:prepared:pause",
+    "mariadb-prepared:committing:reply-lost",
+    "files:verified:disk-full",
+    "kafka:decided:missing",
+]
+DEEP = [
     "kafka:prepared:expired",
     "postgres:committing:reply-lost",
-    "postgres:prepared:pause",
     "postgres-prepared:flushed:reset",
     "postgres-log:verified:reply-lost",
     "mariadb:prepared:half-open",
-    "mariadb-prepared:committing:reply-lost",
-    "files:verified:disk-full",
     "all:between:cut",
     "kafka:mirrored:kill-driver",
-    "kafka:decided:missing",
 ]
 
 
@@ -42,7 +44,7 @@ def stage() -> Iterator[Stage]:
         yield made
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", [*CELLS, *(pytest.param(name, marks=pytest.mark.deep) for name in DEEP)])
 def test_exact_whatever_happens(stage: Stage, name: str) -> None:
     """The query is held at the point, the fault happens, and in the end every target has every posting once."""
     outcome = played(stage, Cell.of(name), SEED)

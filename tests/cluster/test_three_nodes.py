@@ -133,6 +133,7 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(nodes: LocalKaf
         onlooker.check_exact(query.expected, "epochs")
 
 
+@pytest.mark.deep
 def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(nodes: LocalKafka, tmp_path: Path) -> None:
     """Kafka to Kafka by Spark, fed all the time, while each node is killed and brought back."""
     nodes.create_topic("numbers", partitions=4)

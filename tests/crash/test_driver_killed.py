@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import live_and_die, new_world
@@ -34,8 +36,13 @@ DEATHS = [
 ]
 
 
-def test_killed_at_every_point_of_an_epoch(kafka: LocalKafka, topic, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "deaths", [pytest.param(DEATHS, marks=pytest.mark.deep, id="every"), pytest.param(DEATHS[::2], id="every-other")]
+)
+def test_killed_at_points_of_an_epoch(
+    kafka: LocalKafka, topic, tmp_path: Path, deaths: Sequence[tuple[str, dict[str, Any]]]
+) -> None:
     """Whatever point the driver is killed at: nothing undecided is ever visible, everything finished is, and
     at the end both outputs are exact, for a reader that ran throughout and for a later one.
     """
-    live_and_die(new_world(kafka.bootstrap_servers, topic, tmp_path, records=1500, outputs=2), DEATHS)
+    live_and_die(new_world(kafka.bootstrap_servers, topic, tmp_path, records=1500, outputs=2), deaths)

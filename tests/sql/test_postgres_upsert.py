@@ -131,6 +131,7 @@ def test_keys_that_collate_as_equal(database: Database) -> None:
     assert sorted(database.rows(f"SELECT n FROM {table}")) == [(2,), (3,)]
 
 
+@pytest.mark.deep
 def test_every_fault_at_every_call(database: Database) -> None:
     """Changes of two epochs that depend on their order: whatever fails, the table is what a clean run leaves."""
     epochs: list[list[list[Row]]] = [

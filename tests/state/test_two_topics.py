@@ -29,6 +29,7 @@ EPOCHS = 6
 DEATH_WITHIN_S = 3.0
 
 
+@pytest.mark.deep
 def test_two_topics_of_different_rates(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
     """A union and a stream-stream join of a fast and a slow topic, in a driver that is killed at random: every record
     of both is in exactly one epoch, the same one as its neighbours by Spark's plan, and every pair is there once.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +89,21 @@ def alone(sink: str, nth: int) -> list[dict[str, Any]]:
     return [*others, {"step": "commit", "when": "after", "sink": sink, "nth": nth}]
 
 
+POINTS: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
+    "prepared": ("all have prepared, nothing is decided", [{"step": "decide", "when": "before", "nth": 2}]),
+    "decided": ("decided, nothing is committed", [{"step": "decide", "when": "after", "nth": 2}]),
+    **{sink: (f"only {sink} is committed", alone(sink, nth=2)) for sink in SINKS},
+    "all": ("all are committed, Spark has not logged it", [{"step": "batch", "when": "after", "nth": 2}]),
+}
+
+
 @pytest.mark.parametrize(
-    ("mechanism", "alone_are"),
-    [("staged", SINKS), pytest.param("prepared", ("postgres", "mysql"), marks=pytest.mark.deep)],
-    ids=["staged", "prepared"],
+    ("mechanism", "points"),
+    [
+        pytest.param("staged", SINKS, id="staged"),
+        pytest.param("staged", ("prepared", "decided", "all"), id="staged, before and after", marks=pytest.mark.deep),
+        pytest.param("prepared", ("prepared", "postgres", "mysql", "all"), id="prepared", marks=pytest.mark.deep),
+    ],
 )
 def test_the_driver_dies_between_any_two_commits(
     kafka: LocalKafka,
@@ -100,18 +111,12 @@ def test_the_driver_dies_between_any_two_commits(
     mariadb: LocalMariaDB,
     tmp_path: Path,
     mechanism: str,
-    alone_are: tuple[str, ...],
+    points: Sequence[str],
 ) -> None:
     """Each target in turn is the only one that has committed when the process tree is killed."""
     bank = Bank(kafka, postgres, mariadb, tmp_path, mechanism=mechanism)
     bank.transfers.produce(kafka.bootstrap_servers, 500)
-    deaths = [
-        ("all have prepared, nothing is decided", [{"step": "decide", "when": "before", "nth": 2}]),
-        ("decided, nothing is committed", [{"step": "decide", "when": "after", "nth": 2}]),
-        *((f"only {sink} is committed", alone(sink, nth=2)) for sink in alone_are),
-        ("all are committed, Spark has not logged it", [{"step": "batch", "when": "after", "nth": 2}]),
-    ]
-    for when, faults in deaths:
+    for when, faults in (POINTS[point] for point in points):
         print(f"death: {when}", flush=True)
         with bank.life(*faults) as job:
             job.dies()
