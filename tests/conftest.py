@@ -33,6 +33,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(folder) if (folder := item.path.parent.name) in LONG else len(LONG))
 
 
+DESCRIPTORS_MAX = 900
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_descriptors_are_left() -> Iterator[None]:
+    """py4j waits by select(), which takes 1,024 descriptors: with more, a JVM's call of Python is never answered."""
+    yield
+    held = os.listdir("/proc/self/fd")
+    assert len(held) < DESCRIPTORS_MAX, f"this process holds {len(held)} open files, sockets and pipes"
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[LocalKafka]:
     """One broker for the session. A missing Java or jar is an error here, never a skip."""

@@ -296,10 +296,12 @@ class FolderPlace:
 
 class FolderFile:
     """A file written through Arrow's own stream and fsynced through a descriptor that was open all the time, so
-    that no write error between the two can be missed."""
+    that no write error between the two can be missed. One that is dropped lets go of the file."""
+
+    _descriptor: int | None = None
 
     def __init__(self, path: str) -> None:
-        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             self.stream = pa.OSFile(path, "wb")
         except BaseException:
@@ -320,13 +322,19 @@ class FolderFile:
             self.discard()
 
     def discard(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        self._let_go()
         stream = getattr(self, "stream", None)
         if stream is not None and not stream.closed:
             with contextlib.suppress(OSError):  # nobody wants what it could not write
                 stream.close()
+
+    def _let_go(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self._let_go()  # the stream lets go by itself, after an encoder that still ends its file in it
 
 
 def _above(target: str) -> Iterator[str]:
