@@ -129,7 +129,7 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
             took_s = completes(successor)[0]["at_s"] - since_s
             print(f"takeover {taken_over}: the first new epoch stands after {took_s:.2f} s")
 
-        run.says("stands by")
+        run.says(f"stands by, warmed with records of {world.source.topic}")
         killed = run.pids()[0]
         since_s = time.time()
         os.kill(killed, signal.SIGKILL)

@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from exactum.ops import process_session
 from exactum.ops.run.ending import Report
@@ -88,9 +89,13 @@ class Child:
         """Its queries are to be stopped after their epochs."""
         self._say("stop")
 
-    def _say(self, kind: str) -> None:
+    def tell_source(self, options: Mapping[str, str]) -> None:
+        """What the one that it stands by for reads, to warm itself up with."""
+        self._say("source", options=options)
+
+    def _say(self, kind: str, **fields: Any) -> None:
         with contextlib.suppress(OSError):  # it is dead, or frozen with a full buffer: seen by other signs
-            self._link.sendall(Message(kind).encoded())
+            self._link.sendall(Message(kind, fields).encoded())
 
     def status(self) -> int | None:
         """How it ended, negative for a signal; None while it runs. It is not reaped: its id stays its own."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -82,6 +82,7 @@ class Supervisor:
         self._standby: Child | None = None
         self._retired: list[Child] = []
         self._batches: dict[str, int] = {}
+        self._source: Mapping[str, str] | None = None  # options of what the script reads; they may hold a password
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stops = 0
@@ -156,7 +157,8 @@ class Supervisor:
         elif message.kind == "ready":
             child.ready = True
         elif message.kind == "warm":
-            self._say(f"process {child.pid} stands by")
+            read = "".join(f", warmed with records of {what}" for what in fields["read"])
+            self._say(f"process {child.pid} stands by{read}")
         elif message.kind == "error":
             report = Report(str(fields["name"]), Disposition(fields["disposition"]), str(fields["message"]))
             child.reports[str(fields["query_id"])] = report
@@ -168,6 +170,8 @@ class Supervisor:
         if message.kind == "run":
             child.reports.pop(str(fields["query_id"]), None)
             self._finishing.take(message)
+        elif message.kind == "source":
+            self._source = fields["options"]
         elif message.kind == "batch":
             self._batches[str(fields["query_id"])] = int(fields["batch_id"])
             self._board.state = "running"
@@ -213,6 +217,8 @@ class Supervisor:
             return
         if active.works or now_s - active.turn_s > STANDBY_AFTER_S:
             self._standby = self._start(has_turn=False)
+            if self._source is not None:
+                self._standby.tell_source(self._source)
 
     def _go_on(self, now_s: float) -> None:
         """What comes after a death, once everything decided is finished: the next life, or the end."""

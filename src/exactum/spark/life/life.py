@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class Life:
         self._process = os.getpid()
         self._queue: queue.Queue[tuple[Message, threading.Event]] = queue.Queue(QUEUE_MAX)
         self.turn = threading.Event()
+        self.sources: list[Mapping[str, str]] = []
+        """Options of what the process reads for which this one stands by."""
         self._asked = False
         self._pulse: Callable[[], object] = lambda: None
         self.stopping = threading.Event()
@@ -174,6 +176,8 @@ class Life:
             for message in decoder.feed(data):
                 if message.kind == "turn":
                     self.turn.set()
+                elif message.kind == "source":
+                    self.sources.append(message.fields["options"])
                 elif message.kind == "stop":
                     threading.Thread(target=self._stop, name="exactum-stop", daemon=True).start()
 

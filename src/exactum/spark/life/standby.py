@@ -1,8 +1,9 @@
 """A process that stands by: the session is up, and it waits in ``exactly_once`` until the other one is gone.
 
 Meanwhile it does once what a query's first epochs would wait for: a small streaming query of its own, over a source
-that makes up rows and the first records of the topics that this script reads, through the write job and into nothing.
-That loads and compiles what the real query needs, and starts Python workers; a job now and then keeps these alive.
+that makes up rows and the first records of a topic, through the write job and into nothing. Which topic the running
+process has told: most scripts wait here before they read anything. That loads and compiles what the real query needs,
+and starts Python workers; a job now and then keeps these alive.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exactum.spark.life import life
@@ -26,14 +27,17 @@ KEEP_WARM_EVERY_S = 25.0
 """Spark ends Python workers that idle for a minute."""
 QUERY_NAME = "exactum-standby"
 RECORDS_MAX = 100
+SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 
 _sources: list[dict[str, str]] = []
 
 
 def remember_source(options: Mapping[str, str]) -> None:
-    """This process reads Kafka with these options. Kept only where it might be a standby."""
-    if life.current() is not None:
+    """This process reads Kafka with these options: for itself, if it is a standby, and for the one that stands by."""
+    supervised = life.current()
+    if supervised is not None:
         _sources.append(dict(options))
+        supervised.tell("source", options=dict(options))
 
 
 def wait_for_turn() -> None:
@@ -69,26 +73,27 @@ def _keep_warm(supervised: life.Life) -> None:
 
     try:
         spark = SparkSession.active()
-        _run(_frame(spark), supervised)
-        supervised.tell("warm")
+        sources = [*supervised.sources, *_sources]
+        _run(_frame(spark, sources), supervised)
+        supervised.tell("warm", read=[source[how] for source in sources[-1:] for how in SUBSCRIPTIONS if how in source])
         while not supervised.turn.wait(KEEP_WARM_EVERY_S):
             warmth.touch_workers(spark)
     except Exception as error:  # noqa: BLE001  (the query starts all the same, only slower)
         logger.debug("the standby could not be warmed: %s", error)
-        supervised.tell("warm")
+        supervised.tell("warm", read=[])
 
 
-def _frame(spark: SparkSession) -> DataFrame:
-    """Made-up rows, with the first records of a topic that this script reads, if there is one."""
+def _frame(spark: SparkSession, sources: Sequence[Mapping[str, str]]) -> DataFrame:
+    """Made-up rows, with the first records of the last one of the sources, if there is one."""
     made_up = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", 10)
         .load()
         .selectExpr("lower(CAST(value AS STRING)) AS key", "upper(CAST(value AS STRING)) AS value")  # Unicode's tables
     )
-    if not _sources:
+    if not sources:
         return made_up
-    given = {n: v for n, v in _sources[-1].items() if not n.startswith("exactum") and n != "kafka.group.id"}
+    given = {n: v for n, v in sources[-1].items() if not n.startswith("exactum") and n != "kafka.group.id"}
     reader = spark.readStream.format("kafka")
     for name, value in {**given, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(RECORDS_MAX)}.items():
         reader = reader.option(name, value)
