@@ -68,7 +68,7 @@ test: check servers ## everything that CI runs: check, then the tests on real se
 	  -m "not deep" --durations=40
 
 # 20 deaths in each crash loop, 10 random ones in each job with state, and the variants that make test leaves out.
-deep: setup servers ## the crash tests at length, half an hour
+deep: setup servers ## the crash tests at length, under an hour
 	$(BIN)/exactum local class-archive
 	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(BIN)/python -m pytest -n $(PROCESSES) --dist load \
 	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py

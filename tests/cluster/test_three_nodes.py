@@ -98,13 +98,28 @@ def meanwhile(act: Callable[[], None]) -> Iterator[None]:
         done.result()
 
 
-def test_every_decided_epoch_is_visible_once_whichever_node_dies(nodes: LocalKafka, tmp_path: Path) -> None:
+STEPS = (
+    ("write", "leader"),
+    ("verify", "coordinator"),
+    ("decide", "coordinator"),
+    ("during commit", "coordinator"),
+    ("committed", "leader"),
+)
+
+
+@pytest.mark.parametrize(
+    "steps", [pytest.param(STEPS, marks=pytest.mark.deep, id="all"), pytest.param(STEPS[::2], id="three")]
+)
+def test_every_decided_epoch_is_visible_once_whichever_node_dies(
+    nodes: LocalKafka, tmp_path: Path, steps: Sequence[tuple[str, str]]
+) -> None:
     """A partition leader or the transactions' coordinator is killed before or during each step of an epoch; one
     more epoch runs while it is down, another one when it is back. Every epoch is there once, nothing is left
     open, nothing hangs."""
-    nodes.create_topic("epochs", partitions=6)
-    outage = Outage(nodes, "epochs")
-    sink = KafkaSink("epochs", bootstrap_servers=nodes.bootstrap_servers)
+    topic = f"epochs-{len(steps)}"
+    nodes.create_topic(topic, partitions=6)
+    outage = Outage(nodes, topic)
+    sink = KafkaSink(topic, bootstrap_servers=nodes.bootstrap_servers)
     took: dict[str, float] = {}
     with SupervisedQuery(sink, "three-nodes", tmp_path, outage.between) as query:
 
@@ -113,13 +128,7 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(nodes: LocalKaf
             assert took[name] < EPOCH_TIMEOUT_S, f"{name} took {took[name]:.0f} s:\n" + "\n".join(query.reasons)
 
         epoch("all up")
-        for step, whom in (
-            ("write", "leader"),
-            ("verify", "coordinator"),
-            ("decide", "coordinator"),
-            ("during commit", "coordinator"),
-            ("committed", "leader"),
-        ):
+        for step, whom in steps:
             outage.plan(step, whom)
             epoch(f"{whom} killed at {step}")
             epoch(f"after {whom} killed at {step}, node {outage.down} still down")
@@ -129,8 +138,8 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(nodes: LocalKaf
             print(f"{seconds:5.1f} s  {name}: {phases} ms")
         assert len(set(outage.killed)) >= 2, f"killed {outage.killed}: always the same node"
         onlooker = Onlooker(nodes.bootstrap_servers)
-        onlooker.check_at_rest("epochs")
-        onlooker.check_exact(query.expected, "epochs")
+        onlooker.check_at_rest(topic)
+        onlooker.check_exact(query.expected, topic)
 
 
 @pytest.mark.deep

@@ -54,6 +54,7 @@ def test_a_stopped_driver_that_wakes_up_is_fenced(kafka: LocalKafka, topic: Call
             world.check_exact(reader)
 
 
+@pytest.mark.deep
 def test_two_running_drivers_leave_one_exact_output(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

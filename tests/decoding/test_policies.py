@@ -103,7 +103,9 @@ def check_letters(kafka: LocalKafka, topic: str, stream: Poisoned) -> None:
             assert text.startswith("value: ") and any(part in text for part in expected[kind].split("|")), (kind, text)
 
 
-@pytest.mark.parametrize("aggregated", [False, True], ids=["stateless", "aggregated"])
+@pytest.mark.parametrize(
+    "aggregated", [pytest.param(False, id="stateless"), pytest.param(True, id="aggregated", marks=pytest.mark.deep)]
+)
 def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
 ) -> None:

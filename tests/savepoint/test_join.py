@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +50,7 @@ def running(spark: SparkSession, checkpoint: Path, output: Path, until: int) -> 
         query.stop()
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("provider", ["rocksdb", pytest.param("memory", marks=pytest.mark.deep)])
 def test_a_join_goes_on_from_its_savepoint(spark: SparkSession, tmp_path: Path, provider: str) -> None:
     """The original is gone; pairs of a row from before the savepoint and one from after it are all there, once each."""
     output, fork = tmp_path / "out", tmp_path / "fork"
@@ -60,7 +59,8 @@ def test_a_join_goes_on_from_its_savepoint(spark: SparkSession, tmp_path: Path, 
         with running(spark, tmp_path / "checkpoint", output, until=3):
             made = create(str(tmp_path / "checkpoint"), tmp_path / "savepoint", stop_query=True)
         assert [(o.partitions, o.stores) for o in made.operators] == [(2, 8)]
-        shutil.rmtree(tmp_path / "checkpoint")
+        # Renamed, not removed: a state store's maintenance may still be writing a file.
+        (tmp_path / "checkpoint").rename(tmp_path / "gone")
         restore(tmp_path / "savepoint", str(fork))
         with running(spark, fork, output, until=made.batch_id + 2):
             stop(fork, timeout_s=60)

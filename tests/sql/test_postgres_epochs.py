@@ -66,7 +66,7 @@ def test_nothing_is_visible_before_the_decision(database: Database, mechanism: s
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", ["staged", pytest.param("prepared", marks=pytest.mark.deep)])
 def test_every_fault_at_every_call(database: Database, mechanism: str) -> None:
     """Whatever call of two epochs fails, and however: after a restart each row is there exactly once."""
 

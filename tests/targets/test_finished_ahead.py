@@ -134,6 +134,7 @@ def test_what_is_decided_stands_in_every_target_and_nothing_else(bank: Bank) -> 
     bank.finish()
 
 
+@pytest.mark.deep
 def test_targets_that_are_down_are_named_and_the_others_do_not_wait(bank: Bank) -> None:
     """PostgreSQL and the API are down when the driver dies: one line for each of their sinks, the epoch stands in the
     other targets, and the next run finishes it.
