@@ -19,7 +19,7 @@ from chaos.clock import buildable
 from chaos.matrix import Cell, cells
 from chaos.scene import Outcome
 
-RESULTS = ROOT / "build" / "chaos" / "outcomes.jsonl"
+RESULTS = ROOT / "docs" / "chaos-outcomes.jsonl"
 PAGE = ROOT / "docs" / "chaos-report.md"
 SEED = 7
 UNPLAYED = {"savepoint": "not built yet: tests/savepoint kills a savepoint at each of its own steps"}
