@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,17 @@ def running(**changes: Any) -> RunningQuery:
         "execution": None,
     }
     return RunningQuery(**{**values, **changes})
+
+
+def test_a_checkpoint_with_the_metadata_of_another_query(query: Any, tmp_path: Path) -> None:
+    """Under another identity no decision would be found, wherever the decisions are kept: nothing is written."""
+    decisions = str(tmp_path / "decisions")
+    query.give(1)
+    assert query.run(query.exactly_once(decision_log=decisions)) is None
+    query.forget_last_commit()
+    (query.checkpoint / "metadata").write_text(json.dumps({"id": "00000000-0000-4000-8000-000000000000"}))
+    (query.checkpoint / ".metadata.crc").unlink(missing_ok=True)
+    text = query.run(query.exactly_once(decision_log=decisions))
+    assert "exactum.errors.CheckpointRefused: The checkpoint" in text
+    assert "says query 00000000-0000-4000-8000-000000000000" in text
+    assert query.values() == [1]

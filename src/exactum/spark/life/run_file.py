@@ -3,7 +3,8 @@
     <checkpoint>/exactum/runs/<incarnation>.json     who it is; flock-ed by the driver until the run is over
 
 A lock ends with its process, however that ends, so nobody has to guess from an age or a process id. It informs; no
-guarantee rests on it: two runs at once are told apart by the decision log.
+guarantee rests on it: two runs at once are told apart by the decision log. What a file says of the query is compared: a
+checkpoint that was put together from two is refused.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from exactum.durable import make_folder
+from exactum.errors import CheckpointRefused
 
 logger = logging.getLogger("exactum")
 
@@ -95,6 +97,22 @@ def runs(checkpoint: Path) -> list[tuple[Run, bool]]:
             alive = _locked(path)
             found.append((Run(**json.loads(path.read_text())), alive))
     return sorted(found, key=lambda each: each[0].started_ms)
+
+
+def refuse_another_query(checkpoint: Path, query_id: str) -> None:
+    """Spark takes the query's identity from one small file, ``metadata``, and decisions are kept by that identity.
+
+    Raises:
+        CheckpointRefused: another query has run on this checkpoint.
+    """
+    for run, _ in runs(checkpoint):
+        if run.query_id != query_id:
+            raise CheckpointRefused(
+                f"The checkpoint {checkpoint} is that of query {run.query_id}, which ran there last ({run}), and its "
+                f"file 'metadata' now says query {query_id}. Under that name none of the decisions would be found, and "
+                "epochs that stand in the sinks would be written again. Restore the checkpoint whole from one moment, "
+                "or start with a new checkpoint location. Nothing was written."
+            )
 
 
 def living(checkpoint: Path) -> list[Run]:

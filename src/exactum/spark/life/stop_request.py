@@ -3,7 +3,7 @@
     request seen --> the next batch waits in ``begin`` --> the last one is in Spark's commit log --> query.stop()
 
 So nothing is in doubt when the query has stopped: the last epoch is complete, and the next one was not begun. The
-same attendant keeps the run's file (``run_file``), and refuses to start from a retired checkpoint.
+same attendant keeps the run's file (``run_file``), and refuses to start from a retired checkpoint or another query's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Batch
 from exactum.spark.life import request_file, retirement
 from exactum.spark.life.request_file import Answer, Request
-from exactum.spark.life.run_file import RunFile
+from exactum.spark.life.run_file import RunFile, refuse_another_query
 from exactum.spark.query import RunningQuery
 from exactum.spark.write_job import CANCELLED
 
@@ -37,9 +37,10 @@ class StopRequest:
     def __init__(self, running: RunningQuery, run: QueryRun, folder: Path) -> None:
         """
         Raises:
-            CheckpointRefused: the checkpoint is retired.
+            CheckpointRefused: the checkpoint is retired, or was another query's.
         """
         retirement.refuse_retired(folder)
+        refuse_another_query(folder, run.query_id)
         self._running = running
         self._folder = folder
         self._incarnation = str(run.incarnation)
