@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+
+from exactum.ops.process_session import members
 
 TIMEOUT_S = 20.0
 OWNER = """
@@ -32,19 +33,6 @@ os._exit(0)
 """
 
 
-def living(session: int) -> set[int]:
-    """The processes of a session; a zombie is no longer one."""
-    found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.add(int(status.parent.name))
-    return found
-
-
 def owner(*arguments: str) -> int:
     """Run one that starts a session of two processes and dies; return the session."""
     command = [sys.executable, "-c", OWNER, *arguments]
@@ -57,12 +45,12 @@ def test_what_is_guarded_dies_with_its_owner(what: str, left: int) -> None:
     session = owner(what, "kept")
     deadline_s = time.monotonic() + TIMEOUT_S
     try:
-        while session in living(session) or len(living(session)) > left:
-            assert time.monotonic() < deadline_s, f"{living(session)} still live"
+        while session in members(session) or len(members(session)) > left:
+            assert time.monotonic() < deadline_s, f"{members(session)} still live"
             time.sleep(0.02)
-        assert len(living(session)) == left
+        assert len(members(session)) == left
     finally:
-        for pid in living(session):
+        for pid in members(session):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -71,7 +59,7 @@ def test_an_ended_watch_kills_nobody(what: str) -> None:
     session = owner(what, "ended")
     try:
         time.sleep(0.3)
-        assert len(living(session)) == 2
+        assert len(members(session)) == 2
     finally:
-        for pid in living(session):
+        for pid in members(session):
             os.kill(pid, signal.SIGKILL)
