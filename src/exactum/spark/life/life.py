@@ -50,8 +50,8 @@ class Life:
         self._process = os.getpid()
         self._queue: queue.Queue[tuple[Message, threading.Event]] = queue.Queue(QUEUE_MAX)
         self.turn = threading.Event()
-        self.sources: list[Mapping[str, str]] = []
-        """Options of what the process reads for which this one stands by."""
+        self.source: Mapping[str, str] | None = None
+        """Options of the Kafka source to warm up with: this process's own, or that of the one it stands by for."""
         self._asked = False
         self._pulse: Callable[[], object] = lambda: None
         self.stopping = threading.Event()
@@ -177,7 +177,7 @@ class Life:
                 if message.kind == "turn":
                     self.turn.set()
                 elif message.kind == "source":
-                    self.sources.append(message.fields["options"])
+                    self.source = message.fields["options"]
                 elif message.kind == "stop":
                     threading.Thread(target=self._stop, name="exactum-stop", daemon=True).start()
 

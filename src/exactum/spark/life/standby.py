@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from exactum.spark.life import life
@@ -29,15 +29,13 @@ QUERY_NAME = "exactum-standby"
 RECORDS_MAX = 100
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 
-_sources: list[dict[str, str]] = []
-
 
 def remember_source(options: Mapping[str, str]) -> None:
     """This process reads Kafka with these options: for itself, if it is a standby, and for the one that stands by."""
     supervised = life.current()
     if supervised is not None:
-        _sources.append(dict(options))
-        supervised.tell("source", options=dict(options))
+        supervised.source = dict(options)
+        supervised.tell("source", options=supervised.source)
 
 
 def wait_for_turn() -> None:
@@ -73,9 +71,9 @@ def _keep_warm(supervised: life.Life) -> None:
 
     try:
         spark = SparkSession.active()
-        sources = [*supervised.sources, *_sources]
-        _run(_frame(spark, sources), supervised)
-        supervised.tell("warm", read=[source[how] for source in sources[-1:] for how in SUBSCRIPTIONS if how in source])
+        source = supervised.source or {}
+        _run(_frame(spark, source), supervised)
+        supervised.tell("warm", read=[source[how] for how in SUBSCRIPTIONS if how in source])
         while not supervised.turn.wait(KEEP_WARM_EVERY_S):
             warmth.touch_workers(spark)
     except Exception as error:  # noqa: BLE001  (the query starts all the same, only slower)
@@ -83,17 +81,17 @@ def _keep_warm(supervised: life.Life) -> None:
         supervised.tell("warm", read=[])
 
 
-def _frame(spark: SparkSession, sources: Sequence[Mapping[str, str]]) -> DataFrame:
-    """Made-up rows, with the first records of the last one of the sources, if there is one."""
+def _frame(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
+    """Made-up rows, with the first records of the source, if there is one."""
     made_up = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", 10)
         .load()
         .selectExpr("lower(CAST(value AS STRING)) AS key", "upper(CAST(value AS STRING)) AS value")  # Unicode's tables
     )
-    if not sources:
+    if not source:
         return made_up
-    given = {n: v for n, v in sources[-1].items() if not n.startswith("exactum") and n != "kafka.group.id"}
+    given = {n: v for n, v in source.items() if not n.startswith("exactum") and n != "kafka.group.id"}
     reader = spark.readStream.format("kafka")
     for name, value in {**given, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(RECORDS_MAX)}.items():
         reader = reader.option(name, value)
