@@ -62,17 +62,18 @@ servers: ## PostgreSQL and MariaDB, which the tests start: installed where they 
 
 # Two at a time: most tests wait for servers, and each file has servers of its own. A test process that crashes ends the
 # run with a failure: xdist would replace it and then wait for ever (seen with 3.8 and loadfile).
+PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
+
 test: check servers ## everything that CI runs: check, then the tests on real servers
 	$(BIN)/exactum local class-archive
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
-	  -m "not deep" --durations=40
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not deep" --durations=40
 
 # 20 deaths in each crash loop, 10 random ones in each job with state, and the variants that make test leaves out.
 deep: setup servers ## the crash tests at length, under an hour
 	$(BIN)/exactum local class-archive
-	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(BIN)/python -m pytest -n $(PROCESSES) --dist load \
+	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) --dist load \
 	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist load -m deep --deselect tests/run/test_lives.py --deselect tests/state/test_two_topics.py
+	$(PYTEST) --dist load -m deep --deselect tests/run/test_lives.py --deselect tests/state/test_two_topics.py
 
 model: setup ## the decision protocol, checked by machine: TLA+, and the real coordinator in random schedules
 	$(BIN)/python -m model tla
