@@ -102,7 +102,9 @@ POINTS: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
     [
         pytest.param("staged", SINKS, id="staged"),
         pytest.param("staged", ("prepared", "decided", "all"), id="staged, before and after", marks=pytest.mark.deep),
-        pytest.param("prepared", ("prepared", "postgres", "mysql", "all"), id="prepared", marks=pytest.mark.deep),
+        pytest.param(
+            "prepared", ("prepared", "decided", "postgres", "mysql", "all"), id="prepared", marks=pytest.mark.deep
+        ),
     ],
 )
 def test_the_driver_dies_between_any_two_commits(
