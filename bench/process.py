@@ -172,8 +172,8 @@ class Life:
         self._ended.set()
         self._sampler.join()
         kill_tree(self.pid)
-        self._process.wait()
         self._guard.end()
+        self._process.wait()
 
     def _sample(self) -> None:
         while not self._ended.wait(LIFE_SAMPLE_INTERVAL_S):
