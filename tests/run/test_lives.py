@@ -23,6 +23,7 @@ from exactum.local import LocalKafka
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 DEATHS = int(os.environ.get("EXACTUM_RUN_DEATHS", "6"))
+RECORDS_PER_EPOCH = 60
 EARLY_S = 0.4
 """Within this time a life has imported something and may have begun to start a JVM."""
 WITHIN_EPOCHS = (
@@ -74,7 +75,9 @@ def test_a_crash_loop_ends_exact(kafka: LocalKafka, topic: Callable[..., str], t
     seed = int(os.environ.get("EXACTUM_RUN_SEED", secrets.randbelow(10**6)))
     print(f"replay with EXACTUM_RUN_SEED={seed} EXACTUM_RUN_DEATHS={DEATHS}")
     within_epochs, options = STRATEGIES[strategy]
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=300)
+    # A life that dies within an epoch uses up two of them at most, and the last one has to find something to do.
+    records = RECORDS_PER_EPOCH * (2 * within_epochs + 1)
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=records)
     deaths = planned(random.Random(seed), within_epochs)
     world.plan(*deaths)
     with world.reader() as reader, world.run("run", ["--restart", strategy, *options]) as run:

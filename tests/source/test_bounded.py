@@ -27,6 +27,7 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str]) -> No
     eventually(lambda: topics.committed(group, name) == {0: 5, 1: 8}, "its group is at the stops, not behind them")
     assert stream.run(stream.read(name, stop=stop, group_id=group), processingTime="0 seconds") is None
     assert stream.rows() == expected, "started again it has nothing to do, and ends"
+    topics.give(name, 1)  # each of them has something to read
     for another in (None, {name: {0: 15, 1: 8}}, "latest"):
         error = stream.run(stream.read(name, stop=another))
         assert error is not None
@@ -34,6 +35,24 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str]) -> No
         assert f"give stop={{'{name}': {{0: 5, 1: 8}}}}" in error
         assert f"start={{'{name}': {{0: 5, 1: 8}}}}" in error
     assert stream.rows() == expected
+
+
+@pytest.mark.parametrize("trigger", [{"processingTime": "0 seconds"}, {"processingTime": "1 hour"}])
+def test_another_stop_and_nothing_new(
+    stream: Any, topics: Any, topic: Callable[..., str], trigger: dict[str, str]
+) -> None:
+    """Rows between the stops were left out before; there is no batch to refuse, and the query must not end as if it
+    had read them.
+    """
+    name = topic("left_out", partitions=2)
+    topics.give(name, RECORDS)
+    assert stream.run(stream.read(name, stop={name: {0: 5, 1: 8}})) is None
+    error = stream.run(stream.read(name, stop={name: {0: 9, 1: 8}}), **trigger)
+    assert error is not None
+    assert "CheckpointRefused" in error
+    assert f"{name}-0 from 5 to 10" in error
+    assert f"give stop={{'{name}': {{0: 5, 1: 8}}}}" in error
+    assert len(stream.rows()) == 13
 
 
 def test_stop_at_latest(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:

@@ -1,7 +1,8 @@
 """Ends a query when everything before the stops of its sources is in the sinks, by what Spark's checkpoint says.
 
 Spark's streams have no end, and a query that finds nothing to read runs no batch in which anybody could look. So a
-thread looks now and then, for any sink and any trigger. It ends with the session.
+thread looks now and then, for any sink and any trigger. It ends with the session. For the same reason it refuses what
+the stop guard refuses in a batch: a query whose checkpoint left out rows before this stop has not read them.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from exactum.errors import CheckpointRefused
 from exactum.spark.checkpoint import folder_reader, local_folder, source_offsets
 from exactum.spark.query import hadoop_reader
 from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.notes import SourceNotes
 from exactum.spark.source.partition_offsets import Offsets, from_json
 from exactum.spark.source.query_sources import RunningSource, sources_of_execution
+from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.stop_guard import refuse_lost
 from exactum.spark.source.stop_position import reached
 
 logger = logging.getLogger("exactum")
 
 LOOK_EVERY_S = 0.5
+SET_DEATH_CAUSE = "streamDeathCause_$eq"
+"""The setter of what ``awaitTermination`` raises (Spark's StreamExecution.scala), as Scala names it in Java."""
 FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
 
@@ -76,12 +82,34 @@ class _Watcher:
         self._sources = {run_id: sources for run_id, sources in self._sources.items() if run_id in runs}
 
     def _end_if_read(self, execution: Any, sources: tuple[RunningSource, ...]) -> None:
+        folder = local_folder(str(execution.resolvedCheckpointRoot()))
         positions = self._committed(execution, sources)
+        for source in sources:
+            record = SourceRecord.of(folder, source)
+            if record is not None:
+                try:
+                    refuse_lost(f"query {execution.id().toString()}", source, record, positions.get(source.index, {}))
+                except CheckpointRefused as error:
+                    self._fail(execution, error)
+                    return
         for source in sources:
             stop = SourceNotes.of(source.options).stop
             if stop is None or not reached(stop, positions.get(source.index, {})):
                 return
         logger.info("query %s has read its sources up to their stops and ends", execution.id().toString())
+        execution.stop()
+
+    def _fail(self, execution: Any, error: CheckpointRefused) -> None:
+        """End the query with an error, as if a batch had raised it: Spark has no public way to do so from outside."""
+        if execution.exception().isDefined():
+            return  # a batch was refused meanwhile
+        logger.error("%s", error)
+        jvm = self._spark.sparkContext._jvm
+        text = f"{type(error).__name__}: {error}"
+        none = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
+        cause = jvm.java.lang.IllegalStateException(text)
+        died = jvm.org.apache.spark.sql.streaming.StreamingQueryException(text, cause, "STREAM_FAILED", none)
+        getattr(execution, SET_DEATH_CAUSE)(died)
         execution.stop()
 
     def _committed(self, execution: Any, sources: tuple[RunningSource, ...]) -> dict[int, Offsets]:

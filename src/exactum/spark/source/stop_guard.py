@@ -37,7 +37,7 @@ class StopGuard:
         """
         if batch.first:
             for source, record in self._sources:
-                self._refuse_lost(source, record, self._begins(source, batch))
+                refuse_lost(str(self._running), source, record, self._begins(source, batch))
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """Put the stop of this run on record.
@@ -49,7 +49,7 @@ class StopGuard:
             return
         for source, record in self._sources:
             if not completed.written:
-                self._refuse_lost(source, record, from_json(batch.offsets.end[source.index]))
+                refuse_lost(str(self._running), source, record, from_json(batch.offsets.end[source.index]))
             given = SourceNotes.of(source.options).stop
             if record.stop() != given:
                 record.add_stop(given)
@@ -65,22 +65,33 @@ class StopGuard:
             return from_json(batch.offsets.start[source.index])
         return initial_offsets(self._read, source)
 
-    def _refuse_lost(self, source: RunningSource, record: SourceRecord, positions: Offsets) -> None:
-        was, given = record.stop(), SourceNotes.of(source.options).stop
-        if was is None or (given is not None and given.offsets == was.offsets):
-            return
-        past = {p: offset for p, offset in positions.items() if offset > was.offsets.get(p, 0)}
-        if past:
-            raise CheckpointRefused(self._refusal(source, was, given, past, positions))
 
-    def _refusal(self, source: RunningSource, was: Stop, given: Stop | None, past: Offsets, positions: Offsets) -> str:
-        rest = {p: was.offsets.get(p, 0) for p in positions}
-        lost = ", ".join(f"{name_of(p)} from {was.offsets.get(p, 0)} to {offset}" for p, offset in sorted(past.items()))
-        now = "no stop" if given is None else f"another stop ({given.given}: {as_argument(given.offsets)})"
-        begun = as_argument(was.offsets)
-        return (
-            f"{self._running}: source {source.index} was bounded by stop={was.given} at {begun}, and its checkpoint "
-            f"lies past that: {lost} were left out on purpose. This start has {now} and would never read them. To "
-            f"finish what was begun, give stop={begun}. To read on, start a new query with a checkpoint location of "
-            f"its own and start={as_argument(rest)}. Nothing of this batch was written."
-        )
+def refuse_lost(query: str, source: RunningSource, record: SourceRecord, positions: Offsets) -> None:
+    """Refuse a stop, or none, that is not the one on record, where rows between were left out already.
+
+    ``query`` names the query in the error, ``positions`` are the next offsets that its checkpoint would read.
+
+    Raises:
+        CheckpointRefused: rows between the stop on record and ``positions`` would be lost.
+    """
+    was, given = record.stop(), SourceNotes.of(source.options).stop
+    if was is None or (given is not None and given.offsets == was.offsets):
+        return
+    past = {p: offset for p, offset in positions.items() if offset > was.offsets.get(p, 0)}
+    if past:
+        raise CheckpointRefused(_refusal(query, source, was, given, past, positions))
+
+
+def _refusal(
+    query: str, source: RunningSource, was: Stop, given: Stop | None, past: Offsets, positions: Offsets
+) -> str:
+    rest = {p: was.offsets.get(p, 0) for p in positions}
+    lost = ", ".join(f"{name_of(p)} from {was.offsets.get(p, 0)} to {offset}" for p, offset in sorted(past.items()))
+    now = "no stop" if given is None else f"another stop ({given.given}: {as_argument(given.offsets)})"
+    begun = as_argument(was.offsets)
+    return (
+        f"{query}: source {source.index} was bounded by stop={was.given} at {begun}, and its checkpoint "
+        f"lies past that: {lost} were left out on purpose. This start has {now} and would never read them. To "
+        f"finish what was begun, give stop={begun}. To read on, start a new query with a checkpoint location of "
+        f"its own and start={as_argument(rest)}. Nothing more was written."
+    )
