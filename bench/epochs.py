@@ -51,12 +51,18 @@ def bench(kafka: LocalKafka, epochs: int = 1_000) -> None:
     )
 
 
-def measure(kafka: LocalKafka, partitions: int, epochs: int) -> tuple[list[float], list[EpochCompleted]]:
-    """(mean time of one task's begin, write and flush; the completed events), epoch by epoch."""
-    topic = f"epochs-{partitions}"
+def measure(
+    kafka: LocalKafka, partitions: int, epochs: int, *, tasks: int = 0, pause_s: float = PAUSE_S
+) -> tuple[list[float], list[EpochCompleted]]:
+    """(mean time of one task's begin, write and flush; the completed events), epoch by epoch.
+
+    ``tasks``: of each epoch; 0: as many as the topic has partitions.
+    """
+    tasks = tasks or partitions
+    topic = f"epochs-{partitions}-{tasks}-{epochs}"
     kafka.create_topic(topic, partitions=partitions)
     sink = KafkaSink(topic, bootstrap_servers=kafka.bootstrap_servers)
-    run = QueryRun(f"bench-{partitions}", new_incarnation(), Guarantee.EXACTLY_ONCE)
+    run = QueryRun(topic, new_incarnation(), Guarantee.EXACTLY_ONCE)
     opened = sink.open(run, sink.name)
     completed: list[EpochCompleted] = []
     prepare_ms: list[float] = []
@@ -68,11 +74,11 @@ def measure(kafka: LocalKafka, partitions: int, epochs: int) -> tuple[list[float
     def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
         began_s = time.perf_counter()
         prepared = []
-        for number in range(partitions):
+        for number in range(tasks):
             writer = opened.writers.open(order, TaskName(number, 0, 0))
             writer.write(ROWS)
             prepared.append(writer.prepare())
-        prepare_ms.append((time.perf_counter() - began_s) * 1000 / partitions)
+        prepare_ms.append((time.perf_counter() - began_s) * 1000 / tasks)
         return [p for p in prepared if p is not None]
 
     with tempfile.TemporaryDirectory() as folder:
@@ -81,6 +87,6 @@ def measure(kafka: LocalKafka, partitions: int, epochs: int) -> tuple[list[float
         for batch_id in range(epochs):
             coordinator.run(batch_id, SourceOffsets((), (str(batch_id),)), write)
             coordinator.prune(batch_id - RETAINED)
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s)
         coordinator.close()
     return prepare_ms, completed

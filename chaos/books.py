@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,12 +40,17 @@ class Books:
     """Every third transfer is in the input a second time, as after an at-least-once producer."""
     upstream: Books | None = None
     """The query whose output topic is the input of this one."""
+    parent: Books | None = None
+    """The query that this one is a fork of: it reads the same transfers, from ``since`` on."""
+    since: Mapping[int, int] = field(default_factory=dict)
+    """Offsets by partition of the input."""
     transfers: Transfers = field(init=False)
     targets: Targets = field(init=False)
 
     def __post_init__(self) -> None:
         number = self.stage.number()
-        self.transfers = self.upstream.transfers if self.upstream else Transfers(f"transfers-{number}", self.seed)
+        other = self.upstream or self.parent
+        self.transfers = other.transfers if other else Transfers(f"transfers-{number}", self.seed)
         self.targets = Targets(
             self.stage.kafka.direct,
             f"postings-{number}",
@@ -57,9 +62,16 @@ class Books:
 
     def open(self) -> None:
         """Make the topics and tables."""
-        for topic in ([] if self.upstream else [self.transfers.topic]) + [self.targets.topic]:
+        for topic in ([] if self.upstream or self.parent else [self.transfers.topic]) + [self.targets.topic]:
             self.stage.kafka.create_topic(topic, partitions=2)
         self.targets.create()
+
+    def fork(self, batch_id: int) -> Books:
+        """The books of a query that begins after this epoch, with targets of its own."""
+        folder = self.folder / "fork"
+        folder.mkdir()
+        since = self.checkpoint.ends(batch_id)
+        return Books(self.stage, folder, self.sinks, self.seed, parent=self, since=since)
 
     @property
     def servers(self) -> str:
@@ -122,7 +134,7 @@ class Books:
 
     def check_exact(self) -> None:
         """At rest: every posting once in each target, nothing left open, prepared or staged."""
-        expected = Counter(self.transfers.postings)
+        expected = Counter(self.transfers.postings) - Counter(self.transfers.before(self.since))
         for sink, postings in self.read().items():
             found = Counter(postings)
             lost, extra = expected - found, found - expected

@@ -42,7 +42,7 @@ POINTS: Sequence[Point] = (
     Point("committed", "all are committed, Spark does not know", "batch", "after", "driver"),
     Point("logged", "Spark has written its commit log", "batch", "before", "driver"),
     Point("mirrored", "the group's offsets are committed", "batch", "before", "driver"),
-    Point("savepoint", "a savepoint is being made", "", "", "driver"),
+    Point("savepoint", "between two epochs, and half of a savepoint is copied", "batch", "before", "driver"),
 )
 
 
@@ -170,7 +170,7 @@ def _fault_impossible(family: Family, point: Point, fault: Fault) -> str:
     if fault.server and fault.server not in family.servers and not (fault.server == "kafka" and fault.kind == "kill"):
         return f"the query writes nothing to {TITLES[fault.server]}"
     is_source_only = fault.name == "kill-broker" and "kafka" not in family.servers
-    if is_source_only and point.name not in ("start", "planned", "reading", "logged"):
+    if is_source_only and point.name not in ("start", "planned", "reading", "logged", "savepoint"):
         return "nobody talks to the broker here: the input is read, and the sink is elsewhere"
     if fault.kind == "network" and not family.servers:
         return "the sink is a folder: there is no network"

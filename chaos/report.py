@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos import ROOT
 from chaos.matrix import FAMILIES, FAULTS, POINTS, Cell, Family, cells
 from chaos.scene import Outcome
 from exactum.local.jars import KAFKA_VERSION
@@ -87,7 +86,8 @@ def _circumstances(outcomes: Mapping[str, Outcome]) -> list[str]:
         f"of cells, on {os.cpu_count()} cores and {memory_gib:.0f} GiB (Linux {platform.machine()}), "
         f"with Python {platform.python_version()}, PySpark {importlib.metadata.version('pyspark')}, "
         f"Kafka {KAFKA_VERSION}, {_version('PostgreSQL', 'postgres')}, {_version('MariaDB', 'mariadbd')}, "
-        f"exactum {importlib.metadata.version('exactum')} at {_commit()}."
+        f"exactum {importlib.metadata.version('exactum')}. Commits of the code, and cells played of each: "
+        f"{_commits(outcomes)}."
     ]
 
 
@@ -103,11 +103,10 @@ def _version(title: str, program: str) -> str:
     return f"{title} (not found)"
 
 
-def _commit() -> str:
-    asked = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True, text=True
-    )
-    return asked.stdout.strip() or "an unknown commit"
+def _commits(outcomes: Mapping[str, Outcome]) -> str:
+    """The commits of the code that was played, each with its number of cells, the most first."""
+    count = Counter(outcome.commit or "no commit on record" for outcome in outcomes.values())
+    return ", ".join(f"{commit} ({number})" for commit, number in count.most_common()) or "-"
 
 
 def _red(every: list[Cell], outcomes: Mapping[str, Outcome]) -> list[str]:
@@ -152,7 +151,8 @@ def _lines(family: Family, outcomes: Mapping[str, Outcome]) -> list[str]:
         return []
     lines = [f"## {family.title}: the cells played", ""]
     for outcome in mine:
-        parts = [f"{_verdict(outcome)}, seed {outcome.seed}, {outcome.seconds:.0f} s"]
+        at = f", {outcome.commit}" if outcome.commit else ""
+        parts = [f"{_verdict(outcome)}, seed {outcome.seed}, {outcome.seconds:.0f} s{at}"]
         parts += [_text(outcome.note, 400 if outcome.verdict == "red" else STOP_CHARACTERS)] if outcome.note else []
         parts += [f"it stopped with {_text(stop, STOP_CHARACTERS)}" for stop in outcome.stops]
         lines.append(f'- <a id="{_anchor(outcome.cell)}"></a>`{outcome.cell}`: {"; ".join(parts)}')

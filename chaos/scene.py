@@ -14,7 +14,9 @@ from typing import Any
 from chaos import faults
 from chaos.act import Act, Result
 from chaos.books import Books
+from chaos.code import COMMIT
 from chaos.matrix import FAMILY, FAULT, POINT, Cell, Family, Fault, Point
+from chaos.savepoint import Savepoint
 from chaos.stage import Driver, HarnessFailure, Stage, Stuck
 from exactum.errors import LocalServerError
 
@@ -46,6 +48,8 @@ class Outcome:
     seconds: float = 0.0
     at: str = ""
     """When it ended, UTC."""
+    commit: str = ""
+    """Of the code that was played, short; ``+`` where the work tree was not clean."""
 
 
 @dataclass
@@ -87,6 +91,7 @@ class Scene:
         )
         self.act = self.new_act()
         self.driver: Driver | None = None
+        self.savepoint: Savepoint | None = None
 
     # ---- the play --------------------------------------------------------------------------------
 
@@ -107,6 +112,15 @@ class Scene:
             self.finish()
             self.books.check_exact()
             self.books.check_reader(reader)
+            if self.savepoint is not None:
+                self.savepoint.check()
+
+    def close(self) -> None:
+        """End what would outlive the scene, and remove its folder."""
+        if self.savepoint is not None:
+            self.savepoint.close()
+        # Topics and databases stay until the stage is closed: to remove them takes longer than a cell.
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _to_the_point(self) -> None:
         if self.point.name == "recovery":
@@ -127,6 +141,8 @@ class Scene:
                 raise Stuck(f"the query ended before the point was reached: {self.act.result}")
         if self.point.name == "mirrored":
             self.books.await_mirrored(self.group, self.nth - 1)
+        if self.point.name == "savepoint":
+            self.savepoint = Savepoint(self)
 
     def _leave_a_decided_epoch(self) -> None:
         """A query that stopped when its epoch was decided, and before the sink had committed it."""
@@ -159,7 +175,7 @@ class Scene:
             ]
             return [*others, {**hold, "nth": self.nth, "sink": self.sink, "folder": str(self.folder / "between")}]
         # The first decision of a run closes the door; the batch after an epoch begins when Spark has logged it.
-        later = {"decide": 1, "batch": 1 if point.name in ("logged", "mirrored") else 0}.get(point.step, 0)
+        later = {"decide": 1, "batch": 1 if point.name in ("logged", "mirrored", "savepoint") else 0}.get(point.step, 0)
         sink = {"sink": self.sink} if point.step in ("verify", "commit") else {}
         return [{**hold, "nth": self.nth + later, **sink}]
 
@@ -167,27 +183,30 @@ class Scene:
         self.act.let_go()
         if self.point.name == "between":
             (self.folder / "between" / "go").touch()
+        if self.savepoint is not None:
+            self.savepoint.let_go()
 
     def _end_of_act(self) -> None:
         """Wait until the act that was held has ended, if its driver lives."""
         if self.driver is not None and self.driver.alive:
             self.note(self.driver.ended(self.act))
 
-    def finish(self) -> None:
-        """Start the query until it ends by itself."""
+    def finish(self, books: Books | None = None) -> None:
+        """Start the query, or the one of ``books``, until it ends by itself."""
         last = self.act.result
-        if last is not None and last.outcome == "finished" and self.driver is not None and self.driver.alive:
+        done = last is not None and last.outcome == "finished" and self.driver is not None and self.driver.alive
+        if done and books is None:
             return
         for _ in range(STARTS_MAX):
-            result = self.start()
+            result = self.start(books=books)
             if result.outcome == "finished":
                 return
         raise WrongStop(f"it did not finish in {STARTS_MAX} starts: {self.stops}")
 
-    def start(self, driver: Driver | None = None) -> Result:
+    def start(self, driver: Driver | None = None, books: Books | None = None) -> Result:
         """One more start of the query, to its end; how it ended is judged."""
         driver = driver or self.stage.driver()
-        act = self.new_act(max_offsets=3000)
+        act = self.new_act(books=books, max_offsets=3000)
         driver.begin(act)
         result = driver.ended(act)
         self.note(result)
@@ -217,10 +236,10 @@ class Scene:
         """The decision is written to a file and its writer does not hear of it."""
         return self.point.name == "decided" and self.fault.name == "reply-lost" and not self.family.log
 
-    def new_act(self, *, led: bool = True, **changed: Any) -> Act:
-        """A start of this query; ``led``: through the proxies."""
+    def new_act(self, *, led: bool = True, books: Books | None = None, **changed: Any) -> Act:
+        """A start of this query, or of the one of ``books``; ``led``: through the proxies."""
         self._starts += 1
-        books, stage = self.books, self.stage
+        books, stage = books or self.books, self.stage
         database = books.targets.database
         brokers = stage.led_brokers if led else stage.kafka.direct
         mechanism = {"mechanism": self.family.mechanism}
@@ -258,8 +277,8 @@ def played(stage: Stage, cell: Cell, seed: int) -> Outcome:
         verdict, told = "void" if void else "red", f"{type(error).__name__}: {error}"
         stage.dismiss()
     finally:
-        # Topics and databases stay until the stage is closed: to remove them takes longer than a cell.
-        shutil.rmtree(scene.folder, ignore_errors=True)
+        scene.close()
     note = "; ".join([*scene.notes, *([told] if told else [])])
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return Outcome(cell.name, seed, verdict, note, tuple(scene.stops), round(time.monotonic() - began_s, 1), at)
+    seconds = round(time.monotonic() - began_s, 1)
+    return Outcome(cell.name, seed, verdict, note, tuple(scene.stops), seconds, at, COMMIT)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import report
 from bench.peers import contender, crash, drain, java, settings, tables, tail
-from bench.peers.contender import COPY, POSTGRES
+from bench.peers.contender import COPY, POSTGRES, TABLE_JOBS
 from bench.peers.place import Place
 from bench.peers.quix import VERSION as QUIX_VERSION
 from bench.peers.result import Results
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=44, help="when they are over, no further run is begun (44)")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the loads to drain (1)")
     parser.add_argument("--only", type=_words, default=PHASES, help="phases: drain,tail,crash")
-    parser.add_argument("--jobs", type=_words, default=(), help="copy,aggregate,postgres")
+    parser.add_argument("--jobs", type=_words, default=(), help="copy,aggregate,postgres,fan-out")
     parser.add_argument("--bytes", type=int, help="of the copied records: 100 or 1000")
     parser.add_argument("--contenders", type=_names, default=(), help="names, separated by semicolons")
     parser.add_argument("--intervals", type=_numbers, default=tail.INTERVALS_MS, help="of tail, in ms")
@@ -55,7 +55,7 @@ def main() -> None:
     )
     began_s = time.monotonic()
     with ExitStack() as stack:
-        place = Place(stack, postgres=not given.jobs or POSTGRES in given.jobs)
+        place = Place(stack, postgres=not given.jobs or bool(set(TABLE_JOBS) & set(given.jobs)))
         left_out = 0
         for run in _runs(place, given, seed, results):
             if time.monotonic() - began_s > given.minutes * 60:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from bench.peers import java, quix
 from bench.peers.order import Order
 
-COPY, AGGREGATE, POSTGRES = "copy", "aggregate", "postgres"
+COPY, AGGREGATE, POSTGRES, FAN_OUT = "copy", "aggregate", "postgres", "fan-out"
 KAFKA_JOBS = (COPY, AGGREGATE)
+TABLE_JOBS = (POSTGRES, FAN_OUT)
+"""Those that write a table; fan-out writes a topic as well."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,17 @@ ALL = (
     Contender("Kafka Streams", "streams", EXACTLY, KAFKA_JOBS),
     Contender("Quix Streams", "quix", EXACTLY, KAFKA_JOBS, load_scale=0.1),
     Contender("bare librdkafka", "librdkafka", EXACTLY, (COPY,)),
-    Contender("exactum, staged", "exactum", EXACTLY, (POSTGRES,), mechanism="staged"),
-    Contender("exactum, prepared", "exactum", EXACTLY, (POSTGRES,), mechanism="prepared"),
-    Contender("Flink, XA", "flink", EXACTLY, (POSTGRES,)),
+    Contender("exactum, staged", "exactum", EXACTLY, TABLE_JOBS, mechanism="staged"),
+    Contender("exactum, prepared", "exactum", EXACTLY, TABLE_JOBS, mechanism="prepared"),
+    Contender("Flink, XA", "flink", EXACTLY, TABLE_JOBS),
     Contender("Spark's JDBC append", "spark", AT_LEAST, (POSTGRES,)),
+    Contender("Spark, foreachBatch into both", "spark", AT_LEAST, (FAN_OUT,)),
 )
 BY_NAME: Mapping[str, Contender] = {contender.name: contender for contender in ALL}
 
 
 def reference(job: str) -> str:
-    return "exactum, staged" if job == POSTGRES else REFERENCE
+    return "exactum, staged" if job in TABLE_JOBS else REFERENCE
 
 
 def of(job: str, names: tuple[str, ...] = ()) -> list[Contender]:

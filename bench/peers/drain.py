@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bench.peers.contender import AGGREGATE, COPY, POSTGRES, Contender
+from bench.peers.contender import AGGREGATE, COPY, FAN_OUT, POSTGRES, Contender
 from bench.peers.place import Place, Run
 from bench.peers.records import Gates
 from bench.peers.result import Results, shortened
@@ -42,6 +42,7 @@ KINDS = (
     Kind(COPY, 1_000, (20_000, 60_000, 540_000)),
     Kind(AGGREGATE, 100, (20_000, 150_000, 1_350_000)),
     Kind(POSTGRES, 100, (20_000, 80_000, 720_000)),
+    Kind(FAN_OUT, 100, (20_000, 80_000, 720_000)),
 )
 
 

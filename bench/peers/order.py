@@ -10,17 +10,17 @@ from bench.peers.settings import BATCH_BYTES, BUFFER_BYTES, LINGER_MS, PARALLELI
 
 @dataclass(frozen=True)
 class Order:
-    """One run: read ``source``, do ``job``, write ``target``, and go on for ever.
+    """One run: read ``source``, do ``job``, write ``target`` or ``table`` or both, and go on for ever.
 
     Attributes:
-        job: copy, aggregate or postgres.
+        job: copy, aggregate, postgres or fan-out.
         guarantee: "exactly once" or "at least once".
         mechanism: exactum's for PostgreSQL, staged or prepared.
-        target: a topic or a table.
+        target, table: of Kafka and of PostgreSQL; empty where the job does not write there.
         group: a name of this run's own, for consumer groups and transactional ids.
         interval_ms: between two commits, checkpoints or triggers.
         folder: state and checkpoints; a restart is given the same one.
-        postgres_url, jdbc_url, user, password: of the server, for the job postgres.
+        postgres_url, jdbc_url, user, password: of the server, for the jobs that write a table.
     """
 
     job: str
@@ -28,6 +28,7 @@ class Order:
     servers: str
     source: str
     target: str
+    table: str
     group: str
     interval_ms: int
     folder: str

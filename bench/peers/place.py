@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from bench.peers.contender import COPY, POSTGRES, Contender
+from bench.peers.contender import COPY, FAN_OUT, POSTGRES, TABLE_JOBS, Contender
 from bench.peers.order import Order
-from bench.peers.reader import Gauge, Reader, Table
+from bench.peers.reader import Both, Gauge, Reader, Table
 from bench.peers.records import Writer
 from bench.peers.settings import PARTITIONS, TABLE
 from bench.process import ContenderFailed, Life
@@ -104,20 +104,21 @@ class Place:
             guarantee=contender.guarantee,
             servers=self.kafka.bootstrap_servers,
             source=source,
-            target=TABLE if job == POSTGRES else f"out-{number}",
+            target="" if job == POSTGRES else f"out-{number}",
+            table=TABLE if job in TABLE_JOBS else "",
             group=f"run-{number}",
             interval_ms=interval_ms,
             folder=str(folder),
             **self._server(job),
         )
+        if order.target:
+            self.kafka.create_topic(order.target, partitions=PARTITIONS)
+            self.reader.open(order.target, "copy" if job in (COPY, FAN_OUT) else "aggregate")
         gauge: Gauge = self.reader
-        if job == POSTGRES:
+        if order.table:
             assert self._table is not None
             self._table.make()
-            gauge = self._table
-        else:
-            self.kafka.create_topic(order.target, partitions=PARTITIONS)
-            self.reader.open(order.target, "copy" if job == COPY else "aggregate")
+            gauge = Both(self.reader, self._table) if order.target else self._table
         environment = {
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
             "TMPDIR": str(folder),
@@ -125,12 +126,12 @@ class Place:
         try:
             yield Run(order, (command or contender.command)(order), gauge, folder, environment)
         finally:
-            if job != POSTGRES:
+            if order.target:
                 self.kafka.delete_topic(order.target)
             shutil.rmtree(folder, ignore_errors=True)
 
     def _server(self, job: str) -> dict[str, Any]:
-        if job != POSTGRES:
+        if job not in TABLE_JOBS:
             return {}
         assert self._postgres is not None
         parts = urlsplit(self._postgres.url)

@@ -151,3 +151,25 @@ class Table:
 
     def close(self) -> None:
         self._connection.close()
+
+
+class Both:
+    """What is visible in both of two outputs: as far as the one that lags."""
+
+    def __init__(self, one: Gauge, other: Gauge) -> None:
+        self._gauges = (one, other)
+
+    def wait(self, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
+        one, other = (gauge.wait(expected, quiet_ms, timeout_ms) for gauge in self._gauges)
+        return {
+            "records": one["records"] + other["records"],
+            "visible": min(one["visible"], other["visible"]),
+            "repeats": one["repeats"] + other["repeats"],
+            "changed_us": max(one["changed_us"], other["changed_us"]),
+            "complete": one["complete"] and other["complete"],
+        }
+
+    def first_after(self, sent_us: int, timeout_ms: int) -> int | None:
+        """In the one where it was seen later."""
+        seen = [gauge.first_after(sent_us, timeout_ms) for gauge in self._gauges]
+        return None if None in seen else max(each for each in seen if each is not None)

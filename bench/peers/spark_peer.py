@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from bench.loader import append_by_jdbc, driver_jars
 from bench.peers.order import Order
-from bench.peers.settings import BATCH_BYTES, BUFFER_BYTES, JAVA_HEAP_MB, LIBRDKAFKA, LINGER_MS, PARALLELISM, TABLE
+from bench.peers.settings import BATCH_BYTES, BUFFER_BYTES, JAVA_HEAP_MB, LIBRDKAFKA, LINGER_MS, PARALLELISM
 from exactum.local import spark_kafka_jars
 
 ID = "CAST(substring(CAST(value AS STRING), 1, 16) AS BIGINT)"
@@ -52,7 +52,9 @@ def main(order: Order) -> None:
     if own:
         writer = writer.foreachBatch(guaranteed(order))
     elif order.job == "postgres":
-        writer = writer.foreachBatch(lambda rows, _: append_by_jdbc(rows, "postgres", order.postgres_url))
+        writer = writer.foreachBatch(lambda rows, _: append_by_jdbc(columns(rows), "postgres", order.postgres_url))
+    elif order.job == "fan-out":
+        writer = writer.foreachBatch(lambda rows, _: fan_out(rows, order))
     else:
         writer = writer.format("kafka").option("kafka.bootstrap.servers", order.servers).option("topic", order.target)
         writer = writer.options(**JAVA_PRODUCER)
@@ -71,7 +73,7 @@ def session(order: Order, own: bool) -> SparkSession:
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={order.folder}",
         "spark.sql.shuffle.partitions": PARALLELISM,
     }
-    if order.job == "postgres" and not own:
+    if order.table and not own:
         conf["spark.jars"] = ",".join([*map(str, spark_kafka_jars()), *driver_jars("postgres")])
     spark = exactum.local_session("peers", master=f"local[{PARALLELISM}]", **conf)
     spark.sparkContext.setLogLevel("ERROR")
@@ -79,10 +81,8 @@ def session(order: Order, own: bool) -> SparkSession:
 
 
 def transformed(frame: DataFrame, job: str) -> DataFrame:
-    if job == "copy":
+    if job != "aggregate":
         return frame.select("value")
-    if job == "postgres":
-        return frame.selectExpr(f"{ID} AS id", f"{SENT} AS sent", "substring(CAST(value AS STRING), 33) AS text")
     return (
         frame.selectExpr("CAST(key AS STRING) AS key", f"{ID} AS id")
         .groupBy("key")
@@ -91,13 +91,31 @@ def transformed(frame: DataFrame, job: str) -> DataFrame:
     )
 
 
+def columns(rows: DataFrame) -> DataFrame:
+    """The rows of the table."""
+    return rows.selectExpr(f"{ID} AS id", f"{SENT} AS sent", "substring(CAST(value AS STRING), 33) AS text")
+
+
+def fan_out(rows: DataFrame, order: Order) -> None:
+    """What Spark's guide recommends: keep the batch, write it twice."""
+    rows.persist()
+    try:
+        writer = rows.write.format("kafka").option("kafka.bootstrap.servers", order.servers)
+        writer.option("topic", order.target).options(**JAVA_PRODUCER).save()
+        append_by_jdbc(columns(rows), "postgres", order.postgres_url)
+    finally:
+        rows.unpersist()
+
+
 def guaranteed(order: Order) -> Any:
-    sink: Any
-    if order.job == "postgres":
-        sink = exactum.PostgresSink(order.postgres_url, table=TABLE, mechanism=order.mechanism)
-    else:
-        sink = exactum.KafkaSink(order.target, bootstrap_servers=order.servers, producer=LIBRDKAFKA)
-    return (exactum.exactly_once if order.guarantee == "exactly once" else exactum.at_least_once)(sink)
+    sinks: list[Any] = []
+    if order.target:
+        sinks.append(exactum.KafkaSink(order.target, bootstrap_servers=order.servers, producer=LIBRDKAFKA))
+    if order.table:
+        sinks.append(
+            exactum.PostgresSink(order.postgres_url, table=order.table, mechanism=order.mechanism, rows=columns)
+        )
+    return (exactum.exactly_once if order.guarantee == "exactly once" else exactum.at_least_once)(*sinks)
 
 
 if __name__ == "__main__":

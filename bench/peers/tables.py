@@ -44,7 +44,12 @@ def _drained(rows: Sequence[Row], kind: drain.Kind) -> str:
             _spread([row["peak_mib"] for row in done], 0),
         ]
         lines.append(_line(name, cells, own))
-    what = {contender.COPY: "copied", contender.AGGREGATE: "counted and added up by key"}.get(kind.job, "to PostgreSQL")
+    what = {
+        contender.COPY: "copied",
+        contender.AGGREGATE: "counted and added up by key",
+        contender.POSTGRES: "to PostgreSQL",
+        contender.FAN_OUT: "to Kafka and PostgreSQL",
+    }[kind.job]
     return _table(
         f"**Drain: values of {kind.bytes:,} bytes, {what}**",
         ["k records/s", "ratio", "CPU s a million", "ratio", "start, s", "CPU s of the start", "peak MiB"],

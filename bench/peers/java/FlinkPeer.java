@@ -70,6 +70,12 @@ public final class FlinkPeer {
                     .sinkTo(kafka(order, new TotalKey(), new TotalValue()));
             case "postgres" -> postgres(
                     job.fromSource(source(order, new Value()), WatermarkStrategy.noWatermarks(), "source"), order);
+            case "fan-out" -> {
+                DataStream<byte[]> rows =
+                        job.fromSource(source(order, new Value()), WatermarkStrategy.noWatermarks(), "source");
+                rows.sinkTo(kafka(order, null, new Itself()));
+                postgres(rows, order);
+            }
             default -> throw new IllegalArgumentException(order.get("job"));
         }
         job.execute();
@@ -125,7 +131,7 @@ public final class FlinkPeer {
     private static void postgres(DataStream<byte[]> rows, Map<String, String> order) {
         JdbcSinkBuilder<byte[]> sink = JdbcSink.<byte[]>builder()
                 .withQueryStatement(
-                        "INSERT INTO " + order.get("target") + " (id, sent, text) VALUES (?, ?, ?)",
+                        "INSERT INTO " + order.get("table") + " (id, sent, text) VALUES (?, ?, ?)",
                         (statement, value) -> {
                             String text = new String(value, StandardCharsets.US_ASCII);
                             statement.setLong(1, Long.parseLong(text, 0, 16, 10));

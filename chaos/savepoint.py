@@ -1,0 +1,100 @@
+"""The savepoint that is under way while a fault happens: whole or refused, and a fork of it is exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chaos import BORROWED, ROOT
+from chaos.saver import Made
+from chaos.stage import HarnessFailure
+from exactum.ops.savepoint.manifest import verify
+from exactum.ops.savepoint.restore import Identity, restore
+
+if TYPE_CHECKING:
+    from chaos.scene import Scene
+
+TIMEOUT_S = 120.0
+POLL_S = 0.02
+EXCUSED = {"checkpoint": frozenset({"CheckpointRefused"}), "disk": frozenset({"OSError"})}
+"""With what a savepoint may be refused, by the kind of the fault. The others do not touch what it copies."""
+
+
+class SavepointFailure(AssertionError):
+    """A savepoint was refused for nothing, or what was made of it is wrong."""
+
+
+class Savepoint:
+    """One savepoint in the making, held half-way by ``chaos/saver.py``."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._path = scene.stage.folder / f"{scene.folder.name}-savepoint"
+        if scene.fault.kind == "disk":
+            self._path = scene.folder / "savepoint"
+        self._folder = scene.stage.folder / f"{scene.folder.name}-saver"
+        self._folder.mkdir()
+        checkpoint = scene.books.checkpoint.folder
+        python_path = [*BORROWED, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        self._log = self._folder / "log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(ROOT / "chaos" / "saver.py"), str(checkpoint), str(self._path), str(self._folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in python_path if path)},
+            )
+        self._until(self._folder / "reached")
+
+    def let_go(self) -> None:
+        (self._folder / "go").touch()
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+    def made(self) -> Made:
+        """How it ended; it is let go for that."""
+        self.let_go()
+        self._until(self._folder / "result")
+        self._process.wait(TIMEOUT_S)
+        return Made(**json.loads((self._folder / "result").read_text()))
+
+    def check(self) -> None:
+        """It is whole, and a fork of it into fresh targets writes exactly what comes after its epoch; or it was refused
+        by an error that the fault excuses, and nothing of its name is there.
+
+        Raises:
+            AssertionError: neither.
+        """
+        scene, made = self._scene, self.made()
+        if made.error:
+            if made.error not in EXCUSED.get(scene.fault.kind, ()):
+                raise SavepointFailure(f"the savepoint was refused with {made.error}: {made.message}")
+            if self._path.exists():
+                raise SavepointFailure(f"{self._path} is there although the savepoint was refused: {made.message}")
+            scene.notes.append(f"savepoint refused ({made.error}: {made.message[:100]})")
+            return
+        verify(self._path)
+        fork = scene.books.fork(made.batch_id)
+        fork.open()
+        restore(self._path, str(fork.checkpoint.folder), Identity.FORK)
+        scene.finish(fork)
+        fork.check_exact()
+        scene.notes.append(f"savepoint of epoch {made.batch_id}, its fork is exact")
+
+    def _until(self, path: Path) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not path.exists():
+            if time.monotonic() > deadline or (self._process.poll() is not None and not path.exists()):
+                raise HarnessFailure(
+                    f"no {path.name} of the savepoint: {self._log.read_text(errors='replace')[-1000:]}"
+                )
+            time.sleep(POLL_S)

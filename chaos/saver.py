@@ -1,0 +1,55 @@
+"""A process that makes a savepoint and is held when half of its files are copied.
+
+Its arguments: the checkpoint, the new savepoint, and a folder for ``reached``, ``go`` and ``result``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.extend(str(path) for path in (ROOT, ROOT / "tests" / "crash"))
+
+from deaths import hold  # noqa: E402
+
+from exactum.errors import ExactumError  # noqa: E402
+from exactum.ops.savepoint import create  # noqa: E402
+from exactum.ops.savepoint.copies import Copied, copy_files  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of it: the epoch that it holds, or the error (by name) that refused it."""
+
+    batch_id: int = -1
+    error: str = ""
+    message: str = ""
+
+
+def main(checkpoint: str, to: Path, folder: Path) -> None:
+    def held_half_way(source: Path, target: Path, names: Sequence[str]) -> tuple[Copied, ...]:
+        half = len(names) // 2
+        first = copy_files(source, target, names[:half])
+        if not (folder / "reached").exists():
+            hold(folder)
+        return first + copy_files(source, target, names[half:])
+
+    create.copy_files = held_half_way
+    try:
+        made = Made(create.create(checkpoint, to).batch_id)
+    except ExactumError as error:
+        made = Made(error=type(error).__name__, message=str(error))
+    except OSError as error:
+        made = Made(error="OSError", message=str(error))
+    hidden = folder / f".result.{os.getpid()}"
+    hidden.write_text(json.dumps(asdict(made)))
+    hidden.rename(folder / "result")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
