@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 120.0
 POLL_S = 0.02
-EXCUSED = {"checkpoint": frozenset({"CheckpointRefused"}), "disk": frozenset({"OSError"})}
+EXCUSED = {"checkpoint": frozenset({"CheckpointRefused"}), "disk": frozenset({"Unavailable"})}
 """With what a savepoint may be refused, by the kind of the fault. The others do not touch what it copies."""
 
 

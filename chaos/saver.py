@@ -44,8 +44,6 @@ def main(checkpoint: str, to: Path, folder: Path) -> None:
         made = Made(create.create(checkpoint, to).batch_id)
     except ExactumError as error:
         made = Made(error=type(error).__name__, message=str(error))
-    except OSError as error:
-        made = Made(error="OSError", message=str(error))
     hidden = folder / f".result.{os.getpid()}"
     hidden.write_text(json.dumps(asdict(made)))
     hidden.rename(folder / "result")

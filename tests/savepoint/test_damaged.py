@@ -243,3 +243,19 @@ def test_a_savepoint_replaces_nothing(checkpoint: Path, savepoint: Path, tmp_pat
     (tmp_path / "used" / "file").touch()
     with pytest.raises(CheckpointRefused, match="goes before a savepoint"):
         restore(savepoint, str(tmp_path / "used"))
+
+
+def test_a_place_that_cannot_be_written(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:
+    """One clear error, and nothing is left. ``make chaos`` does the same with a full disk."""
+    (tmp_path / "file").write_text("no folder")
+    before = sorted(tmp_path.rglob("*"))
+    for arguments in (
+        ("create", "--checkpoint", str(checkpoint), "--to", str(tmp_path / "file" / "savepoint")),
+        ("restore", str(savepoint), "--checkpoint", str(tmp_path / "file" / "checkpoint")),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 1
+        assert result.output.startswith("exactum: ")
+        assert f"{arguments[-1]} could not be written: " in result.output
+        assert "give another place" in result.output
+    assert sorted(tmp_path.rglob("*")) == before

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.durable import make_folder, sync_folder
+from exactum.errors import Unavailable
 from exactum.ops.savepoint.state_store import Vanished
 
 CHUNK_BYTES = 1 << 20
@@ -23,6 +25,22 @@ class Copied:
     path: str
     size: int
     sha256: str
+
+
+@contextlib.contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """What the file system refuses on the way to ``place`` is one clear error.
+
+    Raises:
+        Unavailable: no room, no right, a file where a folder should be.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"{place} could not be written: {error}. Look at the room and the rights there, or give another place. "
+            "Nothing of it is left."
+        ) from error
 
 
 def copy_files(source: Path, target: Path, names: Sequence[str]) -> tuple[Copied, ...]:

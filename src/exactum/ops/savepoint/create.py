@@ -17,7 +17,7 @@ from exactum._version import __version__
 from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.ops.savepoint import cut
-from exactum.ops.savepoint.copies import copy_files, move_into_place
+from exactum.ops.savepoint.copies import copy_files, move_into_place, writing
 from exactum.ops.savepoint.manifest import CONTENT, MANIFEST, Manifest, check_whole
 from exactum.ops.savepoint.state_store import Vanished
 from exactum.ops.savepoint.stop import Stopped, stop
@@ -38,7 +38,7 @@ def create(checkpoint: str, to: Path, *, stop_query: bool = False, timeout_s: fl
 
     Raises:
         CheckpointRefused: there is no complete epoch, one is in doubt, or something is damaged.
-        Unavailable: the query did not stop in time, or outran the copy again and again.
+        Unavailable: the query did not stop in time, or outran the copy again and again, or ``to`` cannot be written.
     """
     folder = cut.local_checkpoint(checkpoint)
     to = to.absolute()
@@ -61,7 +61,8 @@ def create(checkpoint: str, to: Path, *, stop_query: bool = False, timeout_s: fl
         if not running:
             refuse_doubt(folder, batch_id, stopped)
         try:
-            return _copy(folder, to, batch_id)
+            with writing(to):
+                return _copy(folder, to, batch_id)
         except Vanished as error:
             why = str(error)
             if not running and cut.last_complete(folder) == batch_id:

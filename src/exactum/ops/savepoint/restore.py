@@ -21,7 +21,7 @@ from pathlib import Path
 from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.errors import CheckpointRefused
 from exactum.ops.savepoint import cut
-from exactum.ops.savepoint.copies import copy_files, move_into_place
+from exactum.ops.savepoint.copies import copy_files, move_into_place, writing
 from exactum.ops.savepoint.create import refuse_doubt
 from exactum.ops.savepoint.manifest import CONTENT, Manifest, verify
 from exactum.spark import checkpoint as spark_checkpoint
@@ -70,6 +70,7 @@ def restore(
 
     Raises:
         CheckpointRefused: the savepoint is damaged, or starting from it like this would be unsafe.
+        Unavailable: the folder cannot be written.
     """
     savepoint = savepoint.absolute()
     manifest = verify(savepoint)
@@ -89,7 +90,8 @@ def restore(
     if identity is Identity.SAME and not original_is_gone:
         original = _original_at_rest(manifest, folder)
     query_id = manifest.query_id if identity is Identity.SAME else str(uuid.uuid4())
-    built = _build(savepoint, manifest, folder, identity, query_id)
+    with writing(folder):
+        built = _build(savepoint, manifest, folder, identity, query_id)
     try:
         if original is not None and original != folder:
             _retire(original, manifest, folder)
