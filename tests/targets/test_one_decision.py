@@ -127,15 +127,28 @@ def test_the_driver_dies_between_any_two_commits(
     bank.check_exact()
 
 
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param([("mysql", "verify"), ("postgres", "commit")], id="databases"),
+        pytest.param(
+            [("postgres", "verify"), ("mysql", "commit"), ("kafka", "commit")], marks=pytest.mark.deep, id="all"
+        ),
+    ],
+)
 def test_each_server_dies_in_the_middle_of_an_epoch(
-    mortal_kafka: LocalKafka, postgres: LocalPostgres, mariadb: LocalMariaDB, tmp_path: Path
+    mortal_kafka: LocalKafka,
+    postgres: LocalPostgres,
+    mariadb: LocalMariaDB,
+    tmp_path: Path,
+    kills: Sequence[tuple[str, str]],
 ) -> None:
     """SIGKILL of PostgreSQL, MariaDB and the broker, before and after the decision: the query carries on or stops
     with an error of ours, and is exact after its restart.
     """
     bank = Bank(mortal_kafka, postgres, mariadb, tmp_path)
     servers = {"postgres": postgres, "mysql": mariadb, "kafka": mortal_kafka}
-    for name, step in (("postgres", "verify"), ("mysql", "verify"), ("postgres", "commit"), ("kafka", "commit")):
+    for name, step in kills:
         server = servers[name]
         bank.transfers.produce(mortal_kafka.bootstrap_servers, 60)
         with bank.life({"step": step, "when": "before", "sink": name, "action": "hold"}) as job:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import SettingRefused
-from exactum.local import spark_kafka_jars
+from exactum.local import checkpoint_fs, spark_kafka_jars
 from exactum.local.archive import spark_archive
 from exactum.spark import warmth
 
@@ -81,7 +81,12 @@ def setting_name(name: str) -> str:
 
 def _defaults(given: dict[str, str]) -> dict[str, str]:
     jars = [str(jar) for jar in spark_kafka_jars()] if "spark.jars" not in given else []
-    defaults = {
+    writes_checkpoints = checkpoint_fs.checkpoint_jar() if jars else None
+    defaults = {}
+    if writes_checkpoints is not None:
+        jars.append(str(writes_checkpoints))
+        defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
+    defaults |= {
         "spark.jars": ",".join(jars),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",  # a bar for each micro-batch tells nobody anything
