@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from kafka.errors import RetriableError
 
 from bench import report
 from bench.load import Load, fill
-from bench.process import tree
+from bench.process import kill_tree, tree
 from exactum.local import LocalKafka
 from kafka import KafkaAdminClient
 
@@ -56,6 +57,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--samples", type=Path, help="where the samples are kept, as JSON lines")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench.endurance: terminated; what it started is stopped"))
     report.console.print(report.machine())
     samples = run(chosen.epochs, chosen.samples)
     show(samples)
@@ -84,15 +86,20 @@ def run(epochs: int, kept: Path | None = None) -> list[Sample]:
             driver = subprocess.Popen(
                 [*command, str(checkpoint), GROUP, str(RECORDS_PER_EPOCH)], stdout=output, stderr=output
             )
-            while driver.poll() is None:
-                time.sleep(SAMPLE_EVERY_S)
-                sample = look(driver.pid, checkpoint, admin)
-                if sample is not None:
-                    samples.append(sample)
-                    report.console.print(f"epoch {sample.epoch:,} of {epochs:,}")
-                    if kept is not None:
-                        with kept.open("a") as file:
-                            file.write(json.dumps(asdict(sample)) + "\n")
+            try:
+                while driver.poll() is None:
+                    time.sleep(SAMPLE_EVERY_S)
+                    sample = look(driver.pid, checkpoint, admin)
+                    if sample is not None:
+                        samples.append(sample)
+                        report.console.print(f"epoch {sample.epoch:,} of {epochs:,}")
+                        if kept is not None:
+                            with kept.open("a") as file:
+                                file.write(json.dumps(asdict(sample)) + "\n")
+            finally:
+                if driver.poll() is None:
+                    kill_tree(driver.pid)
+                    driver.wait()
         if driver.returncode:
             raise RuntimeError(f"the query ended with {driver.returncode}: {log.read_text()[-4_000:]}")
     return samples
