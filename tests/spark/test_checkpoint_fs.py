@@ -55,7 +55,8 @@ def forks_of(folder: Path, own: str) -> list[str]:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = log.read_text().splitlines() if log.exists() else []
-    return [line for line in lines if "up-checkpoint" in line]
+    # A snapshot of state, some seconds apart and beside the epochs, is copied by another part of Hadoop.
+    return [line for line in lines if "up-checkpoint" in line and "/SSTs/" not in line]
 
 
 def test_no_process_is_started_for_a_checkpoint(tmp_path: Path) -> None:
