@@ -106,7 +106,7 @@ class Hadoop:
 
 
 def test_it_does_what_hadoops_own_does(spark: SparkSession, files: Any, tmp_path: Path) -> None:
-    """Permissions by the umask, renames that replace only when told, links that are followed."""
+    """Permissions by the umask, renames that replace only when told, links that are followed, checksums."""
     hadoop = Hadoop(spark, files)
     folder = tmp_path / "real" / "folder"
     files.mkdir(hadoop.path(folder), hadoop.fs.permission.FsPermission.getDirDefault(), True)
@@ -127,8 +127,12 @@ def test_it_does_what_hadoops_own_does(spark: SparkSession, files: Any, tmp_path
         hadoop.rename(one, other, overwrite=True)
     linked = files.getFileLinkStatus(hadoop.path(tmp_path / "link"))
     assert (linked.isSymlink(), linked.isDirectory()) == (False, True), "Hadoop's own sees no links either"
+    checksums = other.with_name(".other.crc")  # as Spark's copies of state have them, which it makes in another way
+    checksums.write_bytes(b"")
+    assert [status.getPath().getName() for status in files.util().listStatus(hadoop.path(folder))] == ["other"]
     assert files.delete(hadoop.path(other), False)
     assert not other.exists()
+    assert not checksums.exists(), "a checksum file goes with its file, or they would pile up"
 
 
 def test_without_a_compiler_spark_writes_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

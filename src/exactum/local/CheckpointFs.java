@@ -6,6 +6,7 @@ import java.net.URISyntaxException;
 import java.nio.file.Files;
 import java.nio.file.attribute.PosixFilePermissions;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.ChecksumFs;
 import org.apache.hadoop.fs.DelegateToFileSystem;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
@@ -17,22 +18,29 @@ import org.apache.hadoop.fs.permission.FsPermission;
  * process for each time: {@code chmod} (RawLocalFileSystem.setPermission, without libhadoop) and {@code readlink}
  * (FileUtil.readLink). Spark's FileContextBasedCheckpointFileManager asks for both several times for each file.
  *
- * <p>It has no checksum files. Spark switches them off for what it writes to a checkpoint.
+ * <p>The layers are those of Hadoop's LocalFs: a ChecksumFs, which hides, moves and deletes checksum files with their
+ * files, over a raw file system.
  */
-public final class CheckpointFs extends DelegateToFileSystem {
+public final class CheckpointFs extends ChecksumFs {
     /** Called by Hadoop, with these arguments. */
     public CheckpointFs(URI uri, Configuration conf) throws IOException, URISyntaxException {
-        super(URI.create("file:///"), new LocalFiles(), conf, "file", false);
+        super(new Raw(conf));
     }
 
-    @Override
-    public int getUriDefaultPort() {
-        return -1; // as of RawLocalFs
-    }
+    private static final class Raw extends DelegateToFileSystem {
+        Raw(Configuration conf) throws IOException, URISyntaxException {
+            super(URI.create("file:///"), new LocalFiles(), conf, "file", false);
+        }
 
-    @Override
-    public boolean isValidName(String path) {
-        return true; // as of RawLocalFs: the operating system decides
+        @Override
+        public int getUriDefaultPort() {
+            return -1; // as of RawLocalFs
+        }
+
+        @Override
+        public boolean isValidName(String path) {
+            return true; // as of RawLocalFs: the operating system decides
+        }
     }
 
     private static final class LocalFiles extends RawLocalFileSystem {
