@@ -163,7 +163,7 @@ class ForeachBatch:
         )
         self._closer = weakref.finalize(self, self._run.close)  # at the latest when Python ends
         self._hand_over(self._run)
-        watch.over(self._run.running, self._run.idle, self._closer)
+        watch.over(self._run.running, self._run.idle, self._run.ended, self._closer)
         return self._run
 
     def _hand_over(self, run: running.RunOfQuery) -> None:

@@ -6,6 +6,7 @@ Spark's micro-batch --RunOfQuery.batch--> offsets read --protocol.run--> write j
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import Protocol, TypeVar
 from pyspark.sql import DataFrame
 
 from exactum import events
-from exactum.errors import FrameRefused, SettingRefused
+from exactum.errors import EpochAborted, FrameRefused, SettingRefused
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Completed, Coordinator
 from exactum.protocol.decision_log import DecisionLog
@@ -43,6 +44,8 @@ logger = logging.getLogger("exactum")
 DEAD_LETTERS = "dead letters"
 """Name of the participant that takes dead letters."""
 
+END_WAIT_S = 30.0
+"""How long connections are kept for the batch at hand when its query was stopped."""
 IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
 """How long after a quiet stream's last epoch its leftovers are looked for."""
 
@@ -88,10 +91,28 @@ class RunOfQuery:
         self._bad_records = bad_records
         self._last_batch: tuple[int, float] | None = None  # batch id, and when it was done
         self._sweeps = 0
+        self._working = threading.Lock()
+        self._closed = False
 
     def batch(self, frame: DataFrame, batch_id: int) -> Completed:
-        """Bring one micro-batch into every sink, or drain it where it stands already."""
+        """Bring one micro-batch into every sink, or drain it where it stands already.
 
+        Raises:
+            EpochAborted: the query was stopped, and the run closed, before the batch began.
+        """
+        with self._working:
+            if self._closed:
+                raise EpochAborted(write_job.CANCELLED)
+            return self._batch(frame, batch_id)
+
+    def ended(self) -> None:
+        """The query was stopped. Its batch at hand goes on to its end or to Spark's cancelling it, and needs its
+        connections for that: wait for it, a while.
+        """
+        if self._working.acquire(timeout=END_WAIT_S):
+            self._working.release()
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> Completed:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
@@ -139,6 +160,7 @@ class RunOfQuery:
 
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""
+        self._closed = True
         try:
             close_attendants(self._attendants)
         finally:

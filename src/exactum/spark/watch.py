@@ -20,18 +20,24 @@ logger = logging.getLogger("exactum")
 LOOK_EVERY_S = 2.0
 
 
-def over(running: RunningQuery, idle: Callable[[], None], close: Callable[[], object]) -> None:
-    """Call ``idle`` now and then while the run lasts, and ``close`` (idempotent) soon after its end.
+def over(
+    running: RunningQuery, idle: Callable[[], None], ended: Callable[[], None], close: Callable[[], object]
+) -> None:
+    """Call ``idle`` now and then while the run lasts, and soon after its end ``ended``, then ``close`` (idempotent).
 
     Returns at once. The thread is a daemon and ends with the run.
     """
-    threading.Thread(target=_look_after, args=(running, idle, close), name="exactum-watch", daemon=True).start()
+    work = (running, idle, ended, close)
+    threading.Thread(target=_look_after, args=work, name="exactum-watch", daemon=True).start()
 
 
-def _look_after(running: RunningQuery, idle: Callable[[], None], close: Callable[[], object]) -> None:
+def _look_after(
+    running: RunningQuery, idle: Callable[[], None], ended: Callable[[], None], close: Callable[[], object]
+) -> None:
     while _runs(running):
         _guarded(running, "late leftovers could not be swept; the next epoch does it", idle)
         time.sleep(LOOK_EVERY_S)
+    ended()
     _guarded(running, "a connection could not be closed", close)
 
 
