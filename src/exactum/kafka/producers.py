@@ -7,7 +7,7 @@ Rules (docs/adr/0003):
 - an id is initialised again only when its last transaction is settled. Epochs run one after another, so
   when a task of write job n runs, all transactions of earlier write jobs are settled.
 
-Initialising takes 15 to 60 ms of waiting for the broker, so producers for the next transactions are
+Initialising takes 20 to 60 ms of waiting for the broker, so producers for the next transactions are
 initialised ahead of need, in the background: as many as the last write job took.
 """
 
@@ -39,9 +39,6 @@ week by default), and a producer whose id is forgotten fails with its first reco
 POOLS_MAX = 8
 """Most runs of queries whose producers one process remembers; older ones are let go."""
 INIT_TIMEOUT_MS = 60_000
-CONNECTION_SETTLE_S = 0.02
-"""Asked before its connections have settled, librdkafka repeats the coordinator query only after 500 ms
-(rdkafka_txnmgr.c, rd_kafka_txn_coord_query); 20 ms are enough (0 of 40 slow, against 4 of 30)."""
 
 
 @dataclass(frozen=True)
@@ -167,9 +164,10 @@ class ProducerPool:
         self._background.shutdown(wait=False)
 
     def _next(self) -> Future[OwnedProducer]:
-        """One made ahead that is still good, else a new one. Too old or failed, back then, is no good."""
+        """One made ahead that is still good, a ready one first, else a new one. Too old or failed is no good."""
         while self._ahead:
-            future = self._ahead.popleft()
+            future = next((each for each in self._ahead if each.done()), self._ahead[0])
+            self._ahead.remove(future)
             if not future.done():
                 return future
             if future.exception() is not None:
@@ -213,12 +211,18 @@ def initialised(plan: ProducerPlan, transactional_id: str, timeout_ms: int = INI
     """
     producer = Producer(plan.producer_settings(transactional_id))
     end_s = time.monotonic() + timeout_ms / 1000
+
+    def left_ms() -> int:
+        return max(1, int((end_s - time.monotonic()) * 1000))
+
     while True:
-        left_ms = max(1, int((end_s - time.monotonic()) * 1000))
         try:
-            producer.learn(plan.topic, left_ms)
-            time.sleep(CONNECTION_SETTLE_S)
-            producer.init_transactions(left_ms)
+            # The answer to the first makes librdkafka leave the bootstrap connection; the answer to the second shows
+            # that one to a broker is up. Asked for the coordinator in between, it waits for 500 ms to ask again
+            # (rdkafka_txnmgr.c, rd_kafka_txn_coord_query): under load one in six took so long, now 0 of 180.
+            producer.learn(plan.topic, left_ms())
+            producer.learn(plan.topic, left_ms())
+            producer.init_transactions(left_ms())
             return producer
         except DeliveryError as error:
             if error.retriable and time.monotonic() < end_s:
