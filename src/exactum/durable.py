@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from pathlib import Path
+
+OF_THE_SETTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
+"""Errors of a place that may not be written, whenever it is tried again; a full disk is none of them."""
 
 
 def write_durably(path: str | Path, content: bytes) -> None:

@@ -730,6 +730,20 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(small_disk: Path, format
     assert [r[0] for r in duck(small_disk, "id", format_)] == expected([0, 1])
 
 
+def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
+    """Opening says so and leaves nothing; with room again it opens."""
+    opened = OpenedSink(FileSink(small_disk))
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        fill(filler)
+    with pytest.raises(Unavailable, match="No space left"):
+        OpenedSink(FileSink(small_disk))
+    assert list(small_disk.rglob("temporary-*")) == []
+    filler.unlink()
+    opened.commit(rows(0, 0))
+    assert [r[0] for r in duck(small_disk, "id", "parquet")] == expected([0])
+
+
 def test_a_disk_that_is_full_at_the_commit_is_no_loss(small_disk: Path) -> None:
     """A decided epoch that finds no room for its folders waits for it: Unavailable, then carried out."""
     opened = OpenedSink(FileSink(small_disk, partition_by="day"))

@@ -236,3 +236,24 @@ def test_stop_needs_a_living_run(checkpoint: Path) -> None:
     """A run whose process is gone cannot be stopped."""
     with pytest.raises(CheckpointRefused, match="Nothing runs"):
         stop(checkpoint, 1)
+
+
+FULL = """
+import logging, resource, sys
+from pathlib import Path
+from exactum.spark.life.run_file import RunFile
+logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
+run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+run.hold()
+run.release()
+"""
+
+
+def test_a_disk_that_takes_no_run_file(checkpoint: Path) -> None:
+    """The run goes on unseen and says so; no half file is left. Closing such a file fails as writing it did."""
+    command = [sys.executable, "-c", FULL, str(checkpoint), "0" * 16, QUERY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "will not see that this query runs" in done.stdout
+    assert list((checkpoint / "exactum" / "runs").iterdir()) == []

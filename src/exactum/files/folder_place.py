@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.durable import OF_THE_SETTING, make_folder, sync_folder, write_durably
 from exactum.errors import HeuristicOutcome, SettingRefused, Unavailable
 from exactum.files.durable import free_bytes, sync_folders
 from exactum.files.place import (
@@ -44,7 +44,7 @@ RENAME_TRIES = 3
 """How often a partition folder may be removed under our eyes."""
 ABORTED = ".aborted"
 """Suffix of a staging that is being removed: one rename takes it away from a task that still writes."""
-_OF_THE_SETTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EXDEV, errno.ENAMETOOLONG})
+_OF_THE_SETTING = OF_THE_SETTING | {errno.EXDEV, errno.ENAMETOOLONG}
 
 
 @dataclass(frozen=True)
@@ -239,8 +239,13 @@ class FolderPlace:
         """Say in a file, for people, whose folder this is. Doing so tries what every commit does: write and rename."""
         folder = self._path(self.scope.folder)
         temporary = os.path.join(folder, Area.STAGED.value, f"{TEMPORARY}{secrets.token_hex(8)}")
-        write_durably(temporary, self.scope.text().encode())
-        os.rename(temporary, os.path.join(folder, "scope"))
+        try:
+            write_durably(temporary, self.scope.text().encode())
+            os.rename(temporary, os.path.join(folder, "scope"))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
         sync_folder(folder)
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "no files may be made in it", self.root)

@@ -86,7 +86,9 @@ class RunFile:
         """Let go of the lock; the file stays, to say who ran last. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            # What a full disk did not take is tried again here, and fails again; the descriptor is closed all the same.
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 def runs(checkpoint: Path) -> list[tuple[Run, bool]]:

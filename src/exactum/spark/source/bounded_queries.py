@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -82,8 +83,9 @@ class _Watcher:
         self._sources = {run_id: sources for run_id, sources in self._sources.items() if run_id in runs}
 
     def _end_if_read(self, execution: Any, sources: tuple[RunningSource, ...]) -> None:
-        folder = local_folder(str(execution.resolvedCheckpointRoot()))
-        positions = self._committed(execution, sources)
+        root = str(execution.resolvedCheckpointRoot())
+        folder = local_folder(root)
+        positions = self._committed(execution, root, folder, sources)
         for source in sources:
             record = SourceRecord.of(folder, source)
             if record is not None:
@@ -112,10 +114,10 @@ class _Watcher:
         getattr(execution, SET_DEATH_CAUSE)(died)
         execution.stop()
 
-    def _committed(self, execution: Any, sources: tuple[RunningSource, ...]) -> dict[int, Offsets]:
+    def _committed(
+        self, execution: Any, root: str, folder: Path | None, sources: tuple[RunningSource, ...]
+    ) -> dict[int, Offsets]:
         """The next offsets of each source that are committed: the last epoch's ends, or where the query begins."""
-        root = str(execution.resolvedCheckpointRoot())
-        folder = local_folder(root)
         read = folder_reader(folder) if folder is not None else hadoop_reader(self._spark.range(0), root)
         last = execution.commitLog().getLatestBatchId()
         if last.isDefined():

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exactum.durable import create_whole, make_folder, sync_folder
-from exactum.errors import CheckpointRefused
+from exactum.durable import OF_THE_SETTING, create_whole, make_folder, sync_folder
+from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.topic_requests import TopicSeen
 from exactum.spark.source.notes import Stop
 from exactum.spark.source.partition_offsets import from_json, to_json
@@ -54,7 +54,8 @@ class SourceRecord:
         """Put a topic on record if it is not there yet. Idempotent.
 
         Raises:
-            CheckpointRefused: the folder cannot be written.
+            CheckpointRefused: the folder may not be written.
+            Unavailable: it could not be: a full disk.
         """
         value = {"version": VERSION, "topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
         _create(self.folder / "topics" / f"{name}.json", value)
@@ -75,7 +76,7 @@ class SourceRecord:
         """From here on the source has this stop, or none.
 
         Raises:
-            CheckpointRefused: as ``add_topic``.
+            CheckpointRefused, Unavailable: as ``add_topic``.
         """
         highest = max((int(path.stem) for path in self._listed("stops")), default=-1)
         offsets = {} if stop is None else json.loads(to_json(stop.offsets))
@@ -93,10 +94,13 @@ def _create(path: Path, value: dict[str, Any]) -> None:
         create_whole(path, json.dumps(value).encode())
         sync_folder(path.parent)
     except OSError as error:
-        raise CheckpointRefused(
-            f"exactum could not write {path} ({error}), where it records what this query reads. The checkpoint must be "
-            "in a folder that this user may write to. Nothing of this batch was written."
-        ) from error
+        what = f"exactum could not write {path} ({error}), where it records what this query reads."
+        if error.errno in OF_THE_SETTING:
+            raise CheckpointRefused(
+                f"{what} The checkpoint must be in a folder that this user may write to. Nothing of this batch was "
+                "written."
+            ) from error
+        raise Unavailable(f"{what} Nothing of this batch was written; start the query again.") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
