@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from kafka.errors import RetriableError
 
 from bench import report
 from bench.load import Load, fill
-from bench.process import kill_tree, tree
+from bench.process import Life, tree
 from exactum.local import LocalKafka
 from kafka import KafkaAdminClient
 
@@ -57,6 +56,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--samples", type=Path, help="where the samples are kept, as JSON lines")
     chosen = parser.parse_args()
+    if chosen.epochs < 2 * WARM_EPOCHS:
+        parser.error(f"--epochs: at least {2 * WARM_EPOCHS}, the first {WARM_EPOCHS} are left out of the table")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench.endurance: terminated; what it started is stopped"))
     report.console.print(report.machine())
     samples = run(chosen.epochs, chosen.samples)
@@ -82,27 +83,26 @@ def run(epochs: int, kept: Path | None = None) -> list[Sample]:
         checkpoint = Path(folder) / "checkpoint"
         command = [sys.executable, "-m", "bench.endurance_job", kafka.bootstrap_servers, load.topic, "out"]
         log = Path(folder) / "log"
-        with log.open("wb") as output:
-            driver = subprocess.Popen(
-                [*command, str(checkpoint), GROUP, str(RECORDS_PER_EPOCH)], stdout=output, stderr=output
-            )
-            try:
-                while driver.poll() is None:
-                    time.sleep(SAMPLE_EVERY_S)
-                    sample = look(driver.pid, checkpoint, admin)
-                    if sample is not None:
-                        samples.append(sample)
-                        report.console.print(f"epoch {sample.epoch:,} of {epochs:,}")
-                        if kept is not None:
-                            with kept.open("a") as file:
-                                file.write(json.dumps(asdict(sample)) + "\n")
-            finally:
-                if driver.poll() is None:
-                    kill_tree(driver.pid)
-                    driver.wait()
-        if driver.returncode:
-            raise RuntimeError(f"the query ended with {driver.returncode}: {log.read_text()[-4_000:]}")
+        driver = Life([*command, str(checkpoint), GROUP, str(RECORDS_PER_EPOCH)], log)
+        try:
+            while driver.status() is None:
+                time.sleep(SAMPLE_EVERY_S)
+                sample = look(driver.pid, checkpoint, admin)
+                if sample is not None:
+                    samples.append(sample)
+                    report.console.print(f"epoch {sample.epoch:,} of {epochs:,}")
+                    keep(sample, kept)
+        finally:
+            driver.kill()
+        if driver.status():
+            raise RuntimeError(f"the query ended with {driver.status()}: {driver.log_tail()}")
     return samples
+
+
+def keep(sample: Sample, path: Path | None) -> None:
+    if path is not None:
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(sample)) + "\n")
 
 
 def look(driver: int, checkpoint: Path, admin: KafkaAdminClient) -> Sample | None:

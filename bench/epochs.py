@@ -25,6 +25,7 @@ from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 
 PARTITIONS = (1, 4, 16)
 PHASES = ("verify", "decide", "commit", "sweep")
+COSTS = ("prepare, one task", *PHASES, "driver's sum")
 ROWS = pa.record_batch({"value": pa.array([b"x" * 100] * 100)})
 RETAINED = 100
 PAUSE_S = 0.06
@@ -40,15 +41,20 @@ def bench(kafka: LocalKafka, epochs: int = 1_000) -> None:
             ("10 to 60", slice(10, 60)),
             (f"last 50 of {epochs}", slice(epochs - 50, epochs)),
         ):
-            mine = completed[chosen]
-            cells = [report.spread([e.phase_ms[p] for e in mine], 1) for p in PHASES]
-            total = report.spread([sum(e.phase_ms[p] for p in PHASES) for e in mine], 1)
-            rows.append([str(partitions), label, report.spread(prepare_ms[chosen], 1), *cells, total])
+            rows.append([str(partitions), label, *costs(prepare_ms, completed, chosen)])
     report.table(
         "what an epoch costs beyond Spark's share, ms: median (min to max)",
-        ["partitions", "epochs", "prepare, one task", *PHASES, "driver's sum"],
+        ["partitions", "epochs", *COSTS],
         rows,
     )
+
+
+def costs(prepare_ms: Sequence[float], completed: Sequence[EpochCompleted], chosen: slice) -> list[str]:
+    """The cells under ``COSTS`` for these epochs."""
+    mine = completed[chosen]
+    cells = [report.spread([e.phase_ms[p] for e in mine], 1) for p in PHASES]
+    total = report.spread([sum(e.phase_ms[p] for p in PHASES) for e in mine], 1)
+    return [report.spread(prepare_ms[chosen], 1), *cells, total]
 
 
 def measure(

@@ -150,9 +150,13 @@ class Life:
                     spent[key] = spent.get(key, 0.0) + (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
         return spent
 
+    def status(self) -> int | None:
+        """With what it ended; None while it lives."""
+        return self._process.poll()
+
     def check(self) -> None:
         """Raises ContenderFailed, with the end of its output, if it is dead."""
-        if self._process.poll() is not None:
+        if self.status() is not None:
             raise ContenderFailed(f"it ended with {self._process.returncode}: {self.log_tail()}")
 
     def await_line(self, text: str, timeout_ms: int) -> None:

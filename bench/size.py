@@ -15,7 +15,6 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from bench import epochs, report
-from exactum.events import EpochCompleted
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
@@ -32,7 +31,6 @@ RECORD_BYTES = (100, 1_000, 10_000, 100_000, 1_000_000)
 TOTAL_BYTES = 128 * 2**20
 ARRAY_BYTES = 8 * 2**20
 """Of one Arrow array, as Spark hands them on."""
-PHASES = epochs.PHASES
 TIMEOUT_S = 120
 
 
@@ -46,10 +44,10 @@ def by_width(kafka: LocalKafka, count: int) -> None:
     rows = []
     for partitions, tasks in [(width, 1) for width in WIDTHS] + [(width, width) for width in WIDTHS[1:]]:
         prepare_ms, completed = epochs.measure(kafka, partitions, count, tasks=tasks)
-        rows.append([str(partitions), str(tasks), *_costs(prepare_ms, completed, SETTLED)])
+        rows.append([str(partitions), str(tasks), *epochs.costs(prepare_ms, completed, SETTLED)])
     report.table(
         f"an epoch beyond Spark's share, ms, by partitions and tasks ({count} epochs, without the first 20)",
-        ["partitions", "tasks", "prepare, one task", *PHASES, "driver's sum"],
+        ["partitions", "tasks", *epochs.COSTS],
         rows,
     )
 
@@ -58,10 +56,10 @@ def by_history(kafka: LocalKafka, count: int) -> None:
     prepare_ms, completed = epochs.measure(kafka, HISTORY_PARTITIONS, count, pause_s=HISTORY_PAUSE_S)
     rows = []
     for first in sorted({20, count // 10, count // 2, count - 100}):
-        rows.append([f"{first:,} to {first + 100:,}", *_costs(prepare_ms, completed, slice(first, first + 100))])
+        rows.append([f"{first:,} to {first + 100:,}", *epochs.costs(prepare_ms, completed, slice(first, first + 100))])
     report.table(
         f"an epoch beyond Spark's share, ms, by epochs before it ({HISTORY_PARTITIONS} partitions)",
-        ["epochs", "prepare, one task", *PHASES, "driver's sum"],
+        ["epochs", *epochs.COSTS],
         rows,
     )
 
@@ -95,13 +93,6 @@ def by_record(kafka: LocalKafka, rounds: int, total_bytes: int) -> None:
         ["bytes", "exactum k records/s", "MB/s", "a plain producer, k records/s", "ratio to it"],
         rows,
     )
-
-
-def _costs(prepare_ms: list[float], completed: list[EpochCompleted], chosen: slice) -> list[str]:
-    mine = completed[chosen]
-    cells = [report.spread([e.phase_ms[p] for e in mine], 1) for p in PHASES]
-    total = report.spread([sum(e.phase_ms[p] for p in PHASES) for e in mine], 1)
-    return [report.spread(prepare_ms[chosen], 1), *cells, total]
 
 
 def _ours(kafka: LocalKafka, topic: str, size: int, count: int) -> float:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
 from bench.loader import DRIVERS
 from bench.peers.settings import JAVA_HEAP_MB
 from exactum.local import jars
-from exactum.local.java import java_program
+from exactum.local.java import compile_java, java_program
 
 FLINK_VERSION = "2.2.0"
 FLINK_KAFKA_VERSION = "5.0.0-2.2"
@@ -54,8 +53,7 @@ def command(name: str, class_path: list[Path], heap_mb: int = JAVA_HEAP_MB) -> l
     """The command that runs ``java/NAME.java``, compiled first where it is not.
 
     Raises:
-        LocalServerError: there is no JDK.
-        RuntimeError: it does not compile.
+        LocalServerError: there is no JDK, or it does not compile.
     """
     folder = compiled(name, class_path)
     return [
@@ -82,15 +80,7 @@ def compiled(name: str, class_path: list[Path]) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".peers-", dir=folder.parent) as work:
         made = Path(work) / "made"
-        paths = os.pathsep.join(map(str, class_path))
-        done = subprocess.run(
-            [java_program("javac"), "-nowarn", "-d", str(made), "-cp", paths, str(source)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{source} does not compile: {done.stdout}{done.stderr}")
+        compile_java(source, class_path, made)
         made.rename(folder)
     return folder
 

@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from exactum.local import checkpoint_fs
+from exactum.local import checkpoint_fs, java
 
 pytestmark = pytest.mark.spark
 
@@ -137,7 +137,7 @@ def test_it_does_what_hadoops_own_does(spark: SparkSession, files: Any, tmp_path
 
 def test_without_a_compiler_spark_writes_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(checkpoint_fs, "COMPILER", ("-m", "there.is.none/Main"))
+    monkeypatch.setattr(java, "COMPILER", ("-m", "there.is.none/Main"))
     assert checkpoint_fs.checkpoint_jar() is None
     assert list((tmp_path / "cache" / "classes").iterdir()) == []
     monkeypatch.undo()
