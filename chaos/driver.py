@@ -38,9 +38,9 @@ POSTING = "id long, account string, amount long"
 def main(inbox: Path) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("exactum").setLevel(logging.INFO)
-    spark = exactum.local_session(
-        "chaos", master=MASTER, **{"spark.sql.shuffle.partitions": 2, "spark.sql.adaptive.enabled": False}
-    )
+    # The few records of a cell stand for many: several tasks, each with a transaction of its own.
+    settings = {"spark.sql.adaptive.enabled": False, "spark.exactum.coalesceSmallEpochs.enabled": False}
+    spark = exactum.local_session("chaos", master=MASTER, spark_sql_shuffle_partitions=2, **settings)
     (inbox / "ready").touch()
     number = 0
     while os.getppid() == OWNER:

@@ -24,6 +24,8 @@ SESSION: Mapping[str, Any] = {
     "spark.sql.shuffle.partitions": 2,
     "spark.sql.adaptive.enabled": False,
     "spark.ui.showConsoleProgress": False,
+    # The few records of a test stand for many: several tasks, each with a transaction of its own.
+    "spark.exactum.coalesceSmallEpochs.enabled": False,
 }
 
 

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from exactum import errors
+from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.failure import TaskFailed, carried_by
 from exactum.spark.prefetch import Prefetch
-from exactum.spark.write_task import DeadLetterPlan, WriteTask
+from exactum.spark.write_task import DeadLetterPlan, RunTask, WriteTask
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
 ORDER = WriteOrder(QueryRun("q", Incarnation("i"), Guarantee.EXACTLY_ONCE), 7, 0, 1)
@@ -156,13 +157,14 @@ def test_a_killed_task_aborts() -> None:
     assert writer.calls[-1] == "abort"
 
 
-def test_the_task_pickles_by_reference() -> None:
+@pytest.mark.parametrize("task", [WriteTask((), ORDER), RunTask((), ORDER.run)])
+def test_the_task_pickles_by_reference(task: WriteTask | RunTask) -> None:
     """Workers get the class by name, so that caches of modules survive from batch to batch."""
     from pyspark import cloudpickle
 
-    text = cloudpickle.dumps(WriteTask((), ORDER))
+    text = cloudpickle.dumps(task)
     assert b"exactum.spark.write_task" in text
-    assert pickle.loads(text) == WriteTask((), ORDER)
+    assert pickle.loads(text) == task
 
 
 def test_prefetch_keeps_order_and_ends_its_thread() -> None:
@@ -228,3 +230,9 @@ def test_other_errors_carry_nothing() -> None:
 
 def no_thread_left() -> bool:
     return not [t for t in threading.enumerate() if t.name == "exactum-prefetch"]
+
+
+def test_a_task_whose_job_has_no_order_writes_nothing() -> None:
+    """It could only guess for which epoch it writes."""
+    with pytest.raises(InvariantBroken, match="has no order"):
+        RunTask((), ORDER.run)(batches(1))

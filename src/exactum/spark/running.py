@@ -34,7 +34,8 @@ from exactum.spark.decision_place import open_log
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.life.run_start import RunStart
 from exactum.spark.query import RunningQuery
-from exactum.spark.write_task import DeadLetterPlan, WriteTask
+from exactum.spark.small_epoch import SmallEpochs
+from exactum.spark.write_task import DeadLetterPlan, RunTask
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,8 +83,13 @@ class RunOfQuery:
         self._opened = tuple(opened)
         self._views = view.views(targets.sinks)
         self._reads = view.reads(self._views, count_once=bad_records.read_again)
-        self._writers = tuple((name, sink.writers) for name, sink in opened[: len(targets.sinks)])
         self._dead_letters = targets.dead_letter_plan(opened)
+        writers = [(name, sink.writers) for name, sink in opened]
+        self._jobs = tuple(
+            write_job.WriteJob(RunTask(tuple(writers[place] for place in one.sinks), run, self._dead_letters))
+            for one in self._views
+        )
+        self._small_epochs = SmallEpochs(running)
         self._emit = on_event
         self._pool = pool
         self._read = read
@@ -116,10 +122,9 @@ class RunOfQuery:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with view.read_once(frame, self._reads) as kept:
-                for one in self._views:
-                    writers = tuple(self._writers[place] for place in one.sinks)
-                    prepared.extend(write_job.run(one.of(kept), WriteTask(writers, order, self._dead_letters)))
+            with view.read_once(self._in_few_tasks(frame, offsets), self._reads) as kept:
+                for one, job in zip(self._views, self._jobs, strict=True):
+                    prepared.extend(job.run(one.of(kept), order))
             if self._dead_letters is not None:
                 prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
             return prepared
@@ -139,6 +144,14 @@ class RunOfQuery:
         self._prune(batch_id)
         self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
+
+    def _in_few_tasks(self, frame: DataFrame, offsets: SourceOffsets) -> DataFrame:
+        """The frame, coalesced where that is worth it. Not in a run's first batch, which somebody waits for, and not
+        where a ``rows`` function may do with each row what it likes.
+        """
+        if self._last_batch is None or any(one.rows is not None for one in self._views):
+            return frame
+        return self._small_epochs.coalesced(frame, offsets)
 
     def idle(self) -> None:
         """Called now and then while the query waits, for the attendants and for late leftovers."""

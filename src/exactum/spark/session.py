@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import SettingRefused
-from exactum.local import checkpoint_fs, spark_kafka_jars
+from exactum.local import checkpoint_fs, sockets, spark_kafka_jars
 from exactum.local.archive import spark_archive
 from exactum.spark import warmth
 
@@ -44,7 +44,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
         spark_conf: Spark settings; they win over the ones made here. Either Spark's own names,
             ``**{"spark.sql.shuffle.partitions": 8}``, or with underscores for dots,
             ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the small job
-            that starts Python workers in the background.
+            that starts Python workers in the background; ``spark.exactum.coalesceSmallEpochs.enabled=false`` leaves
+            every epoch in the tasks that Spark plans.
 
     Raises:
         SettingRefused: a setting's name does not begin with ``spark``.
@@ -80,14 +81,7 @@ def setting_name(name: str) -> str:
 
 
 def _defaults(given: dict[str, str]) -> dict[str, str]:
-    jars = [str(jar) for jar in spark_kafka_jars()] if "spark.jars" not in given else []
-    writes_checkpoints = checkpoint_fs.checkpoint_jar() if jars else None
-    defaults = {}
-    if writes_checkpoints is not None:
-        jars.append(str(writes_checkpoints))
-        defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
-    defaults |= {
-        "spark.jars": ",".join(jars),
+    defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",  # a bar for each micro-batch tells nobody anything
         "spark.driver.host": "127.0.0.1",
@@ -99,6 +93,14 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
         "spark.sql.streaming.stateStore.maintenanceInterval": SNAPSHOTS_EVERY,
         "spark.python.daemon.module": "exactum.spark.daemon",
     }
+    if sockets.ENABLED not in given:
+        defaults |= sockets.socket_settings()
+    if "spark.jars" not in given:
+        jars, writes_checkpoints = spark_kafka_jars(), checkpoint_fs.checkpoint_jar()
+        if writes_checkpoints is not None:
+            jars = [*jars, writes_checkpoints]
+            defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
+        defaults["spark.jars"] = ",".join(map(str, jars))
     archive = spark_archive().reading_options()
     if archive:
         defaults["spark.driver.defaultJavaOptions"] = java_options(archive)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,8 +18,9 @@ from pyspark.util import PythonEvalType
 
 from exactum.errors import EpochAborted
 from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import WriteOrder
 from exactum.spark.failure import carried_by
-from exactum.spark.write_task import WriteTask
+from exactum.spark.write_task import ORDER_PROPERTY, RunTask, order_text
 
 PREPARED_SCHEMA = StructType(
     [
@@ -40,22 +41,34 @@ CANCELLED = (
 _CANCELLATIONS = re.compile(r"java\.lang\.InterruptedException|cancelled part of cancelled job group|Job \d+ cancelled")
 
 
-def run(frame: DataFrame, task: WriteTask) -> list[PreparedTransaction]:
-    """Write the frame into every sink of ``task`` and return what is prepared.
+class WriteJob:
+    """The write jobs of a run for some of its sinks, one for each epoch."""
 
-    Raises:
-        EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of exactum's.
-        ExactumError: the error that a task raised, as it raised it; Spark's own is its ``__context__``.
-        Exception: Spark's error, where the job failed outside of our code.
-    """
-    with errors_of_jobs():
-        rows = map_in_arrow(frame, task).collect()
-    return [PreparedTransaction(*row) for row in rows]
+    def __init__(self, task: RunTask) -> None:
+        self._task = task
+        self._call: tuple[list[str], Any] | None = None  # it takes Spark 8 ms to make
+
+    def run(self, frame: DataFrame, order: WriteOrder) -> list[PreparedTransaction]:
+        """Write the frame into every sink on behalf of ``order`` and return what is prepared.
+
+        Raises:
+            EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of exactum's.
+            ExactumError: the error that a task raised, as it raised it; Spark's own is its ``__context__``.
+            Exception: Spark's error, where the job failed outside of our code.
+        """
+        with errors_of_jobs():
+            columns = frame.columns
+            if self._call is None or self._call[0] != columns:
+                self._call = columns, call(columns, self._task)
+            # Of this thread, which Spark gives to its jobs and they to their tasks.
+            frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
+            rows = applied(frame, self._call[1]).collect()
+        return [PreparedTransaction(*row) for row in rows]
 
 
 @contextmanager
 def errors_of_jobs() -> Iterator[None]:
-    """Raises what jobs of an epoch fail with as ``run`` says."""
+    """Raises what jobs of an epoch fail with as ``WriteJob.run`` says."""
     try:
         yield
     except Exception as error:
@@ -79,9 +92,17 @@ def map_in_arrow(frame: DataFrame, task: Callable[[Iterator[Any]], Iterator[Any]
     PySpark's own refuses to run without pandas, which nothing here uses, and it takes a dot in a
     column's name for a field of a struct.
     """
-    plain: Any = frame
+    return applied(frame, call(frame.columns, task))
+
+
+def call(columns: Sequence[str], task: Callable[[Iterator[Any]], Iterator[Any]]) -> Any:
+    """A call of ``task`` with these columns, for any frame that has them."""
     udf = UserDefinedFunction(task, PREPARED_SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    called: Any = udf(*[col(quoted(name)) for name in plain.columns])
+    return udf(*[col(quoted(name)) for name in columns])
+
+
+def applied(frame: DataFrame, called: Any) -> DataFrame:
+    plain: Any = frame
     return DataFrame(plain._jdf.mapInArrow(called._jc, False, None), plain.sparkSession)
 
 

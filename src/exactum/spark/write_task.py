@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.errors import RowsRefused
+from exactum.errors import InvariantBroken, RowsRefused
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer, WriterFactory
+from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer, WriterFactory
 from exactum.spark.failure import TaskFailed
 from exactum.spark.prefetch import Prefetch
 
@@ -27,9 +27,28 @@ class DeadLetterPlan:
     columns: tuple[str, ...]
 
 
+ORDER_PROPERTY = "exactum.writeOrder"
+"""Spark's local property that tells the tasks of a job their order: batch id, attempt and sequence."""
+
+
+@dataclass(frozen=True)
+class RunTask:
+    """What ``mapInArrow`` calls in each task of every write job of a run: a ``WriteTask`` of the job's order.
+
+    The order comes with the job, so that what Spark and Python make of this object is made once for a run.
+    """
+
+    writers: tuple[tuple[str, WriterFactory], ...]
+    run: QueryRun
+    dead_letters: DeadLetterPlan | None = None
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        return WriteTask(self.writers, order_of_task(self.run), self.dead_letters)(batches)
+
+
 @dataclass(frozen=True)
 class WriteTask:
-    """What ``mapInArrow`` calls in each task: Arrow batches in, one small batch of what was prepared out.
+    """What one task does: Arrow batches in, one small batch of what was prepared out.
 
     ``writers`` are the sinks' participant names and their factories, ``order`` says on whose behalf.
     """
@@ -152,6 +171,27 @@ def abort(writers: Sequence[Writer]) -> str:
         except Exception as error:  # noqa: BLE001  (reported with the reason)
             trouble += f"; its abort failed as well, and is left to the driver: {error}"
     return trouble
+
+
+def order_text(order: WriteOrder) -> str:
+    """What ``ORDER_PROPERTY`` says of an order; the run is known to ``RunTask``."""
+    return f"{order.batch_id} {order.attempt} {order.sequence}"
+
+
+def order_of_task(run: QueryRun) -> WriteOrder:
+    """The order of the job that this task belongs to.
+
+    Raises:
+        InvariantBroken: the job has none.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(ORDER_PROPERTY)
+    if text is None:
+        raise InvariantBroken(f"A task of query {run.query_id} has no order: its job lacks {ORDER_PROPERTY}.")
+    batch_id, attempt, sequence = map(int, text.split())
+    return WriteOrder(run, batch_id, attempt, sequence)
 
 
 def current_task() -> TaskName:

@@ -25,7 +25,7 @@ from exactum.spark.dead_letter import dead_letters
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.query import RunningQuery
-from exactum.spark.write_task import DeadLetterPlan, WriteTask
+from exactum.spark.write_task import DeadLetterPlan, RunTask
 
 SINK = "decode"
 """What stands in a dead letter's ``sink``: no sink has refused it."""
@@ -82,7 +82,7 @@ class BadRecords:
         """Write the epoch's bad records to its dead letters (participant ``name``), after its other rows were written.
 
         Raises:
-            EpochAborted: fewer records are bad than were before; and as ``write_job.run``.
+            EpochAborted: fewer records are bad than were before; and as ``write_job.WriteJob.run``.
         """
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
@@ -91,7 +91,8 @@ class BadRecords:
             if not expected:
                 continue
             with view.read_once(self._letters(frame, metric), 2) as kept:
-                prepared.extend(write_job.run(kept, WriteTask(((name, LetterWriters(plan)),), order)))
+                job = write_job.WriteJob(RunTask(((name, LetterWriters(plan)),), order.run))
+                prepared.extend(job.run(kept, order))
                 with write_job.errors_of_jobs():
                     found = kept.count()
             self._refuse_fewer(found, expected, order)

@@ -1,0 +1,116 @@
+"""Small epochs in fewer tasks than Spark plans (docs/adr/0016).
+
+Each task costs its start, a transaction in every target, and a share of verify and commit, however few rows it has. At
+a thousand records a second that is most of what an epoch takes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from exactum.protocol.model import SourceOffsets
+from exactum.spark.query import RunningQuery
+from exactum.spark.source.partition_offsets import from_json
+from exactum.spark.source.query_sources import sources_of
+
+logger = logging.getLogger("exactum")
+
+SETTING = "spark.exactum.coalesceSmallEpochs.enabled"
+"""A Spark setting; "false" leaves every epoch in the tasks that Spark plans."""
+ROWS_MAX = 2_000
+"""By the offsets: what transactions and compaction leave out counts as well."""
+PARTITIONS_PER_TASK = 4
+"""Spark reads one Kafka partition after another in a task, at 4 to 5 ms each where there is little in them."""
+
+_PLANS = frozenset(
+    (
+        "WriteToMicroBatchDataSourceV1",
+        "StreamingDataSourceV2ScanRelation",
+        "StreamingDataSourceV2Relation",
+        "Project",
+        "Filter",
+        "Union",
+        "SubqueryAlias",
+    )
+)
+"""Nodes that keep no state and compute no more than expressions, by their class in Spark's logical plan."""
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_FOREIGN = re.compile(r"UDF|UserDefined|Python|Invoke|Reflection|Subquery|Exists|ListQuery|\.objects\.")
+"""Expressions that run code of the user, or a plan, and so may take any time for one row."""
+
+
+class SmallEpochs:
+    """Whether the epochs of one run of a query may go into fewer tasks, and into how many."""
+
+    def __init__(self, running: RunningQuery) -> None:
+        self._running = running
+        self._suited: bool | None = None
+
+    def coalesced(self, frame: DataFrame, offsets: SourceOffsets) -> DataFrame:
+        """``frame``, the micro-batch with these offsets as Spark handed it over, in as many tasks as it is worth."""
+        sizes = partition_sizes(offsets)
+        tasks = -(-len(sizes) // PARTITIONS_PER_TASK)
+        if sum(sizes) > ROWS_MAX or tasks >= len(sizes) or not self._may(frame):
+            return frame
+        return frame.coalesce(tasks)
+
+    def _may(self, frame: DataFrame) -> bool:
+        if self._suited is None:
+            self._suited = is_enabled(frame) and is_light(self._running)
+        # Somebody may have put the object into a function of his own and have made another frame there.
+        return self._suited and is_untouched(frame)
+
+
+def partition_sizes(offsets: SourceOffsets) -> list[int]:
+    """How many offsets each Kafka partition advances in the batch, those alone that advance; empty: not known."""
+    if len(offsets.start) != len(offsets.end):
+        return []
+    sizes = []
+    for first, last in zip(offsets.start, offsets.end, strict=True):
+        before = from_json(first)
+        for partition, end in from_json(last).items():
+            if partition not in before:
+                return []
+            if end > before[partition]:
+                sizes.append(end - before[partition])
+    return sizes
+
+
+def is_enabled(frame: DataFrame) -> bool:
+    return str(frame.sparkSession.conf.get(SETTING, "true")).lower() != "false"
+
+
+def is_light(running: RunningQuery) -> bool:
+    """True when the query reads Kafka alone, keeps no state, and computes each row by Spark's own expressions."""
+    if not all(source.is_kafka for source in sources_of(running)):
+        return False
+    for name in classes(json.loads(running.execution.logicalPlan().toJSON())):
+        known = name.startswith(_EXPRESSIONS) or name.rpartition(".")[2] in _PLANS
+        if not known or _FOREIGN.search(name):
+            logger.debug("%s: every epoch goes into the tasks that Spark plans, because of %s", running, name)
+            return False
+    return True
+
+
+def is_untouched(frame: DataFrame) -> bool:
+    """True for the frame that Spark hands to ``foreachBatch``; false for one that was made of it."""
+    plan: Any = frame._jdf
+    return str(plan.logicalPlan().getClass().getSimpleName()) == "LogicalRDD"
+
+
+def classes(plan: Any) -> Iterator[str]:
+    """Every class that is named in a plan's JSON (``TreeNode.toJSON``): nodes and expressions."""
+    if isinstance(plan, dict):
+        if "class" in plan:
+            yield str(plan["class"])
+        for value in plan.values():
+            yield from classes(value)
+    elif isinstance(plan, list):
+        for value in plan:
+            yield from classes(value)

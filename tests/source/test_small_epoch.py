@@ -1,0 +1,135 @@
+"""Epochs of few rows go into fewer tasks where rows cost nothing to compute, and stay as planned elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as f
+
+import exactum
+from exactum import events
+from exactum.protocol.model import SourceOffsets
+from exactum.spark import small_epoch
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def identity(column: Any) -> Any:
+    return f.udf(lambda name: name, "string", useArrow=False)(column)
+
+
+def transactions(stream: Any) -> list[int]:
+    """Of each epoch; a task makes one where it has rows."""
+    return [event.transactions for event in stream.events if isinstance(event, events.EpochCompleted)]
+
+
+@pytest.fixture
+def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
+    """A topic with six records in each partition."""
+
+    def make(partitions: int) -> str:
+        name = topic("small", partitions=partitions)
+        topics.give(name, 6, partitions=partitions)
+        return name
+
+    return make
+
+
+@pytest.mark.parametrize(("partitions", "tasks"), [(1, 1), (2, 1), (4, 1), (6, 2)])
+def test_small_epochs(stream: Any, filled: Callable[[int], str], partitions: int, tasks: int) -> None:
+    """Every row once; the first epoch as planned, the next ones in a task for four partitions."""
+    name = filled(partitions)
+    frame = stream.read(name, maxOffsetsPerTrigger=2 * partitions).where("value is not null")
+    assert stream.run(frame) is None
+    assert transactions(stream) == [partitions, tasks, tasks]
+    assert stream.rows() == [(name, partition, offset) for partition in range(partitions) for offset in range(6)]
+
+
+AS_PLANNED: dict[str, Callable[[Any], Any]] = {
+    "a function of the user": lambda frame: frame.withColumn("topic", identity("topic")),
+    "in a filter": lambda frame: frame.where(identity("topic") == f.col("topic")),
+    "more rows than there are records": lambda frame: frame.withColumn("n", f.explode(f.sequence(f.lit(1), f.lit(1)))),
+    "Python over Arrow": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema),
+    "a subquery": lambda frame: frame.where("offset >= (select min(id) from range(1))"),
+}
+
+
+@pytest.mark.parametrize("transform", AS_PLANNED.values(), ids=AS_PLANNED)
+def test_rows_that_may_cost(stream: Any, filled: Callable[[int], str], transform: Callable[[Any], Any]) -> None:
+    """What computes rows by more than Spark's own expressions keeps its parallelism."""
+    name = filled(4)
+    assert stream.run(transform(stream.read(name, maxOffsetsPerTrigger=8))) is None
+    assert transactions(stream) == [4, 4, 4]
+    assert len(stream.rows()) == 24
+
+
+def test_another_source(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
+    """Of a file source nobody knows how many rows it gives."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.json").write_text('{"topic": "file", "partition": 0, "offset": 0}\n')
+    files = stream.spark.readStream.schema("topic string, partition int, offset long").json(str(tmp_path / "in"))
+    topic = stream.read(filled(4), maxOffsetsPerTrigger=8).select("topic", "partition", "offset")
+    assert stream.run(topic.union(files)) is None
+    assert transactions(stream) == [5, 4, 4]
+
+
+def test_state(stream: Any, filled: Callable[[int], str]) -> None:
+    """A query with state has the tasks of its state stores."""
+    assert stream.spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    frame = stream.read(filled(4), maxOffsetsPerTrigger=8).dropDuplicates(["partition", "offset"])
+    assert stream.run(frame) is None
+    assert transactions(stream) == [2, 2, 2], stream.events
+    assert len(stream.rows()) == 24
+
+
+def test_a_large_epoch(stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_epoch, "ROWS_MAX", 7)
+    assert stream.run(stream.read(filled(4), maxOffsetsPerTrigger=8)) is None
+    assert transactions(stream) == [4, 4, 4]
+
+
+@pytest.fixture
+def switched_off(spark: Any) -> Iterator[None]:
+    spark.conf.set(small_epoch.SETTING, "False")
+    yield
+    spark.conf.unset(small_epoch.SETTING)
+
+
+@pytest.mark.usefixtures("switched_off")
+def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
+    assert stream.run(stream.read(filled(4), maxOffsetsPerTrigger=8)) is None
+    assert transactions(stream) == [4, 4, 4]
+
+
+@pytest.mark.parametrize("place", ["around", "rows"])
+def test_what_the_user_does_within_the_batch(stream: Any, filled: Callable[[int], str], place: str) -> None:
+    """A frame made in a function around exactum's, or by rows=, may compute anything."""
+
+    def costly(batch: Any) -> Any:
+        return batch.withColumn("topic", identity("topic"))
+
+    sink = exactum.FileSink(stream.out, format="json", rows=costly if place == "rows" else None)
+    once = exactum.exactly_once(sink, on_event=stream.events.append)
+    frame = stream.read(filled(4), maxOffsetsPerTrigger=8).select("topic", "partition", "offset")
+    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint)).trigger(availableNow=True)
+    batch = once if place == "rows" else lambda rows, batch_id: once(costly(rows), batch_id)
+    assert stream.end(writer.foreachBatch(batch).start()) is None
+    assert transactions(stream) == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "sizes"),
+    [
+        (('{"a":{"0":1,"1":5}}',), ('{"a":{"0":4,"1":5}}',), [3]),
+        (('{"a":{"0":1}}', '{"b":{"0":0}}'), ('{"a":{"0":2}}', '{"b":{"0":9}}'), [1, 9]),
+        (('{"a":{"0":1}}',), ('{"a":{"0":2,"1":1}}',), []),  # a new partition
+        ((), ('{"a":{"0":2}}',), []),  # the batch before is not on record
+        ((None,), (None,), []),
+        (('{"a":{"0":1}}',), ('{"a":{"0":1}}',), []),
+    ],
+)
+def test_partition_sizes(start: tuple[str | None, ...], end: tuple[str | None, ...], sizes: list[int]) -> None:
+    assert small_epoch.partition_sizes(SourceOffsets(start, end)) == sizes
