@@ -49,7 +49,7 @@ class Act:
     def give(self, inbox: Path, number: int) -> None:
         """Put it where the driver process looks for its next act."""
         self.path.mkdir(parents=True)
-        _appear(inbox / f"{number}.json", asdict(self))
+        appear(inbox / f"{number}.json", asdict(self))
 
     @property
     def reached(self) -> bool:
@@ -84,10 +84,10 @@ class Result:
         return self.error or ("Spark" if by_spark else "Python")
 
     def leave(self, act: Act) -> None:
-        _appear(act.path / "result", asdict(self))
+        appear(act.path / "result", asdict(self))
 
 
-def _appear(path: Path, content: Mapping[str, Any]) -> None:
+def appear(path: Path, content: Mapping[str, Any]) -> None:
     """Create a file that nobody sees half written."""
     hidden = path.with_name(f".{path.name}.{os.getpid()}")
     hidden.write_text(json.dumps(content))

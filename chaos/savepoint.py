@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos import BORROWED, ROOT
+from chaos import ROOT
 from chaos.saver import Made
-from chaos.stage import HarnessFailure
+from chaos.stage import HarnessFailure, environment
 from exactum.ops.savepoint.manifest import verify
 from exactum.ops.savepoint.restore import Identity, restore
 
@@ -34,13 +33,10 @@ class Savepoint:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._path = scene.stage.folder / f"{scene.folder.name}-savepoint"
-        if scene.fault.kind == "disk":
-            self._path = scene.folder / "savepoint"
+        self._path = scene.folder / "savepoint"
         self._folder = scene.stage.folder / f"{scene.folder.name}-saver"
         self._folder.mkdir()
         checkpoint = scene.books.checkpoint.folder
-        python_path = [*BORROWED, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         self._log = self._folder / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -48,7 +44,7 @@ class Savepoint:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in python_path if path)},
+                env=environment(),
             )
         self._until(self._folder / "reached")
 
@@ -86,7 +82,7 @@ class Savepoint:
         fork = scene.books.fork(made.batch_id)
         fork.open()
         restore(self._path, str(fork.checkpoint.folder), Identity.FORK)
-        scene.finish(fork)
+        scene.run_dry(fork)
         fork.check_exact()
         scene.notes.append(f"savepoint of epoch {made.batch_id}, its fork is exact")
 

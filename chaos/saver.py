@@ -5,8 +5,6 @@ Its arguments: the checkpoint, the new savepoint, and a folder for ``reached``, 
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +15,7 @@ sys.path.extend(str(path) for path in (ROOT, ROOT / "tests" / "crash"))
 
 from deaths import hold  # noqa: E402
 
+from chaos.act import appear  # noqa: E402
 from exactum.errors import ExactumError  # noqa: E402
 from exactum.ops.savepoint import create  # noqa: E402
 from exactum.ops.savepoint.copies import Copied, copy_files  # noqa: E402
@@ -44,9 +43,7 @@ def main(checkpoint: str, to: Path, folder: Path) -> None:
         made = Made(create.create(checkpoint, to).batch_id)
     except ExactumError as error:
         made = Made(error=type(error).__name__, message=str(error))
-    hidden = folder / f".result.{os.getpid()}"
-    hidden.write_text(json.dumps(asdict(made)))
-    hidden.rename(folder / "result")
+    appear(folder / "result", asdict(made))
 
 
 if __name__ == "__main__":

@@ -191,12 +191,15 @@ class Scene:
         if self.driver is not None and self.driver.alive:
             self.note(self.driver.ended(self.act))
 
-    def finish(self, books: Books | None = None) -> None:
-        """Start the query, or the one of ``books``, until it ends by itself."""
+    def finish(self) -> None:
+        """Start the query until it ends by itself, unless the act that was held did."""
         last = self.act.result
-        done = last is not None and last.outcome == "finished" and self.driver is not None and self.driver.alive
-        if done and books is None:
+        if last is not None and last.outcome == "finished" and self.driver is not None and self.driver.alive:
             return
+        self.run_dry(self.books)
+
+    def run_dry(self, books: Books) -> None:
+        """Start the query of these books until it ends by itself."""
         for _ in range(STARTS_MAX):
             result = self.start(books=books)
             if result.outcome == "finished":

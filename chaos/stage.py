@@ -68,16 +68,21 @@ class LedKafka(LocalKafka):
         self._extra["advertised.listeners"] = advertised
 
 
+def environment() -> dict[str, str]:
+    """Of every process of the harness: it imports chaos, exactum and the tests' modules that are borrowed."""
+    path = [*BORROWED, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in path if each), "PYTHONUNBUFFERED": "1"}
+
+
 class Driver:
     """One driver process with everything below it: a session of its own, so that nothing survives it."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, own: Mapping[str, str]) -> None:
         self.folder = folder
         self._inbox = folder / "inbox"
         self._inbox.mkdir(parents=True)
         self._count = 0
         self._log = folder / "log"
-        python_path = [*BORROWED, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(ROOT / "chaos" / "driver.py"), str(self._inbox)],
@@ -87,13 +92,11 @@ class Driver:
                 start_new_session=True,
                 cwd=folder,
                 env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(path for path in python_path if path),
+                    **environment(),
                     "PYSPARK_PYTHON": sys.executable,
                     "SPARK_LOCAL_DIRS": str(folder / "spark"),
                     "SPARK_SUBMIT_OPTS": " ".join(SMALL_OPTIONS),
-                    "PYTHONUNBUFFERED": "1",
-                    **environment,
+                    **own,
                 },
             )
 
