@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,19 @@ DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
+@pytest.fixture
+def settings_put_back(spark: SparkSession) -> Iterator[None]:
+    """``local_session`` in a document gives the running session the document's settings."""
+    before = spark.conf.getAll
+    yield
+    for name, value in spark.conf.getAll.items():
+        if name not in before:
+            spark.conf.unset(name)
+        elif value != before[name]:
+            spark.conf.set(name, before[name])
+
+
+@pytest.mark.usefixtures("settings_put_back")
 def test_the_examples_of_the_document(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
