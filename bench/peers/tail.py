@@ -31,7 +31,8 @@ WINDOW_S = 4.0
 WINDOW_INTERVALS = 2.5
 """A window holds at least so many commit intervals."""
 IDLE_S = 4.0
-WARM_S = 3.0
+WARM_S = 25.0
+"""At the last of ``RATES``; JVMs compile meanwhile."""
 START_TIMEOUT_MS = 600_000
 VISIBLE_TIMEOUT_MS = 180_000
 
@@ -84,7 +85,7 @@ def followed(
     """Raises ContenderFailed: it died, or nothing of it was seen."""
     feeder.rate(1_000)
     run.first_after(life, 0, START_TIMEOUT_MS)
-    feeder.rate(rates[-1][1])
+    feeder.rate(RATES[-1])
     time.sleep(WARM_S)
     feeder.rate(0)
     time.sleep(1 + interval_ms / 1000)

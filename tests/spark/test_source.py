@@ -40,7 +40,8 @@ def test_topics_that_name_nothing(topics: Any) -> None:
 
 
 def test_defaults_hold_the_guarantee() -> None:
-    """Committed records only, no silent loss, no half second for nothing; further options pass through with Spark's
+    """Committed records only, no silent loss, no half second for nothing, no questions after
+    every 500 records; further options pass through with Spark's
     names.
     """
     assert source.further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
@@ -49,6 +50,7 @@ def test_defaults_hold_the_guarantee() -> None:
         "kafka.isolation.level": "read_committed",
         "failOnDataLoss": "true",
         "kafka.fetch.max.wait.ms": "10",
+        "kafka.max.poll.records": "10000",
     }
     given = source.further_options({"KAFKA.FETCH.MAX.WAIT.MS": 500})
     assert {n: v for n, v in given.items() if n.lower() == "kafka.fetch.max.wait.ms"} == {

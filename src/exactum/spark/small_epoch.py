@@ -23,8 +23,9 @@ logger = logging.getLogger("exactum")
 
 SETTING = "spark.exactum.coalesceSmallEpochs.enabled"
 """A Spark setting; "false" leaves every epoch in the tasks that Spark plans."""
-ROWS_MAX = 2_000
-"""By the offsets: what transactions and compaction leave out counts as well."""
+ROWS_MAX = 10_000
+"""By the offsets: what transactions and compaction leave out counts as well. A task needs some 30 ms for so many, as
+much as another task costs."""
 PARTITIONS_PER_TASK = 4
 """Spark reads one Kafka partition after another in a task, at 4 to 5 ms each where there is little in them."""
 

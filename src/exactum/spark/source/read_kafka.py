@@ -34,6 +34,11 @@ FETCH_WAIT_MS = 10
 its records, the client asks for more at once, and Spark asks on the same connection for the partition's first and last
 offset (``InternalKafkaConsumer.fetch`` in its KafkaDataConsumer.scala); brokers answer one request after another. A
 task reads only what is there, and nobody polls between epochs: there is nothing to wait for."""
+POLL_RECORDS = "kafka.max.poll.records"
+POLL_RECORDS_MAX = 10_000
+"""After each poll Spark asks the broker for the partition's first and last offset, one request after the other (the
+same ``fetch``). With Kafka's own default that is once in 500 records. What a poll returns is bounded by
+``max.partition.fetch.bytes`` as well, 1 MiB by default."""
 SCALA_VERSION = "2.13"
 
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
@@ -233,8 +238,9 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
         chosen[ISOLATION] = "read_committed"
     if DATA_LOSS.lower() not in given:
         chosen[DATA_LOSS] = "true"
-    if FETCH_WAIT not in given:
-        chosen[FETCH_WAIT] = str(FETCH_WAIT_MS)
+    for name, value in ((FETCH_WAIT, FETCH_WAIT_MS), (POLL_RECORDS, POLL_RECORDS_MAX)):
+        if name not in given:
+            chosen[name] = str(value)
     return chosen
 
 
