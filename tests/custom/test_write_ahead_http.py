@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,21 +22,29 @@ from custom_rows import batches
 EPOCHS = 4
 KILLS = 8
 DEADLINE_S = 90.0
+SENDS_PER_EPOCH = http_driver.PARTITIONS * http_driver.ROWS // http_driver.ROWS_PER_SEND
 SENT = batches(EPOCHS * http_driver.PARTITIONS, http_driver.ROWS)
 EXPECTED = Counter(tuple(row.values()) for batch in SENT for row in batch.to_pylist())
 
 
 class FickleApi(Api):
-    """``keeps_keys``: it answers a key that it has seen without taking the rows again. It fails now and then."""
+    """``keeps_keys``: it answers a key that it has seen without taking the rows again. It fails now and then.
+
+    From ``held_from`` requests on, it takes none and answers none until it is ``released``.
+    """
 
     def __init__(self, keeps_keys: bool, rng: random.Random) -> None:
         self.unanswered = 0
+        self.held_from: int | None = None
+        self.released = threading.Event()
         self._keeps_keys = keeps_keys
         self._rng = rng
         super().__init__()
 
     def take(self, key: str, rows: list[dict[str, Any]]) -> int:
         """With some luck; 0: the rows are taken, and the reply is lost."""
+        if self.held_from is not None and len(self.keys) >= self.held_from:
+            self.released.wait(DEADLINE_S)
         dice = self._rng.random()
         if dice < 0.03:
             return 503
@@ -122,9 +131,12 @@ def test_a_stopped_driver_wakes_up(
     folder: Path, api: FickleApi, rng: random.Random, request: pytest.FixtureRequest
 ) -> None:
     """SIGSTOP in the middle, another driver does the rest, SIGCONT: the old one repeats its chunk, and stops."""
+    # In the last epoch it would find all that it has decided to be sent, and end well.
+    api.held_from = (EPOCHS - 1) * SENDS_PER_EPOCH - 1
     old = start(folder, api)
-    wait_for_requests(api, old, rng.randint(1, 60), rng)
+    wait_for_requests(api, old, rng.randint(1, api.held_from), rng)
     os.kill(old.pid, signal.SIGSTOP)
+    api.released.set()
     try:
         code, text = finish(start(folder, api))
         assert code == 0, text
