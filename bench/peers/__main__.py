@@ -7,6 +7,7 @@ python -m bench.peers.tables RESULTS and python -m bench.peers.pictures RESULTS 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import sys
@@ -56,6 +57,8 @@ def main() -> None:
     began_s = time.monotonic()
     with ExitStack() as stack:
         place = Place(stack, postgres=not given.jobs or bool(set(TABLE_JOBS) & set(given.jobs)))
+        if "drain" in given.only:
+            _warm(place, given.scale)
         left_out = 0
         for run in _runs(place, given, seed, results):
             if time.monotonic() - began_s > given.minutes * 60:
@@ -66,6 +69,12 @@ def main() -> None:
         report.console.print(f"the time was over: {left_out} runs of the last rounds were left out")
     report.console.print(f"{(time.monotonic() - began_s) / 60:.1f} minutes; the kills repeat with --seed {seed}")
     report.console.print(tables.markdown(results.rows), soft_wrap=True)
+
+
+def _warm(place: Place, scale: float) -> None:
+    """The broker's JVM compiles as well: whoever came first would pay for it."""
+    report.console.print("to warm the broker up, and not counted:")
+    drain.bench(place, drain.KINDS[0], contender.BY_NAME["bare librdkafka"], 0, scale, Results(Path(os.devnull)))
 
 
 def _runs(place: Place, given: argparse.Namespace, seed: int, results: Results) -> Iterator[Callable[[], None]]:

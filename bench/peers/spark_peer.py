@@ -28,16 +28,12 @@ JAVA_PRODUCER: dict[str, str | int] = {
     "kafka.compression.type": "none",
 }
 
-OFFSETS_PER_EPOCH = 1_000_000
-"""Of exactum's exactly-once: a backlog is committed on the way, as it is by the others, not in one epoch at its end."""
-
 
 def main(order: Order) -> None:
     own = order.engine == "exactum"
     spark = session(order, own)
     if own:
-        most = {"maxOffsetsPerTrigger": OFFSETS_PER_EPOCH} if order.guarantee == "exactly once" else {}
-        frame = exactum.read_kafka(spark, order.source, bootstrap_servers=order.servers, start="earliest", **most)
+        frame = exactum.read_kafka(spark, order.source, bootstrap_servers=order.servers, start="earliest")
     else:
         frame = (
             spark.readStream.format("kafka")

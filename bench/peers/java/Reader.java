@@ -129,7 +129,10 @@ public final class Reader {
         }
     }
 
-    /** Until the sum of what is there is the expected one; the time is that of the last change of the log's stable end. */
+    /**
+     * Until the sum of what is there is the expected one; the time is that of the last change of the log's stable end.
+     * Copies are not read before the log is long enough: reading takes a core from who commits on the way.
+     */
     private String await(long expected, long quietMs, long timeoutMs) throws InterruptedException {
         long endNs = System.nanoTime() + timeoutMs * 1_000_000;
         boolean read = false;
@@ -139,7 +142,7 @@ public final class Reader {
                 stable = now;
                 changedUs = nowUs();
                 read = false;
-            } else if (!read && nowUs() - changedUs > quietMs * 1000) {
+            } else if (!read && (!copy || now >= expected) && nowUs() - changedUs > quietMs * 1000) {
                 catchUp();
                 read = true;
                 if (visible() >= expected) {
@@ -147,7 +150,9 @@ public final class Reader {
                 }
             }
             if (System.nanoTime() > endNs) {
-                catchUp();
+                if (nowUs() - changedUs > quietMs * 1000) {
+                    catchUp();
+                }
                 return state(", \"changed_us\": " + changedUs + ", \"complete\": " + (visible() >= expected));
             }
             Thread.sleep(10);
