@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from exactum.local import LocalKafka
 from exactum.ops.savepoint.create import create
 from exactum.ops.savepoint.manifest import verify
 from exactum.ops.savepoint.restore import Identity, restore
+from exactum.ops.savepoint.stop import stop
+from exactum.spark.life.request_file import Answer, Request
 from exactum.spark.session import ROCKSDB
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -43,6 +46,8 @@ def test_a_running_query_is_thrown_away_and_started_again(
     request.addfinalizer(lambda: spark.conf.unset(RETAINED))
     made = []
     with totals.running():
+        made.append(create(str(totals.checkpoint), tmp_path / "savepoint0"))
+        totals.source.produce(totals.bootstrap_servers, 40)  # however late the first savepoint came
         while not totals.caught_up():
             made.append(create(str(totals.checkpoint), tmp_path / f"savepoint{len(made)}"))
         await_true(totals.caught_up, "the query reads all input")
@@ -50,7 +55,7 @@ def test_a_running_query_is_thrown_away_and_started_again(
         assert verify(tmp_path / f"savepoint{number}") == manifest
     assert 0 < made[0].batch_id < totals.last()
     assert {key: values[-1] for key, values in totals.written().items()} == totals.final()
-    shutil.rmtree(totals.checkpoint)
+    totals.checkpoint.rename(tmp_path / "lost")  # a state store's maintenance may still be writing a file
     fork = totals.at(tmp_path / "fork", topic("fresh", partitions=3))
     restored = restore(tmp_path / "savepoint0", str(fork.checkpoint))
     assert restored.query_id == fork.query_id != made[0].query_id
@@ -77,7 +82,8 @@ def test_stopped_under_load_and_moved(
             totals.source.produce(totals.bootstrap_servers, 20)
 
     producer = threading.Thread(target=produce)
-    savepoint, moved = tmp_path / "savepoint", totals.at(tmp_path / "moved", totals.output)
+    savepoint = tmp_path / "savepoint"
+    moved = dataclasses.replace(totals.at(tmp_path / "moved", totals.output), offsets_max=3000)  # much may have come
     to = ("--checkpoint", str(totals.checkpoint), "--to", str(savepoint))
     try:
         with totals.running() as query:
@@ -89,6 +95,7 @@ def test_stopped_under_load_and_moved(
     finally:
         enough.set()
         producer.join()
+    totals.source.produce(totals.bootstrap_servers, 20)  # what came last may have been read just before the stop
     made = verify(savepoint)
     assert not totals.caught_up(), "it was stopped in the middle of its work"
     assert made.batch_id == totals.last() == decided(totals.checkpoint)
@@ -109,6 +116,21 @@ def test_stopped_under_load_and_moved(
     again = exactum_command(*arguments)
     assert again.returncode == 0, "restoring again finds that it is done"
     assert "was made of this savepoint before" in again.stdout
+
+
+def test_the_last_word_comes_before_the_end(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slowly a query that is stopped writes its answer: who asked hears which epoch was its last."""
+    quick = Request.answer
+
+    def slow(request: Request, checkpoint: Path, answer: Answer) -> None:
+        time.sleep(1)
+        quick(request, checkpoint, answer)
+
+    with totals.running() as query:
+        monkeypatch.setattr(Request, "answer", slow)
+        assert stop(totals.checkpoint, TIMEOUT_S).batch_id == totals.last()
+        assert not query.isActive
+    assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
 
 
 def test_a_fork_beside_its_parent(kafka: LocalKafka, totals: Totals, topic: Callable[..., str], tmp_path: Path) -> None:
@@ -132,8 +154,9 @@ def test_a_fork_beside_its_parent(kafka: LocalKafka, totals: Totals, topic: Call
     assert totals.query_id != fork.query_id
 
 
-def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path) -> None:
+def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver died after the decision and before Spark's commit log: no savepoint until a start has finished it."""
+    monkeypatch.setattr("exactum.ops.savepoint.create.SETTLE_S", TIMEOUT_S)
     assert totals.run() is None
     totals.forget_last_commit()
     with pytest.raises(CheckpointRefused, match="is decided, and Spark's commit log has only"):
@@ -152,6 +175,7 @@ def test_going_back_is_a_fork(totals: Totals, tmp_path: Path, monkeypatch: pytes
     """
     with totals.running():
         made = create(str(totals.checkpoint), tmp_path / "savepoint")
+        totals.source.produce(totals.bootstrap_servers, 30)  # however late the savepoint came
         await_true(totals.caught_up, "the query reads all input")
         monkeypatch.setattr("exactum.ops.savepoint.restore.ENDING_S", 0.2)
         with pytest.raises(CheckpointRefused, match="runs: run"):
@@ -159,6 +183,7 @@ def test_going_back_is_a_fork(totals: Totals, tmp_path: Path, monkeypatch: pytes
         with pytest.raises(CheckpointRefused, match="runs: run"):
             restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)
         monkeypatch.undo()
+    monkeypatch.setattr("exactum.ops.savepoint.restore.ENDING_S", TIMEOUT_S)
     with pytest.raises(CheckpointRefused, match="has gone on to epoch"):
         restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
     with pytest.raises(CheckpointRefused, match="goes before a savepoint"):

@@ -101,7 +101,7 @@ def test_a_driver_that_does_not_answer_is_not_waited_for_ever(checkpoint: Path, 
     began_s = time.monotonic()
     with pytest.raises(Unavailable, match="has not seen the request"):
         create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=0.5)
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 30
     assert list((checkpoint / "exactum" / "requests").iterdir()) == []
     assert not (tmp_path / "savepoint").exists()
 
@@ -109,11 +109,17 @@ def test_a_driver_that_does_not_answer_is_not_waited_for_ever(checkpoint: Path, 
 def test_a_driver_that_dies_is_not_waited_for(checkpoint: Path, tmp_path: Path, driver: Driver) -> None:
     """A query that dies while it is asked to stop is stopped: the savepoint is made at once."""
     process = driver("1" * 16)
-    killer = threading.Timer(0.5, process.kill)
-    killer.start()
+
+    def kill() -> None:
+        await_true(lambda: request_file.find(checkpoint, "1" * 16) is not None, "it is asked to stop")
+        time.sleep(0.5)
+        process.kill()
+
+    killer = threading.Thread(target=kill)
     began_s = time.monotonic()
+    killer.start()
     made = create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=60)
-    assert 0.4 < time.monotonic() - began_s < 20
+    assert 0.4 < time.monotonic() - began_s < 50
     killer.join()
     assert made.batch_id == 1
 
@@ -126,12 +132,16 @@ def test_nothing_runs(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
     """What a dead command left stops neither a later run nor, once it is too old, the run that it named."""
-    request = request_file.ask(checkpoint, "1" * 16, stands_s=0.5)
-    assert request_file.find(checkpoint, "1" * 16) == request
+    fresh = request_file.ask(checkpoint, "1" * 16, stands_s=60)
+    assert request_file.find(checkpoint, "1" * 16) == fresh
     assert request_file.find(checkpoint, "2" * 16) is None
-    await_true(lambda: not request.stands(checkpoint), "it is too old")
+    fresh.take_back(checkpoint)
+    request = request_file.ask(checkpoint, "1" * 16, stands_s=0)
+    assert not request.stands(checkpoint), "it is too old"
     assert request_file.find(checkpoint, "1" * 16) is None
     assert list((checkpoint / "exactum" / "requests").iterdir()) == [], "and it is cleared away"
+    request.answer(checkpoint, request_file.Answer(stopped=True, batch_id=1))
+    assert list((checkpoint / "exactum" / "requests").iterdir()) == [], "an answer that comes too late as well"
 
 
 def test_a_move_fences_a_driver_that_was_asleep(checkpoint: Path, tmp_path: Path) -> None:

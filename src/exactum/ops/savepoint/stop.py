@@ -39,16 +39,14 @@ def stop(checkpoint: Path, timeout_s: float) -> Stopped:
     last: int | None = None
     try:
         for run, request in requests:
-            while True:
-                answer = request.answered(checkpoint)
-                if answer is not None and answer.stopped:
-                    last = answer.batch_id
-                    break
-                if run not in living(checkpoint):
-                    break  # it ended by itself, or died
+            while run in living(checkpoint):
                 if time.monotonic() >= deadline_s:
-                    raise _too_slow(checkpoint, run, answer, timeout_s)
+                    raise _too_slow(checkpoint, run, request.answered(checkpoint), timeout_s)
                 time.sleep(POLL_S)
+            # It has let go of its file, and says its last word before that. Without one it ended by itself, or died.
+            answer = request.answered(checkpoint)
+            if answer is not None and answer.stopped:
+                last = answer.batch_id
     finally:
         for _, request in requests:
             request.take_back(checkpoint)

@@ -45,6 +45,8 @@ class Request:
     def answer(self, checkpoint: Path, answer: Answer) -> None:
         """Say how far it has come. Idempotent; later answers replace earlier ones."""
         _write(checkpoint / REQUESTS / f"{self.id}{ANSWER}", json.dumps(asdict(answer)))
+        if not _path(checkpoint, self.id).exists():
+            self.take_back(checkpoint)  # it was, meanwhile: nobody else would remove the answer
 
     def answered(self, checkpoint: Path) -> Answer | None:
         """What the run has said so far; None: it has not seen the request."""
@@ -61,8 +63,8 @@ class Request:
 
 def ask(checkpoint: Path, incarnation: str, stands_s: float) -> Request:
     """Leave a request for this run and return it."""
+    make_folder(checkpoint / REQUESTS)  # which may take its time on a busy disk
     request = Request(secrets.token_hex(8), incarnation, int((time.time() + stands_s) * 1000))
-    make_folder(checkpoint / REQUESTS)
     _write(_path(checkpoint, request.id), json.dumps(asdict(request)))
     return request
 

@@ -49,6 +49,7 @@ class StopRequest:
         self._in_batch = False
         self._completed: int | None = None
         self._request: Request | None = None
+        self._stopping = False
         self._closed = threading.Event()
 
     def begin(self, batch: Batch) -> None:
@@ -77,8 +78,11 @@ class StopRequest:
         self._look()
 
     def close(self) -> None:
-        self._closed.set()
-        self._run_file.release()
+        """See the port. Who is stopping the query lets go of the run's file: not before the last word is written."""
+        with self._lock:
+            self._closed.set()
+            if not self._stopping:
+                self._run_file.release()
 
     def _look(self) -> None:
         if self._request is not None:
@@ -90,7 +94,8 @@ class StopRequest:
             return
         request.answer(self._folder, Answer(stopped=False, batch_id=self._completed))
         logger.info("%s: asked to stop after the epoch at hand (request %s)", self._running, request.id)
-        threading.Thread(target=self._stop, args=(request,), name="exactum-stop-request", daemon=True).start()
+        # No daemon: a script that ends with its query must not take the last word with it.
+        threading.Thread(target=self._stop, args=(request,), name="exactum-stop-request", daemon=False).start()
 
     def _take(self, request: Request) -> bool:
         """From here on no batch begins. False where another thread has taken a request just now."""
@@ -109,15 +114,24 @@ class StopRequest:
                     logger.info("%s: request %s was taken back or is too old: goes on", self._running, request.id)
                     return
                 time.sleep(POLL_S)
+            with self._lock:
+                if self._closed.is_set():
+                    return
+                self._stopping = True
             self._running.execution.stop()
-            self._run_file.release()
             request.answer(self._folder, Answer(stopped=True, batch_id=self._completed))
         except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)
             logger.warning("%s: could not be stopped as request %s asks: %s", self._running, request.id, error)
         finally:
-            if self._running.still_runs():
-                with self._lock:
-                    self._request = None
+            self._over(self._running.still_runs())
+
+    def _over(self, goes_on: bool) -> None:
+        with self._lock:
+            self._stopping = False
+            if goes_on:
+                self._request = None
+            if self._closed.is_set() or not goes_on:
+                self._run_file.release()
 
     def _between_epochs(self) -> bool:
         """No epoch is under way, and the last one is in Spark's commit log."""
