@@ -158,7 +158,7 @@ def test_a_real_query_on_a_terminal(kafka: LocalKafka, topic: Callable[..., str]
         return TerminalCommand(*arguments, width=100, height=30)  # type: ignore[arg-type]
 
     seen: list[tuple[int, int]] = []
-    with world.run("watched", ["--watch"], by=started, drain=False, max_offsets=20, prints=long) as run:
+    with world.run("watched", ["--watch"], by=started, drain=False, max_offsets=4, prints=long) as run:
 
         def moves() -> bool:
             time.sleep(0.05)

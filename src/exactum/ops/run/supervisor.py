@@ -124,13 +124,12 @@ class Supervisor:
         select.select(fds, [], [], LOOK_EVERY_S)
 
     def _look(self, signals: Signals, now_s: float) -> None:
-        for number in signals.taken():
-            if number in (signal.SIGINT, signal.SIGTERM):
-                self._asked_to_stop(now_s)
+        taken = signals.taken()
         if now_s - self._last_look_s > self._plan.standby_timeout_s / 2:  # we were frozen ourselves, and heard nobody
             for child in self._children():
                 child.heard_s = now_s
         self._last_look_s = now_s
+        ended: list[tuple[Child, int]] = []
         for child in self._children():
             # Its end is looked for first, so that everything it has said before is heard.
             status = child.status()
@@ -138,6 +137,13 @@ class Supervisor:
                 self._hear(child, message, now_s)
             self._pass_on_from(child.outputs)
             if status is not None:
+                ended.append((child, status))
+        # How a script is stopped depends on what it has said before the signal.
+        for number in taken:
+            if number in (signal.SIGINT, signal.SIGTERM):
+                self._asked_to_stop(now_s)
+        for child, status in ended:
+            if child in self._children():
                 self._ended(child, status, now_s)
         self._pass_on_from(self._finishing.outputs)
         self._look_at_the_frozen(now_s)
@@ -172,6 +178,8 @@ class Supervisor:
             self._finishing.take(message)
         elif message.kind == "source":
             self._source = fields["options"]
+            if self._standby is not None:
+                self._standby.tell_source(self._source)
         elif message.kind == "batch":
             self._batches[str(fields["query_id"])] = int(fields["batch_id"])
             self._board.state = "running"

@@ -106,9 +106,15 @@ class Life:
             logger.debug("the supervisor does not listen; dropped: %s", message.kind)
 
     def _send_queued(self) -> None:
-        """The only one who sends, so messages are never cut; it waits as long as the supervisor does not read."""
+        """The only one who sends, so messages are never cut; it waits as long as the supervisor does not read, and
+        throws everything away where it is gone.
+        """
+        gone = False
         while True:
             message, sent = self._queue.get()
+            if gone:
+                sent.set()
+                continue
             event = message.fields.get("event")
             if event is not None:
                 message = Message(message.kind, {**message.fields, "event": dataclasses.asdict(event)})
@@ -116,7 +122,7 @@ class Life:
                 self._link.sendall(message.encoded())
             except OSError as error:
                 logger.debug("the supervisor is gone: %s", error)
-                return
+                gone = True
             sent.set()
 
     # ---- the pulse ---------------------------------------------------------------------------
