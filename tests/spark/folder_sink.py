@@ -135,6 +135,14 @@ def arm(folder: Path, step: str, kind: str = "error", times: int = 1) -> None:
         (folder / "faults" / f"{step}-{n}").write_text(kind)
 
 
+def await_struck(folder: Path, timeout_s: float = 60.0) -> None:
+    """Until every fault that was armed has been taken."""
+    deadline = time.monotonic() + timeout_s
+    while left := list((folder / "faults").iterdir()):
+        assert time.monotonic() < deadline, f"nobody came to {left}"
+        time.sleep(0.02)
+
+
 def fire(folder: Path, step: str) -> None:
     """Fail if a fault of this step is armed; taking it is atomic over processes."""
     for fault in sorted((folder / "faults").glob(f"{step}-*")) if (folder / "faults").exists() else []:
@@ -147,6 +155,10 @@ def fire(folder: Path, step: str) -> None:
             os._exit(3)
         if kind == "unavailable":
             raise Unavailable(f"the folder did not answer at {step}")
+        if kind == "held":
+            while not (folder / "released").exists():
+                time.sleep(0.02)
+            return
         if kind == "slow":
             time.sleep(1.5)
             return

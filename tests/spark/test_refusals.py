@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_sink import FolderSink
+from folder_sink import FolderSink, arm, await_struck
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 import exactum
-from exactum import errors
+from exactum import errors, events
 from exactum.spark.query import RunningQuery, refuse_unsafe
 from exactum.spark.running import open_log
 
@@ -113,17 +113,23 @@ def test_two_columns_of_one_name(query: Any) -> None:
 
 
 def test_one_object_in_two_running_queries(query: Any, tmp_path: Path) -> None:
-    """One object serves one query at a time; the second is refused and the first goes on."""
+    """One object serves one query at a time; the second is refused and the first goes on, in the middle of an epoch."""
     once = query.exactly_once()
     query.give(1)
     first = query.start(once, processingTime="0 seconds")
     first.processAllAvailable()
+    arm(query.out, "write", kind="held")
+    query.give(2)
+    await_struck(query.out)
     query.checkpoint = tmp_path / "second"
     assert "serves two running queries" in query.run(once)
-    query.give(2)
+    (query.out / "released").touch()
     first.processAllAvailable()
+    assert not (query.out / "closed").exists()
+    assert once.error is None
     first.stop()
     assert query.values() == [1, 2]
+    assert len({e.incarnation for e in query.seen(events.EpochCompleted)}) == 1
 
 
 def test_a_decision_log_that_does_not_fit(tmp_path: Path) -> None:

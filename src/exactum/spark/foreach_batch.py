@@ -122,33 +122,42 @@ class ForeachBatch:
             ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
         """
         try:
-            self._current_run(frame, batch_id).batch(frame, batch_id)
+            self._refuse_second_query(frame)
+            self._batch(frame, batch_id)
         except ExactumError as error:
-            self._close()
-            self.error = error
             self._tell(error, frame)
             logger.debug("the run stops with", exc_info=True)
             # What Spark shows of it is the printed traceback: our own frames would bury the message.
             raise error.with_traceback(None)  # noqa: B904
-        except BaseException:
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        try:
+            self._current_run(frame, batch_id).batch(frame, batch_id)
+        except BaseException as error:
             self._close()
+            if isinstance(error, ExactumError):
+                self.error = error
             raise
 
     def __reduce__(self) -> Any:
         # Spark Connect pickles what foreachBatch is given, to run it on the server.
         raise SettingRefused(query.connect_refusal())
 
+    def _refuse_second_query(self, frame: DataFrame) -> None:
+        """The run at hand, which may be in the middle of an epoch, is the first query's: it is left alone."""
+        query_id, run = query.query_id_of(frame), self._run
+        if run is not None and run.running.query_id != query_id and run.running.still_runs():
+            raise SettingRefused(
+                f"One {self._guarantee.name.lower()} object serves two running queries, "
+                f"{run.running.query_id} and {query_id}. Make one for each query. Nothing of the second "
+                "was written."
+            )
+
     def _current_run(self, frame: DataFrame, batch_id: int) -> running.RunOfQuery:
         """The run that this batch belongs to: the one at hand, or a new one when the query was started again."""
         query_id = query.query_id_of(frame)
         if self._run is not None and self._run.running.still_runs():
-            if self._run.running.query_id == query_id:
-                return self._run
-            raise SettingRefused(
-                f"One {self._guarantee.name.lower()} object serves two running queries, "
-                f"{self._run.running.query_id} and {query_id}. Make one for each query. Nothing of the second "
-                "was written."
-            )
+            return self._run
         self._close()
         self.error = None
         self._run = running.start(
