@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,47 @@ def test_state(stream: Any, filled: Callable[[int], str]) -> None:
     assert stream.run(frame) is None
     assert transactions(stream) == [2, 2, 2]
     assert len(stream.rows()) == 24
+
+
+@pytest.mark.parametrize("rows_max", [4, 3])
+def test_generated_code(
+    stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows_max: int
+) -> None:
+    """The tasks of small epochs, and theirs alone, are told to generate no code."""
+    monkeypatch.setattr(small_epoch, "ROWS_MAX", rows_max)
+    told = tmp_path / "told"
+    told.mkdir()
+
+    class Noting:
+        def __init__(self, writers: Any) -> None:
+            self.writers = writers
+
+        def open(self, order: Any, task: Any) -> Any:
+            from pyspark import TaskContext
+
+            mode = TaskContext.get().getLocalProperty("spark.sql.codegen.factoryMode")  # type: ignore[union-attr]
+            (told / f"{order.batch_id} {mode}").touch()
+            return self.writers.open(order, task)
+
+    class NotingSink(exactum.FileSink):
+        def open(self, run: Any, participant: str) -> Any:
+            opened = super().open(run, participant)
+            return dataclasses.replace(opened, writers=Noting(opened.writers))
+
+    frame = stream.read(filled(2), maxOffsetsPerTrigger=8).select("topic", "partition", "offset")
+    after = []
+
+    def batch(rows: Any, batch_id: int) -> None:
+        once(rows, batch_id)
+        after.append(rows.sparkSession.sparkContext.getLocalProperty("spark.sql.codegen.factoryMode"))
+
+    once = exactum.exactly_once(NotingSink(stream.out, format="json"))
+    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint)).trigger(availableNow=True)
+    assert stream.end(writer.foreachBatch(batch).start()) is None
+    second = "1 NO_CODEGEN" if rows_max == 4 else "1 None"
+    assert sorted(path.name for path in told.iterdir()) == ["0 None", second]
+    assert after == [None, None]
+    assert len(stream.rows()) == 12
 
 
 def test_a_large_epoch(stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -122,7 +122,7 @@ class RunOfQuery:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with view.read_once(self._in_few_tasks(frame, offsets), self._reads) as kept:
+            with self._cheaply(frame, offsets) as cheap, view.read_once(cheap, self._reads) as kept:
                 for one, job in zip(self._views, self._jobs, strict=True):
                     prepared.extend(job.run(one.of(kept), order))
             if self._dead_letters is not None:
@@ -145,13 +145,13 @@ class RunOfQuery:
         self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
 
-    def _in_few_tasks(self, frame: DataFrame, offsets: SourceOffsets) -> DataFrame:
-        """The frame, coalesced where that is worth it. Not in a run's first batch, which somebody waits for, and not
+    def _cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> AbstractContextManager[DataFrame]:
+        """The frame, as a small epoch where it is one. Not in a run's first batch, which somebody waits for, and not
         where a ``rows`` function may do with each row what it likes.
         """
         if self._last_batch is None or any(one.rows is not None for one in self._views):
-            return frame
-        return self._small_epochs.coalesced(frame, offsets)
+            return nullcontext(frame)
+        return self._small_epochs.cheaply(frame, offsets)
 
     def idle(self) -> None:
         """Called now and then while the query waits, for the attendants and for late leftovers."""

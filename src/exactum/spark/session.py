@@ -45,7 +45,7 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
             ``**{"spark.sql.shuffle.partitions": 8}``, or with underscores for dots,
             ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the small job
             that starts Python workers in the background; ``spark.exactum.coalesceSmallEpochs.enabled=false`` leaves
-            every epoch in the tasks that Spark plans.
+            every epoch in the tasks that Spark plans, with the code that it generates.
 
     Raises:
         SettingRefused: a setting's name does not begin with ``spark``.

@@ -1,7 +1,8 @@
-"""Small epochs in fewer tasks than Spark plans (docs/adr/0016).
+"""Small epochs in fewer tasks than Spark plans, and in tasks that generate no code (docs/adr/0016).
 
 Each task costs its start, a transaction in every target, and a share of verify and commit, however few rows it has. At
-a thousand records a second that is most of what an epoch takes.
+a thousand records a second that is most of what an epoch takes. And for each Kafka partition that it reads, Spark
+writes a Java class that copies a record into a row, to find the same one compiled already.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -22,7 +24,9 @@ from exactum.spark.source.query_sources import sources_of
 logger = logging.getLogger("exactum")
 
 SETTING = "spark.exactum.coalesceSmallEpochs.enabled"
-"""A Spark setting; "false" leaves every epoch in the tasks that Spark plans."""
+"""A Spark setting; "false" leaves every epoch in the tasks that Spark plans, with the code that it generates."""
+CODEGEN = "spark.sql.codegen.factoryMode"
+INTERPRETED = "NO_CODEGEN"
 ROWS_MAX = 10_000
 """By the offsets: what transactions and compaction leave out counts as well. A task needs some 30 ms for so many, as
 much as another task costs."""
@@ -47,19 +51,30 @@ _FOREIGN = re.compile(r"UDF|UserDefined|Python|Invoke|Reflection|Subquery|Exists
 
 
 class SmallEpochs:
-    """Whether the epochs of one run of a query may go into fewer tasks, and into how many."""
+    """Whether the epochs of one run of a query may be written in a cheaper way, and how."""
 
     def __init__(self, running: RunningQuery) -> None:
         self._running = running
         self._suited: bool | None = None
 
-    def coalesced(self, frame: DataFrame, offsets: SourceOffsets) -> DataFrame:
-        """``frame``, the micro-batch with these offsets as Spark handed it over, in as many tasks as it is worth."""
+    @contextmanager
+    def cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> Iterator[DataFrame]:
+        """``frame``, the micro-batch with these offsets as Spark handed it over, in as many tasks as it is worth.
+
+        While this lasts, tasks of this thread's jobs evaluate what Spark has not compiled yet as it is.
+        """
         sizes = partition_sizes(offsets)
+        if not sizes or sum(sizes) > ROWS_MAX or not self._may(frame):
+            yield frame
+            return
         tasks = -(-len(sizes) // PARTITIONS_PER_TASK)
-        if sum(sizes) > ROWS_MAX or tasks >= len(sizes) or not self._may(frame):
-            return frame
-        return frame.coalesce(tasks)
+        # For the tasks alone, and only where the user's own session says nothing (SQLExecution.withSQLConfPropagated).
+        context = frame.sparkSession.sparkContext
+        context.setLocalProperty(CODEGEN, INTERPRETED)
+        try:
+            yield frame.coalesce(tasks) if tasks < len(sizes) else frame
+        finally:
+            context.setLocalProperty(CODEGEN, None)  # type: ignore[arg-type]
 
     def _may(self, frame: DataFrame) -> bool:
         if self._suited is None:
