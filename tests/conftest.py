@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
 from exactum.local.jvm import SMALL_OPTIONS
 
 TopicFactory = Callable[..., str]
@@ -19,9 +21,26 @@ TopicFactory = Callable[..., str]
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SMALL_OPTIONS))
 
 
+# An example is late when its machine is busy, not when it is wrong.
+hypothesis_settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("busy machine")
+
+
+RANGES = 8
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Warnings are errors, but kafka-python reads its schemas by a call that is deprecated."""
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    _take_own_ports()
+
+
+def _take_own_ports() -> None:
+    """A port is found free seconds before a server takes it: the test processes look in ranges of their own."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    span = (settings.PORT_MAX - settings.PORT_MIN) // RANGES
+    settings.PORT_MIN += number % RANGES * span
+    settings.PORT_MAX = settings.PORT_MIN + span
 
 
 LONG = ("run", "targets", "savepoint", "state", "cluster", "chaos", "decoding", "files", "sql", "crash", "spark")

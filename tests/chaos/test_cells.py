@@ -100,4 +100,5 @@ def test_the_books_catch_an_open_transaction(stage: Stage, tmp_path: Path, monke
     with pytest.raises(AssertionError, match="not at rest"):
         books.check_exact()
     producer.abort_transaction(30)
+    monkeypatch.undo()
     books.check_exact()

@@ -87,6 +87,8 @@ def test_a_cut_holds_everything_back_until_it_is_healed(echo: Echo, proxy: Proxy
     with connected(proxy) as late:
         assert asked(late, b"late", SHORT_S) is None
         proxy.heal()
+        for each in (client, late):
+            each.settimeout(LONG_S)
         assert (client.recv(1000), late.recv(1000)) == (b"held", b"late")
     assert proxy.harm > 0
 
@@ -94,6 +96,9 @@ def test_a_cut_holds_everything_back_until_it_is_healed(echo: Echo, proxy: Proxy
 def test_lost_replies_were_requests_that_arrived(echo: Echo, proxy: Proxy, client: socket.socket) -> None:
     proxy.lose_replies()
     assert asked(client, b"done?", SHORT_S) is None
+    deadline = time.monotonic() + LONG_S
+    while not proxy.harm and time.monotonic() < deadline:  # until the reply has come to the proxy
+        time.sleep(0.01)
     assert echo.heard[-1] == b"done?"
     proxy.heal()
     with pytest.raises(ConnectionResetError):

@@ -72,7 +72,14 @@ class Query:
         self.topic = topic
         self.query_id = f"q-{secrets.token_hex(4)}"
         self.folder = folder / self.query_id
+        self._servers = bootstrap_servers
+        self._settings = sink
         self._sink = KafkaSink(topic, bootstrap_servers=bootstrap_servers, **sink)
+
+    def be_patient(self) -> None:
+        """From here on its transactions time out as late as by default."""
+        lasting = {name: value for name, value in self._settings.items() if name != "transaction_timeout_ms"}
+        self._sink = KafkaSink(self.topic, bootstrap_servers=self._servers, **lasting)
 
     def driver(self, calls: Mapping[Moment, Callable[[], None]] | None = None) -> Driver:
         return Driver(self, self._sink, Moments(calls=calls or {}))

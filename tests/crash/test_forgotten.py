@@ -1,6 +1,6 @@
 """The broker forgets a transactional id that was idle (after a week, by default): what a long absence leaves.
 
-Without Spark, on a broker that forgets after a second.
+Without Spark, on a broker that forgets after three seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = [{"key": f"{n}".encode(), "value": f"{n}".encode()} for n in range(50)]
 def forgetful() -> Iterator[LocalKafka]:
     properties = {
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
-        "transactional.id.expiration.ms": 1_000,
+        "transactional.id.expiration.ms": 3_000,
         "transaction.remove.expired.transaction.cleanup.interval.ms": 500,
     }
     with LocalKafka(properties=properties) as cluster:
@@ -55,7 +55,7 @@ def test_the_log_tells_what_became_of_a_forgotten_transaction(
     """
     servers = forgetful.bootstrap_servers
     forgetful.create_topic(f"forgotten-{moment}", partitions=2)
-    query = Query(tmp_path, f"forgotten-{moment}", servers, transaction_timeout_ms=2_500)
+    query = Query(tmp_path, f"forgotten-{moment}", servers, transaction_timeout_ms=5_000)
     with query.driver({("commit", moment): crash}) as driver, pytest.raises(Crash):
         driver.epoch(0, rows(ROWS))
     await_true(lambda: not known(servers, query.query_id), "the ids are forgotten")
@@ -67,7 +67,7 @@ def test_the_log_tells_what_became_of_a_forgotten_transaction(
 
 def test_a_query_that_was_idle_goes_on(forgetful: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Producers that were made ahead of need, and whose ids are forgotten since, do not stop the query."""
-    monkeypatch.setattr("exactum.kafka.producers.AHEAD_AGE_MAX_S", 0.5)
+    monkeypatch.setattr("exactum.kafka.producers.AHEAD_AGE_MAX_S", 1.5)
     servers = forgetful.bootstrap_servers
     forgetful.create_topic("idle", partitions=2)
     query = Query(tmp_path, "idle", servers)

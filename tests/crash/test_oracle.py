@@ -146,4 +146,5 @@ def test_the_reader_knows_when_it_has_seen_all(kafka: LocalKafka, topic) -> None
             for partition in (0, 1):
                 producer.produce(name, "last", "z", partition=partition)
             end(20)
+        check_at_rest(servers, [name], "oracle-reader")  # the markers come a moment after the answer
         assert [s.value for s in reader.caught_up()].count("last") == 2

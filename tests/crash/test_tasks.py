@@ -51,7 +51,7 @@ def test_failing_tasks_and_state(kafka: LocalKafka, topic: Callable[..., str], t
     killed = {"step": "batch", "when": "after", "nth": 1}
     acts = [
         *(query.played() for query in queries.values()),
-        state.played(stop_after=2, drain=False),
+        state.played(stop_after=2, drain=False, max_offsets=10),
         state.played(faults=[killed]),
     ]
     with CommittedReader(kafka.bootstrap_servers, state.outputs) as reader:

@@ -37,7 +37,7 @@ class HttpSink(WriteAheadSink):
     def send(self, batch: Any, key: str) -> None:
         body = json.dumps(batch.to_pylist()).encode()
         request = urllib.request.Request(self.url, body, {"Idempotency-Key": key}, method="POST")
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             reply.read()
 
 

@@ -85,7 +85,11 @@ def test_a_killed_writer_leaves_no_torn_record(folder: Path) -> None:
     for round_ in range(8):
         writer = fork.Process(target=_decide_for_ever, args=(str(folder), first))
         writer.start()
-        time.sleep(0.05 + 0.017 * round_)
+        deadline = time.monotonic() + 30
+        while not (folder / f"{first:020d}-0.json").exists():
+            assert writer.is_alive() and time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(0.017 * round_)
         assert writer.pid is not None
         os.kill(writer.pid, signal.SIGKILL)
         writer.join()
@@ -93,7 +97,7 @@ def test_a_killed_writer_leaves_no_torn_record(folder: Path) -> None:
         while records := log.read(first):
             assert records == (record(first),)
             first += 1
-    assert first > 0
+    assert first >= 8
     names = [n for n in os.listdir(folder) if not n.startswith(".")]
     assert len(names) == first
     print(f"{first} records by 8 killed writers")

@@ -13,14 +13,14 @@ from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 
 pytestmark = pytest.mark.broker
-SHORT_TIMEOUT_MS = 2_000
+SHORT_TIMEOUT_MS = 4_000
 
 
 def values(kafka, name: str) -> list[bytes | None]:
     return [r.value for r in read_all(kafka.bootstrap_servers, name)]
 
 
-def wait_until_aborted(sink, within_s: float = 20.0) -> None:
+def wait_until_aborted(sink, within_s: float = 40.0) -> None:
     """Until the broker has timed every open transaction of the sink out."""
     end_s = time.monotonic() + within_s
     while sink.participant.list_open():

@@ -117,7 +117,7 @@ def test_topics_are_made_and_deleted_but_never_by_themselves(kafka: LocalKafka, 
     kafka.delete_topic(name)
     with pytest.raises(KafkaException):
         send(kafka, name, [b"lost"], **{"message.timeout.ms": 3000})
-    assert name not in kafka.admin().list_topics(timeout=5).topics
+    assert name not in kafka.admin().list_topics(timeout=WAIT_S).topics
 
 
 def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
@@ -126,7 +126,7 @@ def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
     with LocalKafka(jvm_options=SMALL_OPTIONS, transaction_version=1) as other:
         assert other.bootstrap_servers != kafka.bootstrap_servers
         other.create_topic("kept", partitions=1)
-        assert "kept" not in kafka.admin().list_topics(timeout=5).topics
+        assert "kept" not in kafka.admin().list_topics(timeout=WAIT_S).topics
         send(other, "kept", [b"before"])
         servers, pid = other.bootstrap_servers, other.pid()
         other.kill()
@@ -203,8 +203,12 @@ def test_wrong_password_is_rejected(secure: LocalKafka) -> None:
     )
     with pytest.raises(KafkaException):
         wrong.list_topics(timeout=3)
-    wrong.poll(0)
-    assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+    def told() -> bool:
+        wrong.poll(0)
+        return KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+    wait_until(told)  # a broker's first handshake may take longer than that
     right = Producer(quiet({"bootstrap.servers": secure.bootstrap_servers, **secure.client_settings("app")}))
     assert right.list_topics(timeout=WAIT_S).brokers
 
@@ -220,7 +224,9 @@ def test_only_granted_users_write(secure: LocalKafka) -> None:
     wait_until(
         lambda: (
             "guarded"
-            in Producer(quiet({"bootstrap.servers": secure.bootstrap_servers, **late})).list_topics(timeout=5).topics
+            in Producer(quiet({"bootstrap.servers": secure.bootstrap_servers, **late}))
+            .list_topics(timeout=WAIT_S)
+            .topics
         )
     )
     send(secure, "guarded", [b"yes"], **late)

@@ -300,12 +300,12 @@ def test_a_task_that_stops_after_it_prepared(database: Database, monkeypatch: py
     one = query.started()
     writer = one.opened.writers.open(one.order(0), TaskName(0, 0, 0))
     writer.write(numbers(1))
+    began_s = time.monotonic()
     with monkeypatch.context() as patched:
         patched.setattr(mysql_session.MySQLSession, "close", lambda self: None)
         prepared = writer.prepare()
     assert prepared is not None
     one.participant.verify([prepared])
-    began_s = time.monotonic()
     commit(one, [prepared], 0)
     assert 0.5 < time.monotonic() - began_s < 30
     assert database.values("t") == [1]

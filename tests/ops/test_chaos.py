@@ -20,8 +20,11 @@ from exactum.ops.demo.driver import Driver
 TREE = """
 import os, sys, time
 if os.fork() == 0:
+    parent = os.getpid()
     if os.fork() == 0:
         os.setpgid(0, 0)
+        while os.getppid() == parent:
+            time.sleep(0.005)
         print("orphan", os.getpid(), flush=True)
         time.sleep(60)
     os._exit(0)

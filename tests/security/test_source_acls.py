@@ -217,6 +217,8 @@ def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
     pattern = re.compile("guarded-.*")
     assert source.run("full", topics=pattern) == (rows(TOPIC), None)
     source.cluster.grant("full", "topic", SECOND, "READ")
+    login = {"bootstrap.servers": source.cluster.bootstrap_servers, **source.cluster.client_settings("full")}
+    eventually(lambda: SECOND in Producer(login).list_topics(timeout=WAIT_S).topics, "the broker knows it", WAIT_S)
     assert source.run("full", topics=pattern) == (rows(TOPIC) + rows(SECOND), None)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 import exactum
 from exactum.local import LocalKafka
 
-RUN_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 180
 EPOCH_MS = int(time.time()) * 1000 - 3_600_000
 """The timestamp of each partition's first record, an hour ago; the next ones follow a second apart."""
 

@@ -172,8 +172,7 @@ def test_a_topic_that_is_missing_or_was_made_anew_is_refused(query: Any, rules: 
     stream = rules.stream()
     query.give(1)
     assert query.run(query.exactly_once(control=stream)) is None
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-    admin.delete_topics([rules.topic])[rules.topic].result(30)
+    kafka.delete_topic(rules.topic)
     query.give(2)
     batch = query.exactly_once(control=rules.stream())
     assert rules.topic in (query.run(batch) or "")

@@ -47,10 +47,10 @@ def test_processing_time_and_one_object_for_several_starts(query: Any) -> None:
     query.give(3)
     again = query.start(once, processingTime="0 seconds")
     again.processAllAvailable()
+    assert (query.out / "closed").read_text() == "x", "the first run's connections are closed, the second's not yet"
     again.stop()
     assert query.values() == [1, 2, 3]
     assert len({e.incarnation for e in query.seen(events.EpochCompleted)}) == 2
-    assert (query.out / "closed").read_text() == "x", "the first run's connections are closed, the second's not yet"
 
 
 def test_update_mode_with_state_goes_on_after_redelivery(query: Any) -> None:

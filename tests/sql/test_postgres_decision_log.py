@@ -110,6 +110,7 @@ class TestPostgresDecisionLog(LogContract):
         """The server is killed and started again: the log connects anew, and its records are there."""
         log = self.open_log(QUERY_ID)
         log.decide(record(1))
+        log._patience_s = 60.0  # type: ignore[attr-defined]
         self.database.server.kill()
         starter = threading.Timer(0.5, self.database.server.start)
         starter.start()

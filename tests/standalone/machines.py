@@ -113,10 +113,21 @@ class Machines:
             program.kill()
 
     def kill_executor(self, pid: int) -> None:
-        """SIGKILL one executor's JVM, and only that: the pid must be one of this cluster's executors."""
+        """SIGKILL one executor and all below it at one moment, so that none of them acts on another's death.
+
+        The pid must be one of this cluster's executors.
+        """
         assert any(pid in worker.members() for worker in self._workers), f"{pid} is no process of this cluster"
         assert EXECUTOR in Path(f"/proc/{pid}/cmdline").read_text(), f"{pid} is no executor"
-        send(pid, signal.SIGKILL)
+        send(pid, signal.SIGSTOP)  # it starts nothing any more
+        daemons = children([pid])
+        for daemon in daemons:
+            send(daemon, signal.SIGSTOP)
+        below = [*daemons, *children(daemons)]
+        for each in below:
+            send(each, signal.SIGSTOP)
+        for each in (pid, *below):
+            send(each, signal.SIGKILL)
 
     def _start(self) -> None:
         started = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -134,6 +145,15 @@ class Machines:
         command = [*java, f"org.apache.spark.deploy.{kind}", *arguments, "--webui-port", "0"]
         self._programs.append(Program(command, self._folder / f"{name}.log", self._folder))
         return self._programs[-1]
+
+
+def children(parents: Sequence[int]) -> list[int]:
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended
+            if int(Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[1]) in parents:
+                found.append(int(entry))
+    return found
 
 
 def send(pid: int, number: int) -> None:

@@ -57,6 +57,7 @@ def test_the_examples_of_the_document(
     finally:
         space["query"].stop()
     out = names['KafkaSink("totals"'].partition('"')[2].strip('"')
+    oracle.check_at_rest(kafka.bootstrap_servers, [out], str(space["query"].id))
     assert {s.key: s.value for s in oracle.read_all(kafka.bootstrap_servers, [out])} == {"a": "3", "b": "10"}
     exec(readers, space)
     for frame in (space["totals"], space["older"]):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import folds
 import pytest
-from keyed import MS_APART, Keyed
+from keyed import MS_APART, TIMEOUT_S, Keyed
 
 from exactum.events import EpochCompleted, EpochRedelivered
 from exactum.ops.savepoint.create import create
@@ -33,11 +33,14 @@ def folded(epochs: list[list[tuple[str, int]]]) -> dict[str, list[str]]:
     return said
 
 
-def test_value_list_and_map_state_timers_a_crash_and_another_scale(keyed: Keyed, tmp_path: Path) -> None:
+def test_value_list_and_map_state_timers_a_crash_and_another_scale(
+    keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A crash after the decision and before Spark's commit log: the epoch's writes are not repeated, and its state is
     there. A savepoint, moved, in another number of partitions: the query goes on in the same topic. In the end each
     key's output is the fold of its input, epoch by epoch, and each timer went off once.
     """
+    monkeypatch.setattr("exactum.ops.savepoint.restore.ENDING_S", TIMEOUT_S)
     keyed.source.produce(keyed.bootstrap_servers, 80)
     keyed.live(folds.Fold(), "EventTime", die=lambda batch: batch == 1)
     events = keyed.live(folds.Fold(), "EventTime")

@@ -39,7 +39,7 @@ class ApiSink(exactum.WriteAheadSink):
 
     def send(self, batch: Any, key: str) -> None:
         request = urllib.request.Request(self.url, json.dumps(batch.to_pylist()).encode(), {"Idempotency-Key": key})
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             reply.read()
 
 

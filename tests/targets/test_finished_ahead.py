@@ -127,6 +127,7 @@ def test_what_is_decided_stands_in_every_target_and_nothing_else(bank: Bank) -> 
         run.says("epoch 1 is decided and stands in every sink (840 rows", timeout_s=60)
         print([line for line in run.log.splitlines() if "epoch 1 is decided" in line])
         nobody_runs(run)
+        check_at_rest(bank.servers, [bank.targets.topic], bank.checkpoint.query_id)
         check_shown(bank.targets, bank.up_to(1))
         nobody_runs(run)
         run.signal(signal.SIGTERM)
@@ -151,6 +152,7 @@ def test_targets_that_are_down_are_named_and_the_others_do_not_wait(bank: Bank) 
                 assert f"sink {sink!r} is left to the next start" in run.log
             assert "epoch 1 is decided, and 8 of its 14 transactions are committed (480 rows, " in run.log
             nobody_runs(run)
+            check_at_rest(bank.servers, [bank.targets.topic], bank.checkpoint.query_id)
             check_shown(bank.targets, bank.up_to(1), apart_from=("postgres", "api"))
             run.signal(signal.SIGTERM)
             assert run.ends(60) == 0

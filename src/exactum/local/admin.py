@@ -33,7 +33,7 @@ def listed_topics(admin: AdminClient, *name: str) -> dict[str, Any]:
     from confluent_kafka import KafkaException
 
     try:
-        topics: dict[str, Any] = admin.list_topics(*name, timeout=REQUEST_TIMEOUT_S).topics
+        topics: dict[str, Any] = admin.list_topics(*name, timeout=CHANGE_TIMEOUT_S).topics
     except KafkaException as error:
         raise LocalServerError(f"the cluster did not list its topics: {error}") from error
     return topics
