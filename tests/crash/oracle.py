@@ -8,6 +8,7 @@ check_* ---------- raise OracleFailure, naming the first few records that are wr
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -266,9 +267,14 @@ class Checkpoint:
         return max(_numbers(self.folder / "commits"), default=-1)
 
     def decided(self) -> int:
-        """The last batch with a recorded COMMIT, -1 if there is none."""
-        records = [json.loads(p.read_text()) for p in (self.folder / "exactum" / "decisions").glob("*.json")]
-        return max((r["batch_id"] for r in records if r["decision"] == "commit"), default=-1)
+        """The last batch with a recorded COMMIT, -1 if there is none. A record that is torn says nothing."""
+        last = -1
+        for path in (self.folder / "exactum" / "decisions").glob("*.json"):
+            with contextlib.suppress(json.JSONDecodeError):
+                record = json.loads(path.read_text())
+                if record["decision"] == "commit":
+                    last = max(last, record["batch_id"])
+        return last
 
 
 def check_epochs(seen: Sequence[Seen], source: Input, checkpoint: Checkpoint, topics: Sequence[str]) -> None:
