@@ -187,8 +187,7 @@ class Soak:
                 self._look_at_copy()
             for supervisor in supervisors:
                 supervisor.run_dry()
-                books = supervisor.books  # the next one reads what this one has written
-                oracle.check_at_rest(books.servers, [books.targets.topic], books.query_id)
+                supervisor.books.check_at_rest()  # the next one reads what this one has written
                 self.timeline.note(f"{supervisor.name}: dry")
             self._check_now()
             for books, reader in ((self.bank, first), (self.chained, second)):

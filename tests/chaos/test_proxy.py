@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -80,6 +80,13 @@ def asked(client: socket.socket, data: bytes, timeout_s: float = LONG_S) -> byte
         return None
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Or for ``LONG_S``: what follows says what is wrong."""
+    deadline = time.monotonic() + LONG_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_a_cut_holds_everything_back_until_it_is_healed(echo: Echo, proxy: Proxy, client: socket.socket) -> None:
     proxy.cut()
     assert asked(client, b"held", SHORT_S) is None
@@ -96,9 +103,7 @@ def test_a_cut_holds_everything_back_until_it_is_healed(echo: Echo, proxy: Proxy
 def test_lost_replies_were_requests_that_arrived(echo: Echo, proxy: Proxy, client: socket.socket) -> None:
     proxy.lose_replies()
     assert asked(client, b"done?", SHORT_S) is None
-    deadline = time.monotonic() + LONG_S
-    while not proxy.harm and time.monotonic() < deadline:  # until the reply has come to the proxy
-        time.sleep(0.01)
+    wait_until(lambda: proxy.harm > 0)  # the reply has come to the proxy
     assert echo.heard[-1] == b"done?"
     proxy.heal()
     with pytest.raises(ConnectionResetError):
@@ -124,9 +129,7 @@ def test_a_reset_is_one_and_new_connections_work(proxy: Proxy, client: socket.so
         client.recv(1000)
     with connected(proxy) as other:
         assert asked(other, b"new") == b"new"
-    deadline = time.monotonic() + LONG_S
-    while proxy.connections and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: proxy.connections == 0)
     assert proxy.connections == 0
 
 

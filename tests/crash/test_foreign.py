@@ -39,10 +39,9 @@ class Intruder:
         self.producer: Producer | None = None
 
     def __call__(self) -> None:
-        names: list[str] = []
         # librdkafka adds partitions to a transaction in a thread of its own.
-        await_true(lambda: bool(names.extend(ongoing(self._servers, self._query.query_id)) or names), "ours is open")
-        self.producer = foreign(self._servers, names[0])
+        await_true(lambda: bool(ongoing(self._servers, self._query.query_id)), "ours is open")
+        self.producer = foreign(self._servers, ongoing(self._servers, self._query.query_id)[0])
         if self._and_then == "nothing":
             return
         self.producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""A schema registry for each test of this folder."""
+"""A schema registry for each test of this folder. Its helpers, and the Kafka sink's, are imported by name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "kafka"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from registry import Registry

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from registry import Registry
+from transactions import wait_for_rest
 
 import exactum
 from exactum.local import LocalKafka
@@ -98,7 +98,7 @@ def read(kafka: LocalKafka, topic: str) -> list[Any]:
     found: list[Any] = []
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        await_markers(kafka, [TopicPartition(topic, partition) for partition in partitions])
+        wait_for_rest(kafka.bootstrap_servers, [TopicPartition(topic, partition) for partition in partitions])
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         ends: set[int] = set()
         give_up_s = time.monotonic() + READ_TIMEOUT_S
@@ -113,20 +113,6 @@ def read(kafka: LocalKafka, topic: str) -> list[Any]:
     finally:
         consumer.close()
     return found
-
-
-def await_markers(kafka: LocalKafka, partitions: list[TopicPartition]) -> None:
-    """Until nothing is hidden, at most a while: the broker answers a commit before it writes the markers."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-
-    def ends(level: IsolationLevel) -> list[int]:
-        asked = admin.list_offsets({p: OffsetSpec.latest() for p in partitions}, isolation_level=level)
-        return [future.result(READ_TIMEOUT_S).offset for future in asked.values()]
-
-    give_up_s = time.monotonic() + READ_TIMEOUT_S
-    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
-        assert time.monotonic() < give_up_s, f"a transaction stays open in {partitions[0].topic}"
-        time.sleep(0.02)
 
 
 @dataclass

@@ -40,9 +40,8 @@ def test_topics_that_name_nothing(topics: Any) -> None:
 
 
 def test_defaults_hold_the_guarantee() -> None:
-    """Committed records only, no silent loss, no half second for nothing, no questions after
-    every 500 records; further options pass through with Spark's
-    names.
+    """Committed records only, no silent loss, no half second for nothing, no questions after every 500 records;
+    further options pass through with Spark's names.
     """
     assert source.further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
         "maxOffsetsPerTrigger": "10",

@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyspark
@@ -70,16 +70,7 @@ class Program:
 
     def members(self) -> list[int]:
         """The processes of its session."""
-        found = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit():
-                try:
-                    fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-                except OSError:  # it has ended
-                    continue
-                if int(fields[3]) == self._process.pid and fields[0] != "Z":
-                    found.append(int(entry))
-        return found
+        return [pid for pid, state, _, session in processes() if session == self._process.pid and state != "Z"]
 
     def kill(self) -> None:
         """SIGKILL the whole tree. Idempotent."""
@@ -147,13 +138,16 @@ class Machines:
         return self._programs[-1]
 
 
-def children(parents: Sequence[int]) -> list[int]:
-    found = []
+def processes() -> Iterator[tuple[int, str, int, int]]:
+    """Of each process of the machine: its id, its state, its parent's id, its session."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it has ended
-            if int(Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[1]) in parents:
-                found.append(int(entry))
-    return found
+            state, parent, _, session = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
+            yield int(entry), state, int(parent), int(session)
+
+
+def children(parents: Sequence[int]) -> list[int]:
+    return [pid for pid, _, parent, _ in processes() if parent in parents]
 
 
 def send(pid: int, number: int) -> None:

@@ -142,7 +142,9 @@ public final class Reader {
                 stable = now;
                 changedUs = nowUs();
                 read = false;
-            } else if (!read && (!copy || now >= expected) && nowUs() - changedUs > quietMs * 1000) {
+            }
+            boolean quiet = nowUs() - changedUs > quietMs * 1000;
+            if (quiet && !read && (!copy || now >= expected)) {
                 catchUp();
                 read = true;
                 if (visible() >= expected) {
@@ -150,7 +152,7 @@ public final class Reader {
                 }
             }
             if (System.nanoTime() > endNs) {
-                if (nowUs() - changedUs > quietMs * 1000) {
+                if (quiet) {
                     catchUp();
                 }
                 return state(", \"changed_us\": " + changedUs + ", \"complete\": " + (visible() >= expected));

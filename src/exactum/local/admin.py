@@ -10,7 +10,6 @@ from exactum.errors import LocalServerError
 if TYPE_CHECKING:  # confluent-kafka is imported where it is used: importing this layer stays cheap
     from confluent_kafka.admin import AdminClient
 
-REQUEST_TIMEOUT_S = 5.0
 CHANGE_TIMEOUT_S = 30.0
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from exactum.errors import LocalServerError
-from exactum.local.admin import REQUEST_TIMEOUT_S, admin_client, listed_topics, settle
+from exactum.local.admin import admin_client, listed_topics, settle
 from exactum.local.archive import kafka_archive
 from exactum.local.jvm import LASTING_OPTIONS, SMALL_OPTIONS, kafka_command
 from exactum.local.security import ADMIN, Security
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 START_TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 5.0
 TOPIC_TIMEOUT_S = 30.0
 POLL_INTERVAL_S = 0.05
 
