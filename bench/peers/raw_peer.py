@@ -1,11 +1,12 @@
 """The floor: consume, produce, offsets and commit in one transaction, with nothing else around confluent-kafka.
 
-Usage: python -m bench.peers.raw_peer NAME=VALUE...  One process for each share of the partitions; this one starts the
-others.
+Usage: python -m bench.peers.raw_peer NAME=VALUE...  One process for each share of the partitions, which this one
+starts.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -78,8 +79,8 @@ if __name__ == "__main__":
     if sys.argv[1].isdigit():
         main(Order.parse(sys.argv[2:]), int(sys.argv[1]))
     else:
-        shares = [
+        for share in range(PARALLELISM):
             subprocess.Popen([sys.executable, "-m", "bench.peers.raw_peer", str(share), *sys.argv[1:]])
-            for share in range(1, PARALLELISM)
-        ]
-        main(Order.parse(sys.argv[1:]), 0)
+        # One that is gone is the end of all: the others would go on, and the benchmark wait for its records.
+        _, status = os.wait()
+        raise SystemExit(f"a share has ended with {os.waitstatus_to_exitcode(status)}")
