@@ -74,7 +74,10 @@ def main() -> None:
 def _warm(place: Place, scale: float) -> None:
     """The broker's JVM compiles as well: whoever came first would pay for it."""
     report.console.print("to warm the broker up, and not counted:")
-    drain.bench(place, drain.KINDS[0], contender.BY_NAME["bare librdkafka"], 0, scale, Results(Path(os.devnull)))
+    results = Results(Path(os.devnull))
+    drain.bench(place, drain.KINDS[0], contender.BY_NAME["bare librdkafka"], 0, scale, results)
+    if not results.rows[-1]["exact"]:
+        raise SystemExit("bench.peers: the broker could not be warmed up; see the error above")
 
 
 def _runs(place: Place, given: argparse.Namespace, seed: int, results: Results) -> Iterator[Callable[[], None]]:

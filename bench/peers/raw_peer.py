@@ -6,18 +6,20 @@ starts.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from bench.peers.order import Order
 from bench.peers.settings import LIBRDKAFKA, PARALLELISM, PARTITIONS, TRANSACTION_TIMEOUT_MS
 
 RECORDS_AT_A_TIME = 5_000
 TIMEOUT_S = 60
+LOOK_EVERY_S = 0.5
+ATTEMPTS_MAX = 20
+MOVING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def main(order: Order, share: int) -> None:
@@ -43,12 +45,24 @@ def main(order: Order, share: int) -> None:
     )
     producer.init_transactions(TIMEOUT_S)
     mine = [TopicPartition(order.source, p) for p in range(share, PARTITIONS, PARALLELISM)]
-    positions = {p.partition: p.offset for p in consumer.committed(mine, TIMEOUT_S)}
+    positions = {p.partition: p.offset for p in committed(consumer, mine)}
     consumer.assign([TopicPartition(order.source, p, o if o >= 0 else OFFSET_BEGINNING) for p, o in positions.items()])
     while True:
         messages = consumer.consume(1, timeout=1.0)
         if messages:
             transaction(consumer, producer, order, messages, mine)
+
+
+def committed(consumer: Consumer, mine: list[TopicPartition]) -> list[TopicPartition]:
+    """The group's positions; a broker that has just begun to know the group is asked again."""
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return consumer.committed(mine, TIMEOUT_S)
+        except KafkaException as error:
+            if not error.args[0].retriable() and error.args[0].code() not in MOVING:
+                raise
+            time.sleep(LOOK_EVERY_S)
+    raise SystemExit("the group's coordinator is not found")
 
 
 def transaction(consumer: Consumer, producer: Producer, order: Order, messages: list, mine: list) -> None:  # type: ignore[type-arg]
@@ -79,8 +93,13 @@ if __name__ == "__main__":
     if sys.argv[1].isdigit():
         main(Order.parse(sys.argv[2:]), int(sys.argv[1]))
     else:
-        for share in range(PARALLELISM):
+        shares = [
             subprocess.Popen([sys.executable, "-m", "bench.peers.raw_peer", str(share), *sys.argv[1:]])
+            for share in range(PARALLELISM)
+        ]
         # One that is gone is the end of all: the others would go on, and the benchmark wait for its records.
-        _, status = os.wait()
-        raise SystemExit(f"a share has ended with {os.waitstatus_to_exitcode(status)}")
+        while all(share.poll() is None for share in shares):
+            time.sleep(LOOK_EVERY_S)
+        for share in shares:
+            share.kill()
+        raise SystemExit("one of the processes has ended")
