@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
     DecisionRecord,
+    Incarnation,
     PreparedTransaction,
     Sighting,
 )
@@ -190,6 +191,11 @@ class FaultyParticipant:
 
     def list_open(self) -> Sequence[Sighting]:
         return self._faults.around("list_open", self._inner.list_open, self.name)
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        return self._inner.list_committed(incarnations, recent)
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         return self._faults.around("verify", lambda: self._inner.verify(prepared), self.name)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from epochs_in_files import QUERY, Nursery, OpenedSink, World, drive, duck, expected, hidden, ids_in, rows, visible
 
-from exactum.errors import EpochAborted, ExactumError, HeuristicOutcome, SettingRefused, Unavailable
+from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, HeuristicOutcome, SettingRefused, Unavailable
 from exactum.files import folder_place, writer
 from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitReport
@@ -38,6 +38,21 @@ def table(tmp_path: Path) -> Path:
 
 def dataset(folder: Path) -> pa.Table:
     return pyarrow.dataset.dataset(str(folder), format="parquet", partitioning="hive").to_table()
+
+
+# ---- what is there already -----------------------------------------------------------------------
+
+
+def test_a_batch_that_was_published_is_refused_where_its_decision_is_gone(table: Path) -> None:
+    """By the batch's marker. Nothing is published twice, and what was staged can be aborted."""
+    OpenedSink(FileSink(table, format="json")).commit(rows(0, 0))
+    before = visible(table)
+    again = OpenedSink(FileSink(table, format="json"))
+    with pytest.raises(CheckpointRefused, match="has published batch 0 at .*marker of batch 0"):
+        again.participant.verify(again.prepare(rows(0, 0)))
+    again.participant.abort(again.participant.list_open())
+    assert visible(table) == before
+    assert hidden(table) == []
 
 
 # ---- the happy path ------------------------------------------------------------------------------
@@ -160,9 +175,9 @@ def test_json_texts_survive_every_character(table: Path) -> None:
     """Every ASCII character, one by one and in whole columns without control characters, read by Python's json."""
     texts = [chr(i) * 2 for i in range(128)] + ["", "plain", 'a"b\\c', "line\r\nend\t", "😀 ä"]
     before: set[str] = set()
-    for wanted in (texts, texts[32:], ["plain", None]):
+    for batch_id, wanted in enumerate((texts, texts[32:], ["plain", None])):
         batch = pa.record_batch({"id": range(len(wanted)), 'na"me': pa.array(wanted, pa.string())})
-        OpenedSink(FileSink(table, format="json", name=str(len(wanted)))).commit(batch)
+        OpenedSink(FileSink(table, format="json")).commit(batch, batch_id=batch_id)
         (newest,) = set(visible(table)) - before
         before.add(newest)
         found = [json.loads(line).get('na"me') for line in (table / newest).read_bytes().decode().split("\n")[:-1]]
@@ -455,10 +470,11 @@ def test_a_redelivery_after_a_compaction_job_took_the_files(table: Path, later: 
 
 
 def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
-    """A checkpoint and log restored from a backup run old batch numbers again: their rows are published as any."""
+    """What is decided and staged is published, whatever has been marked; what is not decided is refused before that."""
     opened = OpenedSink(FileSink(table))
     opened.commit(rows(9, 0), batch_id=9)
-    opened.commit(rows(3, 0), batch_id=3)
+    decided = opened.prepare(rows(3, 0), batch_id=3)
+    assert opened.participant.commit(opened.permit(decided, 3), decided).committed == tuple(decided)
     assert ids_in(table) == expected([3, 9])
 
 

@@ -84,6 +84,39 @@ def test_open_transactions_are_listed_and_aborted_exactly(kafka, topic) -> None:
     assert values(kafka, name) == [b"foreign"] * 3
 
 
+def test_committed_transactions_are_told_from_those_on_record(kafka, topic) -> None:
+    """By the incarnation, and by a name on record that has gone on; a neighbour's, a query's fork's and open ones are
+    left out."""
+    name, servers = topic("committed", partitions=1), kafka.bootstrap_servers
+    mine = KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app")
+    with opened(mine) as sink, opened(mine, "q2") as fork, opened(mine) as other:
+        committed = []
+        for one in (sink, sink, other, fork):
+            verified = one.participant.verify(one.write(frame([b"a"])))
+            one.participant.commit(one.permit(verified), verified)
+            committed += verified
+        first, second, others, forks = committed
+        with opened(mine) as third:
+            third.write(frame([b"open"]))
+            seen = other.participant.list_committed({sink.run.incarnation, third.run.incarnation}, [])
+        # The first one's id may be initialised again by now: the last job's never are.
+        assert {second.identity} <= {s.identity for s in seen} <= {first.identity, second.identity}
+        assert {s.incarnation for s in seen} == {sink.run.incarnation}
+        assert [s.identity for s in other.participant.list_committed(set(), [others, forks])] == [others.identity]
+        assert other.participant.list_committed(set(), []) == []
+        slots = {KafkaTransaction.of(p).transactional_id: p for p in (first, second)}
+        for _ in range(10):  # until a slot has come round again
+            (later,) = sink.participant.verify(sink.write(frame([b"n"])))
+            sink.participant.commit(sink.permit([later]), [later])
+            if KafkaTransaction.of(later).transactional_id in slots:
+                break
+        else:
+            pytest.fail("the slot was never used again")
+        recorded = slots[KafkaTransaction.of(later).transactional_id]
+        (found,) = other.participant.list_committed(set(), [recorded])
+        assert found.identity == later.identity != recorded.identity
+
+
 def test_an_abort_never_hits_a_later_transaction_of_the_same_id(kafka, topic) -> None:
     """A sighting names (producer id, epoch); the id has a new epoch since."""
     name = topic("late-abort", partitions=1)

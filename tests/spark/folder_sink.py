@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,11 @@ class FolderParticipant:
         mine = self.name.replace("#", "-")
         parts = [(p.name, p.name.split("+")) for p in (self._folder / "staged").iterdir()]
         return [Sighting(self.name, n, Incarnation(p[1])) for n, p in parts if p[0] == mine]
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        return ()
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         return prepared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +136,11 @@ class MemorySide:
         if self._fault == "lists its own only" and held.incarnation != self._run.incarnation:
             return False
         return held.scope == (self._run.query_id, self.name) and self._fault != "lists nothing"
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        return ()
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         for p in prepared:

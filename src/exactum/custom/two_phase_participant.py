@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from exactum.custom.transaction_name import TransactionName, TransactionScope
@@ -19,7 +19,7 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting, rows_of
+from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting, rows_of
 from exactum.protocol.sink import Guarantee, QueryRun
 
 log = logging.getLogger("exactum.custom")
@@ -69,6 +69,12 @@ class TwoPhaseParticipant:
             raise Unavailable(
                 f"Sink {self.name!r} could not list its open transactions: {_text(error)}. Start again."
             ) from error
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        """See the port: none, the target is not ours to ask."""
+        return ()
 
     def _named(self, name: TransactionName | str) -> TransactionName | None:
         return self._scope.find(str(name))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from exactum.custom.delivery import Delivery, Send
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.errors import EpochAborted, Fenced, HeuristicOutcome, InvariantBroken, Unavailable
-from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting, rows_of
+from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting, rows_of
 from exactum.protocol.sink import QueryRun
 
 
@@ -67,6 +67,12 @@ class WriteAheadParticipant:
         except OSError as error:
             raise self._unavailable("list", error) from error
         return tuple(Sighting(self.name, str(name), name.incarnation) for name in names)
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        """See the port: none, the target is not ours to ask."""
+        return ()
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port: each file is there and has the length that its task wrote."""

@@ -9,15 +9,15 @@ neither staged nor published, so that a marker can never keep a staged file from
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from exactum.errors import EpochAborted, HeuristicOutcome
+from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome
 from exactum.files.place import Area, Move, Place, Staging, mark_name
 from exactum.files.transaction import MANIFEST, FileTransaction, PartFile, read_manifest, sizes_of, staged_name
-from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
+from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,9 +50,21 @@ class FileParticipant:
     def list_open(self) -> Sequence[Sighting]:
         return [Sighting(self.name, s.identity, s.incarnation) for s in self._place.stagings()]
 
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        """See the port: none, for ``verify`` refuses a batch that is marked."""
+        return ()
+
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        """Look at each staged file from here: it is there, with the bytes that the task wrote."""
+        """Look at each staged file from here: it is there, with the bytes that the task wrote.
+
+        Raises:
+            CheckpointRefused: the batch is marked as committed, so the decision log is not the one it was.
+        """
         self._each(self._check_staged, prepared)
+        for batch_id in {FileTransaction.of(p).batch_id for p in prepared}:
+            self._refuse_published(batch_id)
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
@@ -100,6 +112,18 @@ class FileParticipant:
         """Nothing is held open between calls."""
 
     # ---- small steps -------------------------------------------------------------------------
+
+    def _refuse_published(self, batch_id: int) -> None:
+        highest = self._place.highest_mark()
+        if highest is None or highest < batch_id:
+            return
+        raise CheckpointRefused(
+            f"Sink {self.name!r} has published batch {batch_id} at {self._place.where} already, as the marker of batch "
+            f"{highest} in {self._place.scope.folder}/committed says, and the decision log does not know of it. The "
+            "checkpoint or its decision log was restored from an older copy, or lost a file, or two queries run on "
+            "copies of one checkpoint. Restore both and the files from the same moment, or start with a new checkpoint "
+            "location. Nothing was published. (To publish these batches again on purpose, remove that folder.)"
+        )
 
     def _check_staged(self, prepared: PreparedTransaction) -> None:
         transaction = FileTransaction.of(prepared)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from exactum.kafka.outcome import (
 )
 from exactum.kafka.producers import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, read_back
-from exactum.kafka.requests import BrokerRequests, ProducerState
+from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests, ProducerState
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.writer import (
     ABORT_TIMEOUT_MS,
@@ -33,7 +33,7 @@ from exactum.kafka.writer import (
     IDENTITY_TIMEOUT_MS,
     transaction_failure,
 )
-from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
+from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
 
 NEVER_TIMES_OUT_MS = 2_147_483_647
 """Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java, KIP-939)."""
@@ -75,6 +75,26 @@ class KafkaParticipant:
             if found is not None and found.state == "Ongoing":
                 seen.append(self._sighting(name, (found.producer_id, found.producer_epoch)))
         return seen
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        """By the state that its coordinator keeps of an id: of its last transaction, until it is initialised again.
+
+        Those that ``recent`` names are asked for always; others of ``incarnations`` only of a broker that can list ids
+        by a pattern (Kafka 4.1, KIP-1152): an older one would list everybody's.
+        """
+        scope = self._plan.scope
+        named = {KafkaTransaction.of(p).transactional_id for p in recent}
+        listed = self._requests.list_committed(scope.broker_pattern()) if incarnations else []
+        # A fork's records may name ids of the query that it was made of: those are not of this scope.
+        mine = {n for n in named if scope.incarnation_of(n) is not None}
+        mine |= {n for n in listed if scope.incarnation_of(n) in incarnations}
+        return [
+            self._sighting(name, (found.producer_id, found.producer_epoch))
+            for name, found in self._requests.describe_transactions(mine).items()
+            if found is not None and found.state in COMMITTED_STATES
+        ]
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """EndTxn(abort) with the very (producer id, epoch) that was seen: it cannot hit a later transaction.

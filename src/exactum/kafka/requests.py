@@ -42,6 +42,7 @@ K = TypeVar("K")
 END_TXN_VERSION_MAX = 4
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
 FETCH_VERSION_MAX = 12  # version 13 names topics by id
+COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
 RETRIABLE = {
     "NotLeaderForPartitionError",
     "LeaderNotAvailableError",
@@ -160,9 +161,20 @@ class BrokerRequests:
 
     def list_ongoing(self, pattern: str | None) -> list[str]:
         """Transactional ids that are Ongoing on any node, filtered by ``pattern`` where the broker can."""
-        by_pattern = pattern is not None and self.api_version(ListTransactionsRequest) >= 2
-        fields: dict[str, Any] = {"state_filters": ["Ongoing"], "producer_id_filters": []}
-        if by_pattern:
+        return self._list_transactions(["Ongoing"], pattern if self._knows_patterns() else None)
+
+    def list_committed(self, pattern: str) -> list[str]:
+        """Transactional ids like ``pattern`` whose last transaction was committed; none where the broker knows no
+        patterns.
+        """
+        return self._list_transactions(COMMITTED_STATES, pattern) if self._knows_patterns() else []
+
+    def _knows_patterns(self) -> bool:
+        return self.api_version(ListTransactionsRequest) >= 2
+
+    def _list_transactions(self, states: Sequence[str], pattern: str | None) -> list[str]:
+        fields: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
+        if pattern is not None:
             fields |= {"transactional_id_pattern": pattern, "min_version": 2}
 
         async def ask() -> list[str]:

@@ -36,6 +36,7 @@ from exactum.errors import (
 )
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.lost_decision import refuse_lost
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -160,6 +161,7 @@ class Coordinator:
 
     def _start(self, batch_id: int) -> resolve.Door:
         """Redeliver what is decided, close the door, sweep what was open before. Idempotent."""
+        refuse_lost(self._run.query_id, batch_id, self._log, self._each)
         sightings = self._list_open()
         seen: list[DecisionRecord] = []
         for _ in range(STARTS_CONTESTED_MAX):

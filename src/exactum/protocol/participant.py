@@ -6,10 +6,10 @@ holds no state of an epoch, so that any process can finish what another one prep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Protocol
 
-from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
+from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
 
 
 class Participant(Protocol):
@@ -23,6 +23,18 @@ class Participant(Protocol):
         """Every transaction now open under this query's and this participant's name, matched exactly.
 
         Includes those of other incarnations; leaves out what belongs to anybody else.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        """Transactions that are committed for certain: of one of ``incarnations``, or later than one of ``recent``.
+
+        Asked at a start, to find out whether a decision is missing from the log. May leave out any; a sink that cannot
+        tell, or that refuses in ``verify`` a batch it has already, answers with none.
 
         Raises:
             Unavailable: the target did not answer.

@@ -7,7 +7,7 @@ survives a change of the sink's settings.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TypeVar
 
 from exactum.errors import (
@@ -18,7 +18,7 @@ from exactum.errors import (
     OutcomeUnknown,
     RowsRefused,
 )
-from exactum.protocol.model import CommitPermit, CommitReport, PreparedTransaction, Sighting
+from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
 from exactum.sql.dialect import LEDGER, Failure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, digest_of
@@ -65,6 +65,12 @@ class SqlParticipant:
             return [*(staged_sighting(self.name, part) for part in staged), *(s for s in seen if s is not None)]
 
         return self._asked(step)
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        """See the port: none, for ``verify`` refuses a batch that the ledger has."""
+        return ()
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. What is gone is settled."""

@@ -13,7 +13,7 @@ A target never refuses what a real one would do; it does it and writes it down i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import RLock
@@ -148,6 +148,11 @@ class MemoryTarget:
         with self._lock:
             return list(self._unsettled.values())
 
+    def committed_by(self, incarnations: Set[Incarnation]) -> list[MemoryTransaction]:
+        with self._lock:
+            mine = (t for t in self.transactions.values() if t.incarnation in incarnations)
+            return [t for t in mine if t.state is State.COMMITTED]
+
     def expire(self, identity: str | None = None) -> int:
         """Abort one, or all, of what is not settled, as a timeout would; returns how many."""
         with self._lock:
@@ -202,6 +207,12 @@ class MemoryParticipant:
         """See the port."""
         unsettled = self._target.unsettled()
         return tuple(Sighting(self.name, t.identity, t.incarnation) for t in unsettled)
+
+    def list_committed(
+        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+    ) -> Sequence[Sighting]:
+        """See the port. This target forgets nothing, and knows its transactions by the incarnation alone."""
+        return tuple(Sighting(self.name, t.identity, t.incarnation) for t in self._target.committed_by(incarnations))
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port. Adds to the payload what ``salvage`` asks for."""

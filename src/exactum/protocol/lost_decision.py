@@ -1,0 +1,102 @@
+"""Finds at a start that a decision was carried out and is not on record any more, before its rows are written again.
+
+A checkpoint that was restored from an older copy, or a record that a disk has lost, looks to a start like an epoch that
+was never decided. A target that still knows what it committed can tell. SQL and file sinks have a row or a marker for
+each epoch, and refuse in ``verify``; others are asked here which of their transactions are committed.
+
+It may run beside an incarnation that is still alive: whatever is seen as committed was recorded before, and the records
+are read again after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from exactum.errors import CheckpointRefused, InvariantBroken
+from exactum.protocol import resolve
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation, Sighting
+from exactum.protocol.participant import Participant
+
+RECENT_BATCHES = 4
+"""Completed batches whose records are read. A sink that takes turns with its names, as Kafka's does, comes back to each
+within three."""
+
+ListCommitted = Callable[[Callable[[Participant], Sequence[Sighting]]], list[Sequence[Sighting]]]
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The records of the batch at hand and of some before it; ``complete`` from batch ``lowest`` on."""
+
+    records: tuple[DecisionRecord, ...]
+    lowest: int
+
+    def incarnations(self) -> frozenset[Incarnation]:
+        """Those of which every commit is among the records.
+
+        Theirs begin at their door; but what a start finds undone it writes again under its own name, and that may be
+        of the batch before the door, and of none before that one: an epoch is begun when the last one is committed.
+        """
+        doors = (r for r in self.records if r.decision is Decision.ABORT)
+        return frozenset(d.incarnation for d in doors if self.lowest == 0 or d.epoch.batch_id > self.lowest)
+
+
+def recent(log: DecisionLog, batch_id: int) -> Recent:
+    """Read back from ``batch_id`` for ``RECENT_BATCHES``, or as far as there are sound records."""
+    records, lowest = list(log.read(batch_id)), batch_id
+    for earlier in range(batch_id - 1, max(0, batch_id - RECENT_BATCHES) - 1, -1):
+        try:
+            records.extend(log.read(earlier))
+        except (CheckpointRefused, InvariantBroken):  # pruned, or damaged: nobody needs it, and it proves nothing
+            break
+        lowest = earlier
+    return Recent(tuple(records), lowest)
+
+
+def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommitted) -> None:
+    """Refuse to begin with ``batch_id`` where a target has committed what no record from there on names.
+
+    ``each`` calls a function with every participant, and returns what it returned.
+
+    Raises:
+        CheckpointRefused: such a commit is there.
+        ExactumError: as ``DecisionLog.read`` and ``Participant.list_committed``.
+    """
+    before = recent(log, batch_id)
+    if not before.records or not _continues(before, batch_id):
+        return
+    incarnations = before.incarnations()
+    named = [p for record in before.records for p in record.prepared]
+
+    def of(participant: Participant) -> Sequence[Sighting]:
+        return participant.list_committed(incarnations, [p for p in named if p.participant == participant.name])
+
+    committed = [s for seen in each(of) for s in seen]
+    gone = resolve.leftovers(committed, before.records)
+    if gone:  # or decided by an incarnation that lives, since the records were read
+        gone = resolve.leftovers(gone, _from(log, batch_id))
+    if gone:
+        first = gone[0]
+        count = "a transaction" if len(gone) == 1 else f"{len(gone)} transactions"
+        raise CheckpointRefused(
+            f"Sink {first.participant!r} has committed {count} for {Epoch(query_id, batch_id)} or a later one, and the "
+            f"decision log does not know of it: {first.identity}. To run the epoch again would write its rows twice. "
+            "The checkpoint or its decision log was restored from an older copy, or lost a file. Restore both from the "
+            "same moment, or start with a new checkpoint location; docs/guarantees.md says more. Nothing was written."
+        )
+
+
+def _continues(before: Recent, batch_id: int) -> bool:
+    """Whether the batch before is on record. If it is not, what is committed may be of that batch, which stands."""
+    last = [r for r in before.records if r.epoch.batch_id == batch_id - 1]
+    return batch_id == 0 or resolve.standing_commit(last) is not None
+
+
+def _from(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
+    records: list[DecisionRecord] = []
+    while found := log.read(batch_id):
+        records.extend(found)
+        batch_id += 1
+    return records
