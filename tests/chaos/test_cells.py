@@ -25,7 +25,7 @@ CELLS = [
     "postgres:prepared:pause",
     "mariadb-prepared:committing:reply-lost",
     "files:verified:disk-full",
-    "kafka:decided:missing",
+    "kafka:half:missing",
 ]
 DEEP = [
     "kafka:prepared:expired",
