@@ -163,6 +163,7 @@ def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
         again = sink.participant.salvage(permit, report.expired)
         assert sum(p.rows for p in again) == 500
         assert len(sink.participant.commit(sink.permit(again), again).committed) == 1
+        assert sink.participant.list_committed({sink.run.incarnation}, verified) == [], "a copy is no task's"
     assert sorted(values(kafka, name)) == sorted(rows)
 
 

@@ -10,7 +10,7 @@ from exactum.errors import CheckpointRefused, Unavailable
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Decision, DecisionRecord, Incarnation, SourceOffsets
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget, MemoryWrite
+from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget, MemoryWrite, replay
 
 QUERY = "query"
 
@@ -106,7 +106,7 @@ def test_old_records_are_pruned(pruned_below: int) -> None:
 
 @pytest.mark.parametrize("later", range(8))
 def test_what_a_start_has_salvaged_before_its_door_is_no_reason_to_stop(later: int) -> None:
-    """A copy is of the incarnation that made it, in the batch before its door: however many batches ago that was."""
+    """A copy is of the incarnation that made it, in a batch before its door: however many batches ago that was."""
     world = World()
     world.run(world.start("a"), range(3))
 
@@ -123,6 +123,11 @@ def test_what_a_start_has_salvaged_before_its_door_is_no_reason_to_stop(later: i
     MemoryDecisionLog(world.storage, QUERY).prune(max(0, later - 1))
     world.run(world.start("d"), [4 + later])
     assert world.target.visible == [MemoryWrite.row(b, 0) for b in range(5 + later)]
+
+
+def test_others_went_on_between_a_salvage_and_the_door_of_the_start_that_made_it() -> None:
+    """``a`` salvages batch 0 at its start, ``b`` lives on, does batch 1, prunes batch 0; then ``a`` closes its door."""
+    replay("b3p1t2r0k: b1 b12 x b1 a9 b1 t t b20 a8")
 
 
 def test_another_one_decides_meanwhile() -> None:

@@ -27,6 +27,7 @@ from exactum.kafka.producers import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, read_back
 from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests, ProducerState
 from exactum.kafka.transaction import KafkaTransaction, Partition
+from exactum.kafka.transactional_id import SALVAGE_SLOT
 from exactum.kafka.writer import (
     ABORT_TIMEOUT_MS,
     DELIVERY_TIMEOUT_MS,
@@ -89,7 +90,7 @@ class KafkaParticipant:
         listed = self._requests.list_committed(scope.broker_pattern()) if incarnations else []
         # A fork's records may name ids of the query that it was made of: those are not of this scope.
         mine = {n for n in named if scope.incarnation_of(n) is not None}
-        mine |= {n for n in listed if scope.incarnation_of(n) in incarnations}
+        mine |= {n for n in listed if scope.incarnation_of(n) in incarnations and scope.is_of_task(n)}
         return [
             self._sighting(name, (found.producer_id, found.producer_epoch))
             for name, found in self._requests.describe_transactions(mine).items()
@@ -251,7 +252,7 @@ class KafkaParticipant:
 
         One new transaction carries them all. Count and place are checked before anything is returned.
         """
-        transactional_id = self._plan.scope.transactional_id(self._plan.incarnation, secrets.token_hex(8), 0)
+        transactional_id = self._plan.scope.transactional_id(self._plan.incarnation, secrets.token_hex(8), SALVAGE_SLOT)
         producer = initialised(self._plan, transactional_id)
         try:
             rows = self._send_again(permit, expired, producer)

@@ -14,6 +14,8 @@ from exactum.protocol.model import Incarnation
 
 DEFAULT_PREFIX = "exactum"
 _HEX = r"[0-9a-f]{16}"
+SALVAGE_SLOT = 1_000_000
+"""Slot of what a salvage sends; those of tasks count from 0."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class TransactionScope:
         """Which incarnation opened it; None when it does not belong to this scope."""
         match = self._pattern().fullmatch(transactional_id)
         return Incarnation(match["incarnation"]) if match else None
+
+    def is_of_task(self, transactional_id: str) -> bool:
+        """True for the id of a task's transaction; false for a salvage's."""
+        return int(transactional_id.rpartition("/")[2]) < SALVAGE_SLOT
 
     def broker_pattern(self) -> str:
         """The same as a regular expression (RE2J) for ListTransactions (KIP-1152)."""

@@ -11,12 +11,11 @@ are read again after that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation, Sighting
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, Sighting
 from exactum.protocol.participant import Participant
 
 RECENT_BATCHES = 4
@@ -26,33 +25,15 @@ within three."""
 ListCommitted = Callable[[Callable[[Participant], Sequence[Sighting]]], list[Sequence[Sighting]]]
 
 
-@dataclass(frozen=True)
-class Recent:
-    """The records of the batch at hand and of some before it; ``complete`` from batch ``lowest`` on."""
-
-    records: tuple[DecisionRecord, ...]
-    lowest: int
-
-    def incarnations(self) -> frozenset[Incarnation]:
-        """Those of which every commit is among the records.
-
-        Theirs begin at their door; but what a start finds undone it writes again under its own name, and that may be
-        of the batch before the door, and of none before that one: an epoch is begun when the last one is committed.
-        """
-        doors = (r for r in self.records if r.decision is Decision.ABORT)
-        return frozenset(d.incarnation for d in doors if self.lowest == 0 or d.epoch.batch_id > self.lowest)
-
-
-def recent(log: DecisionLog, batch_id: int) -> Recent:
-    """Read back from ``batch_id`` for ``RECENT_BATCHES``, or as far as there are sound records."""
-    records, lowest = list(log.read(batch_id)), batch_id
+def recent(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
+    """The records of ``batch_id`` and of ``RECENT_BATCHES`` before it, or as far back as there are sound ones."""
+    records = list(log.read(batch_id))
     for earlier in range(batch_id - 1, max(0, batch_id - RECENT_BATCHES) - 1, -1):
         try:
             records.extend(log.read(earlier))
         except (CheckpointRefused, InvariantBroken):  # pruned, or damaged: nobody needs it, and it proves nothing
             break
-        lowest = earlier
-    return Recent(tuple(records), lowest)
+    return records
 
 
 def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommitted) -> None:
@@ -65,16 +46,17 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
         ExactumError: as ``DecisionLog.read`` and ``Participant.list_committed``.
     """
     before = recent(log, batch_id)
-    if not before.records or not _continues(before, batch_id):
+    if not before or not _continues(before, batch_id):
         return
-    incarnations = before.incarnations()
-    named = [p for record in before.records for p in record.prepared]
+    # What an incarnation's tasks wrote is of its door's batch or of a later one, and the records of those were read.
+    incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
+    named = [p for record in before for p in record.prepared]
 
     def of(participant: Participant) -> Sequence[Sighting]:
         return participant.list_committed(incarnations, [p for p in named if p.participant == participant.name])
 
     committed = [s for seen in each(of) for s in seen]
-    gone = resolve.leftovers(committed, before.records)
+    gone = resolve.leftovers(committed, before)
     if gone:  # or decided by an incarnation that lives, since the records were read
         gone = resolve.leftovers(gone, _from(log, batch_id))
     if gone:
@@ -88,9 +70,9 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
         )
 
 
-def _continues(before: Recent, batch_id: int) -> bool:
+def _continues(before: Sequence[DecisionRecord], batch_id: int) -> bool:
     """Whether the batch before is on record. If it is not, what is committed may be of that batch, which stands."""
-    last = [r for r in before.records if r.epoch.batch_id == batch_id - 1]
+    last = [r for r in before if r.epoch.batch_id == batch_id - 1]
     return batch_id == 0 or resolve.standing_commit(last) is not None
 
 

@@ -31,10 +31,11 @@ class Participant(Protocol):
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
-        """Transactions that are committed for certain: of one of ``incarnations``, or later than one of ``recent``.
+        """Transactions that are committed for certain: of tasks of ``incarnations``, or later than one of ``recent``.
 
         Asked at a start, to find out whether a decision is missing from the log. May leave out any; a sink that cannot
-        tell, or that refuses in ``verify`` a batch it has already, answers with none.
+        tell, or that refuses in ``verify`` a batch it has already, answers with none. A salvage's are none of
+        ``incarnations``: a start may have made them long before it closed its door.
 
         Raises:
             Unavailable: the target did not answer.

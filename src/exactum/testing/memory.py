@@ -98,13 +98,14 @@ UNSETTLED = frozenset({State.OPEN, State.PREPARED})
 
 @dataclass
 class MemoryTransaction:
-    """One transaction of a ``MemoryTarget``. ``ended_by`` is who settled it, or empty."""
+    """One transaction of a ``MemoryTarget``. ``ended_by`` is who settled it, or empty; ``of_salvage``: no task's."""
 
     identity: str
     incarnation: Incarnation
     rows: tuple[Row, ...]
     state: State = State.OPEN
     ended_by: str = ""
+    of_salvage: bool = False
 
 
 class MemoryTarget:
@@ -123,11 +124,11 @@ class MemoryTarget:
         self._unsettled: dict[str, MemoryTransaction] = {}
         self._lock = RLock()
 
-    def begin(self, incarnation: Incarnation, rows: Sequence[Row]) -> str:
+    def begin(self, incarnation: Incarnation, rows: Sequence[Row], *, of_salvage: bool = False) -> str:
         """Open a transaction that holds ``rows`` and return its identity."""
         with self._lock:
             identity = f"{self.name}/{incarnation}/{len(self.transactions)}"
-            transaction = MemoryTransaction(identity, incarnation, tuple(rows))
+            transaction = MemoryTransaction(identity, incarnation, tuple(rows), of_salvage=of_salvage)
             self.transactions[identity] = self._unsettled[identity] = transaction
             return identity
 
@@ -151,7 +152,7 @@ class MemoryTarget:
     def committed_by(self, incarnations: Set[Incarnation]) -> list[MemoryTransaction]:
         with self._lock:
             mine = (t for t in self.transactions.values() if t.incarnation in incarnations)
-            return [t for t in mine if t.state is State.COMMITTED]
+            return [t for t in mine if t.state is State.COMMITTED and not t.of_salvage]
 
     def expire(self, identity: str | None = None) -> int:
         """Abort one, or all, of what is not settled, as a timeout would; returns how many."""
@@ -251,7 +252,7 @@ class MemoryParticipant:
                     "but were undone, and they are gone. Load them again from the source by hand."
                 )
             rows = self._target.transactions[p.identity].rows
-            copy = self._target.begin(self._run.incarnation, rows)
+            copy = self._target.begin(self._run.incarnation, rows, of_salvage=True)
             fresh.append(_verified(self._target.prepare(copy)))
         return tuple(fresh)
 
