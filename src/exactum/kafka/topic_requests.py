@@ -1,6 +1,7 @@
 """What the driver asks a cluster about the topics that a query reads, and tells it: offsets, topic ids, groups.
 
-Through librdkafka's admin client. Every request is idempotent and bounded by ``timeout_ms``.
+Through librdkafka: its admin client for topics, consumers that never join for groups. Every request is idempotent and
+bounded by ``timeout_ms``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -25,6 +25,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.group_committer import DENIED, GroupCommitter
 from exactum.kafka.transaction import Partition
 
 TIMEOUT_MS = 10_000
@@ -34,17 +35,15 @@ NO_TOPIC_ID = "A" * 22
 EARLIEST, LATEST = "earliest", "latest"
 
 _DENIED = (
+    *DENIED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._AUTHENTICATION,
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,
 )
 _NOT_READY = (
     KafkaError._TIMED_OUT,
+    KafkaError._WAIT_COORD,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -89,6 +88,7 @@ class TopicRequests:
             "reconnect.backoff.max.ms": 1000,
         }
         self._settings = {**quiet, **settings}
+        self._committers: dict[str, GroupCommitter] = {}
         try:
             self._admin = AdminClient(self._settings)
         except (KafkaException, ValueError, TypeError) as error:
@@ -176,12 +176,10 @@ class TopicRequests:
         """
         cells = [TopicPartition(topic, index, offset) for (topic, index), offset in sorted(offsets.items())]
 
-        def commit() -> list[TopicPartition]:
-            asked = [ConsumerGroupTopicPartitions(group_id, cells)]
-            (future,) = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout_s).values()
-            return _checked(future.result(self._timeout_s + 1).topic_partitions)
-
-        self._settled(f"commit offsets of group {group_id!r}", commit)
+        committer = self._committers.setdefault(group_id, GroupCommitter(self._settings, group_id))
+        self._settled(
+            f"commit offsets of group {group_id!r}", lambda: _checked(committer.commit(cells, self._timeout_s))
+        )
 
     def _settled(self, what: str, ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
         """The answer of a group's coordinator, asked again while it is not ready."""
@@ -191,9 +189,7 @@ class TopicRequests:
                 return ask()
             except KafkaException as error:
                 reason = error.args[0]
-            except FutureTimeoutError:
-                reason = None
-            if reason is None or reason.code() not in _NOT_READY or time.monotonic() > deadline_s:
+            if reason.code() not in _NOT_READY or time.monotonic() > deadline_s:
                 raise self._failed(what, reason) from None
             time.sleep(RETRY_PAUSE_S)
 
