@@ -46,7 +46,7 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
         ExactumError: as ``DecisionLog.read`` and ``Participant.list_committed``.
     """
     before = recent(log, batch_id)
-    if not before or not _continues(before, batch_id):
+    if not before or not _is_open(before, batch_id):
         return
     # What an incarnation's tasks wrote is of its door's batch or of a later one, and the records of those were read.
     incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
@@ -70,10 +70,14 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
         )
 
 
-def _continues(before: Sequence[DecisionRecord], batch_id: int) -> bool:
-    """Whether the batch before is on record. If it is not, what is committed may be of that batch, which stands."""
-    last = [r for r in before if r.epoch.batch_id == batch_id - 1]
-    return batch_id == 0 or resolve.standing_commit(last) is not None
+def _is_open(before: Sequence[DecisionRecord], batch_id: int) -> bool:
+    """Whether the batch at hand is undecided and the one before it is on record.
+
+    If this one is decided, what became of its transactions is for the redelivery to find out: somebody else may have
+    taken their names since. If that one is not on record, what is committed may be of it, and it stands.
+    """
+    this, last = ([r for r in before if r.epoch.batch_id == b] for b in (batch_id, batch_id - 1))
+    return resolve.standing_commit(this) is None and (batch_id == 0 or resolve.standing_commit(last) is not None)
 
 
 def _from(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
