@@ -26,8 +26,8 @@ ListCommitted = Callable[[Callable[[Participant], Sequence[Sighting]]], list[Seq
 
 
 def recent(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
-    """The records of ``batch_id`` and of ``RECENT_BATCHES`` before it, or as far back as there are sound ones."""
-    records = list(log.read(batch_id))
+    """The records of ``RECENT_BATCHES`` before ``batch_id``, or as far back as there are sound ones."""
+    records: list[DecisionRecord] = []
     for earlier in range(batch_id - 1, max(0, batch_id - RECENT_BATCHES) - 1, -1):
         try:
             records.extend(log.read(earlier))
@@ -45,8 +45,15 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
         CheckpointRefused: such a commit is there.
         ExactumError: as ``DecisionLog.read`` and ``Participant.list_committed``.
     """
-    before = recent(log, batch_id)
-    if not before or not _is_open(before, batch_id):
+    this = log.read(batch_id)
+    if resolve.standing_commit(this) is not None:
+        return  # what became of its transactions redelivery finds out: somebody may have taken their names since
+    earlier = recent(log, batch_id)
+    last = [r for r in earlier if r.epoch.batch_id == batch_id - 1]
+    if batch_id > 0 and resolve.standing_commit(last) is None:
+        return  # what is committed may be of that batch, and it stands
+    before = [*this, *earlier]
+    if not before:
         return
     # What an incarnation's tasks wrote is of its door's batch or of a later one, and the records of those were read.
     incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
@@ -68,16 +75,6 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
             "The checkpoint or its decision log was restored from an older copy, or lost a file. Restore both from the "
             "same moment, or start with a new checkpoint location; docs/guarantees.md says more. Nothing was written."
         )
-
-
-def _is_open(before: Sequence[DecisionRecord], batch_id: int) -> bool:
-    """Whether the batch at hand is undecided and the one before it is on record.
-
-    If this one is decided, what became of its transactions is for the redelivery to find out: somebody else may have
-    taken their names since. If that one is not on record, what is committed may be of it, and it stands.
-    """
-    this, last = ([r for r in before if r.epoch.batch_id == b] for b in (batch_id, batch_id - 1))
-    return resolve.standing_commit(this) is None and (batch_id == 0 or resolve.standing_commit(last) is not None)
 
 
 def _from(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
