@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "kafka"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import folder_sink

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql.streaming import StreamingQuery
+from transactions import read_all
 
 import exactum
 
@@ -18,19 +18,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def values_in(servers: str, topic: str) -> list[int]:
-    """Of a topic of one partition, as a plain read_committed consumer finds them."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "plain", "enable.partition.eof": True})
-    found: list[int] = []
-    try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        while True:
-            message = consumer.poll(30)
-            assert message is not None, "the broker does not answer"
-            if message.error():
-                return sorted(found)
-            found.append(int(message.value()))
-    finally:
-        consumer.close()
+    return sorted(int(record.value or b"") for record in read_all(servers, topic))
 
 
 def put_back(query: Any, copy: Path) -> None:
