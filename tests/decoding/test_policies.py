@@ -198,9 +198,7 @@ def test_fail_names_the_record_and_leaves_nothing(
     """The query stops with RowsRefused that says which record and why; nothing of its epoch is visible."""
     out = topic("out")
     frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "fail"))
-    # A task that begins just when Spark ends the job may leave its transaction open, to the next start or the timeout.
-    sink = KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=10_000)
-    batch = job.exactly_once(sink)
+    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
     text = str(job.run(frame, batch, "update" if aggregated else "append"))
     assert isinstance(batch.error, RowsRefused)
     assert str(batch.error).splitlines()[0] in text

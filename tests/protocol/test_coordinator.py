@@ -289,8 +289,8 @@ def test_a_late_task_is_swept_between_two_epochs() -> None:
     assert [t.identity for t in world.targets[0].unsettled()] == [foreign]
 
 
-def test_nothing_is_swept_while_an_epoch_runs_or_after_a_failure() -> None:
-    """What is open then may be the epoch's own, or decided."""
+def test_a_late_task_of_an_abandoned_epoch_is_swept_and_nothing_while_it_runs() -> None:
+    """While an epoch runs, what is open is its own; once it is abandoned, what still comes is nobody's."""
     world = World()
     coordinator = world.coordinator("a")
     swept: list[int] = []
@@ -302,8 +302,32 @@ def test_nothing_is_swept_while_an_epoch_runs_or_after_a_failure() -> None:
 
     with pytest.raises(Unavailable):
         coordinator.run(0, end(0), failing)
-    world.targets[0].begin(Incarnation("a"), ["open"])
-    assert [*swept, coordinator.sweep_own(0)] == [0, 0]
+    assert coordinator.abandoned == 0
+    assert world.targets[0].unsettled() == []
+    world.targets[0].begin(Incarnation("a"), ["late"])
+    foreign = world.targets[0].begin(Incarnation("b"), ["not ours"])
+    assert [*swept, coordinator.sweep_own(0), coordinator.sweep_own(0)] == [0, 1, 0]
+    assert [t.identity for t in world.targets[0].unsettled()] == [foreign]
+
+
+def test_nothing_is_swept_after_a_failure_that_may_have_left_a_decision() -> None:
+    """The record of which nobody knows whether it was created names what is open."""
+    world = World()
+
+    class Silent(MemoryDecisionLog):
+        def decide(self, record: DecisionRecord) -> DecisionRecord:
+            stands = super().decide(record)
+            if record.decision is Decision.COMMIT:
+                raise OutcomeUnknown("no reply")
+            return stands
+
+    coordinator = world.coordinator("a", log=Silent(world.storage, QUERY))
+    with pytest.raises(OutcomeUnknown):
+        coordinator.run(0, end(0), world.write())
+    assert coordinator.abandoned is None
+    assert coordinator.sweep_own(0) == 0
+    world.coordinator("b").run(0, end(0), world.write())
+    world.check(1)
 
 
 def test_a_sink_that_cannot_be_reached_is_left_to_the_next_start() -> None:

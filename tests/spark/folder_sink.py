@@ -24,6 +24,9 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
 
+LATE_S = 2.0
+"""How late a late task begins: when all others of a failing job are gone."""
+
 
 @dataclass(frozen=True)
 class FolderSink:
@@ -34,6 +37,7 @@ class FolderSink:
     needs: tuple[str, ...] = ()
     rows: Any = None
     refuses_v: int | None = None  # the value of the column v that this target can never take
+    late_v: int | None = None  # a task that has this value of the column v begins late
 
     @property
     def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
@@ -48,7 +52,7 @@ class FolderSink:
         fire(Path(self.folder), "open")
         for sub in ("staged", "visible", "faults"):
             (Path(self.folder) / sub).mkdir(parents=True, exist_ok=True)
-        writers = FolderWriters(self.folder, participant, self.refuses_v)
+        writers = FolderWriters(self.folder, participant, self.refuses_v, self.late_v)
         return OpenSink(FolderParticipant(Path(self.folder), participant), writers)
 
 
@@ -57,6 +61,7 @@ class FolderWriters:
     folder: str
     participant: str
     refuses_v: int | None = None
+    late_v: int | None = None
 
     def open(self, order: WriteOrder, task: TaskName) -> FolderWriter:
         return FolderWriter(self, order, task)
@@ -67,6 +72,7 @@ class FolderWriter:
         self._folder = Path(settings.folder)
         self._participant = settings.participant
         self._refuses_v = settings.refuses_v
+        self._late_v = settings.late_v
         self._order = order
         self._rows: list[Any] = []
         safe = settings.participant.replace("#", "-")
@@ -76,6 +82,9 @@ class FolderWriter:
 
     def write(self, batch: Any) -> Rejection | None:
         rows = batch.to_pylist()
+        if self._late_v is not None and self._late_v in [row.get("v") for row in rows]:
+            time.sleep(LATE_S)
+            (self._folder / "late").touch()
         refused = [i for i, row in enumerate(rows) if self._refuses_v is not None and row["v"] == self._refuses_v]
         self._rows += [row for i, row in enumerate(rows) if i not in refused]
         self._file.write_text(json.dumps(self._rows, default=str))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -240,3 +241,24 @@ def test_a_listener_that_fails_does_not_touch_the_epoch(query: Any, caplog: pyte
     assert query.run(exactum.exactly_once(query.sink, on_event=fails)) is None
     assert query.values() == [1]
     assert "on_event failed" in caplog.text
+
+
+def test_what_a_cancelled_task_still_writes_is_swept(query: Any) -> None:
+    """A task whose job has failed goes on in its worker with its input cut off, and prepares when the query is gone."""
+    query.give(1, 2)
+    sink = dataclasses.replace(query.sink, refuses_v=1, late_v=2)
+    text = query.run(query.exactly_once(sink), transform=lambda frame: frame.repartitionByRange(2, "v"))
+    assert text is not None and "v=1 may not be" in text
+    await_file(query.out / "late")
+    deadline_s = time.monotonic() + 15
+    while not query.seen(events.LeftoversSwept):
+        assert time.monotonic() < deadline_s, "nobody swept"
+        time.sleep(0.1)
+    assert query.values("staged") == query.values() == []
+
+
+def await_file(path: Path, timeout_s: float = 15.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not path.exists():
+        assert time.monotonic() < deadline_s, f"nobody made {path}"
+        time.sleep(0.02)

@@ -93,6 +93,7 @@ class Coordinator:
         self._door: resolve.Door | None = None
         self._sequence = 0
         self._stopped: BaseException | None = None
+        self._abandoned: int | None = None
         self._between_epochs = threading.Lock()
         self._phase_ms: dict[str, float] = {}
 
@@ -130,17 +131,23 @@ class Coordinator:
             return Completed(written=False, rows=rows_of(step.record.prepared))
         return self._attempt(batch_id, step.attempt, offsets, write)
 
-    def sweep_own(self, batch_id: int) -> int:
-        """Abort what this incarnation has open between two epochs; returns how many. Idempotent.
+    @property
+    def abandoned(self) -> int | None:
+        """The batch whose attempt was aborted before a decision, this run's last: its tasks may still be at work."""
+        return self._abandoned
 
-        For a quiet stream: a speculative task that opens its transaction after the epoch's listing would
-        hold readers back until the next epoch. Everything decided is committed by now, so what is open
-        and ours is nobody's. Does nothing before the first epoch, after a failure, or while one runs.
+    def sweep_own(self, batch_id: int) -> int:
+        """Abort what this incarnation has open between two epochs, or after its last; returns how many. Idempotent.
+
+        For a quiet stream, or one that failed: a task that opens its transaction after the epoch's listing (a
+        speculative one, or one that has not noticed yet that Spark cancelled it) would hold readers back until the
+        next epoch. Everything decided is committed by now, so what is open and ours is nobody's. Does nothing
+        before the first epoch, while one runs, or after a failure that may have left a decision.
         """
         if not self._between_epochs.acquire(blocking=False):
             return 0
         try:
-            if self._stopped is not None or self._door is None:
+            if self._door is None or (self._stopped is not None and self._abandoned is None):
                 return 0
             mine = [s for s in self._list_open() if s.incarnation == self._run.incarnation]
             self._abort(batch_id, mine)
@@ -299,6 +306,7 @@ class Coordinator:
         try:
             mine = [s for s in self._list_open() if s.incarnation == self._run.incarnation]
             self._abort(epoch.batch_id, mine)
+            self._abandoned = epoch.batch_id
         except Exception as error:  # noqa: BLE001  (it is reported, and the reason is raised)
             text += f" (and its open transactions are left to the next start: {error})"
         self._emit(events.EpochAbandoned(*self._name(epoch.batch_id), attempt, text))

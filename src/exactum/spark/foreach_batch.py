@@ -134,7 +134,8 @@ class ForeachBatch:
         try:
             self._current_run(frame, batch_id).batch(frame, batch_id)
         except BaseException as error:
-            self._close()
+            if self._run is None or not self._run.may_leave_open:  # else the watch closes it, soon
+                self._close()
             if isinstance(error, ExactumError):
                 self.error = error
             raise

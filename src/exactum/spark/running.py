@@ -49,6 +49,10 @@ END_WAIT_S = 30.0
 """How long connections are kept for the batch at hand when its query was stopped."""
 IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
 """How long after a quiet stream's last epoch its leftovers are looked for."""
+FAILED_SWEEPS_S = (1.0, 3.0)
+"""How long after a failed query was found to have ended its leftovers are looked for: a worker whose task Spark has
+cancelled may take its cut-off input for a whole one, and goes on until it finds nobody there to tell of what it has
+prepared."""
 
 
 class EpochProtocol(Protocol):
@@ -112,11 +116,23 @@ class RunOfQuery:
             return self._batch(frame, batch_id)
 
     def ended(self) -> None:
-        """The query was stopped. Its batch at hand goes on to its end or to Spark's cancelling it, and needs its
-        connections for that: wait for it, a while.
+        """The query has ended. Its batch at hand goes on to its end or to Spark's cancelling it, and needs its
+        connections for that: wait for it, a while. Then sweep what its tasks leave.
         """
         if self._working.acquire(timeout=END_WAIT_S):
             self._working.release()
+        if not isinstance(self._protocol, Coordinator) or self._protocol.abandoned is None:
+            return
+        began_s = time.monotonic()
+        for after_s in FAILED_SWEEPS_S:
+            time.sleep(max(0.0, began_s + after_s - time.monotonic()))
+            if not self._closed:  # by a next start, which sweeps
+                self._protocol.sweep_own(self._protocol.abandoned)
+
+    @property
+    def may_leave_open(self) -> bool:
+        """True where an epoch was abandoned: its tasks may still open transactions, which ``ended`` sweeps."""
+        return isinstance(self._protocol, Coordinator) and self._protocol.abandoned is not None
 
     def _batch(self, frame: DataFrame, batch_id: int) -> Completed:
         prepared: list[PreparedTransaction] = []

@@ -37,7 +37,7 @@ def _look_after(
     while _runs(running):
         _guarded(running, "late leftovers could not be swept; the next epoch does it", idle)
         time.sleep(LOOK_EVERY_S)
-    ended()
+    _guarded(running, "late leftovers could not be swept; the next start does it", ended)
     _guarded(running, "a connection could not be closed", close)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
 
-from exactum.errors import OutcomeUnknown, Unavailable
+from exactum.errors import ExactumError, OutcomeUnknown, Unavailable
 from exactum.protocol.finish import commit_decided, decided_from, finished
 from exactum.protocol.model import Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
@@ -148,7 +149,13 @@ class Process:
         for batch_id in range(self.began_batch, self._batches):
             if batch_id not in checkpoint.offsets:
                 self.around("offsets", partial(checkpoint.add, checkpoint.offsets, batch_id))
-            coordinator.run(batch_id, SourceOffsets((), (f"end of {batch_id}",)), write)
+            try:
+                coordinator.run(batch_id, SourceOffsets((), (f"end of {batch_id}",)), write)
+            except Exception:
+                if setup.sweeps_own:
+                    with contextlib.suppress(ExactumError):  # the reason is what counts
+                        coordinator.sweep_own(batch_id)
+                raise
             if setup.sweeps_own:
                 coordinator.sweep_own(batch_id)
             if setup.prunes:
