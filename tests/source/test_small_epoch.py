@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import functions as f
 
 import exactum
-from exactum import events
+from exactum import errors, events
 from exactum.protocol.model import SourceOffsets
 from exactum.spark import small_epoch
 
@@ -124,6 +125,75 @@ def test_generated_code(
     assert sorted(path.name for path in told.iterdir()) == ["0 None", second]
     assert after == [None, None]
     assert len(stream.rows()) == 12
+
+
+@dataclasses.dataclass(frozen=True)
+class InBatchOne:
+    """Writers that do as told in the first small epoch."""
+
+    writers: Any
+    what: str
+    folder: Path
+
+    def open(self, order: Any, task: Any) -> Any:
+        if order.batch_id == 1:
+            (self.folder / "there").touch()
+            if self.what == "refuse":
+                raise errors.RowsRefused("this row may never be")
+            time.sleep(60)
+        return self.writers.open(order, task)
+
+
+@pytest.fixture
+def troubled(stream: Any, tmp_path: Path) -> Callable[[str], Any]:
+    """A file sink with such writers, as ``exactly_once``."""
+
+    def make(what: str) -> Any:
+        class TroubledSink(exactum.FileSink):
+            def open(self, run: Any, participant: str) -> Any:
+                opened = super().open(run, participant)
+                return dataclasses.replace(opened, writers=InBatchOne(opened.writers, what, tmp_path))
+
+        return exactum.exactly_once(TroubledSink(stream.out, format="json"), on_event=stream.events.append)
+
+    return make
+
+
+def started(stream: Any, frame: Any, batch: Any) -> Any:
+    writer = frame.select("topic", "partition", "offset").writeStream.option("checkpointLocation", stream.checkpoint)
+    return writer.trigger(availableNow=True).foreachBatch(batch).start()
+
+
+def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], troubled: Callable[[str], Any]) -> None:
+    """It arrives as what it is, as in an epoch of any size."""
+    once = troubled("refuse")
+    text = str(stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)))
+    assert isinstance(once.error, errors.RowsRefused)
+    assert "exactum.errors.RowsRefused: this row may never be (in the task of partition 0" in text
+    assert transactions(stream) == [4]
+
+
+def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
+    """What fails outside of our code is said in Spark's words, and the epoch is given up."""
+    frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
+    failing = frame.where(f.when(f.col("offset") == 3, f.raise_error(f.lit("no such row"))).otherwise(True))
+    assert "no such row" in str(stream.run(failing))
+    assert transactions(stream) == [4]
+    assert [event.batch_id for event in stream.events if isinstance(event, events.EpochAbandoned)] == [1]
+
+
+def test_a_stop(stream: Any, filled: Callable[[int], str], troubled: Callable[[str], Any], tmp_path: Path) -> None:
+    """A query that is stopped within a small epoch has not failed, and nothing of the epoch is visible."""
+    once = troubled("wait")
+    query = started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)
+    deadline_s = time.monotonic() + 60
+    while not (tmp_path / "there").exists():
+        assert time.monotonic() < deadline_s and query.isActive
+        time.sleep(0.05)
+    query.stop()
+    assert query.exception() is None
+    assert isinstance(once.error, errors.EpochAborted)
+    assert len(stream.rows()) == 8
 
 
 def test_a_large_epoch(stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch) -> None:

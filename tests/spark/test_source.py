@@ -48,7 +48,7 @@ def test_defaults_hold_the_guarantee() -> None:
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
         "failOnDataLoss": "true",
-        "kafka.fetch.max.wait.ms": "10",
+        "kafka.fetch.max.wait.ms": "0",
         "kafka.max.poll.records": "10000",
     }
     given = source.further_options({"KAFKA.FETCH.MAX.WAIT.MS": 500})

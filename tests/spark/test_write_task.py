@@ -18,9 +18,10 @@ from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.failure import TaskFailed, carried_by
 from exactum.spark.prefetch import Prefetch
-from exactum.spark.write_task import DeadLetterPlan, RunTask, WriteTask
+from exactum.spark.write_task import DeadLetterPlan, RunTask, WriteTask, prepared_of
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
+PREPARED = PreparedTransaction("p", "x", 1)
 ORDER = WriteOrder(QueryRun("q", Incarnation("i"), Guarantee.EXACTLY_ONCE), 7, 0, 1)
 
 
@@ -43,7 +44,7 @@ class Recorder:
 
     def prepare(self) -> PreparedTransaction | None:
         self._call("prepare")
-        return PreparedTransaction("p", "x", 1)
+        return PREPARED
 
     def abort(self) -> None:
         self._call("abort")
@@ -65,12 +66,13 @@ def run(*writers: Recorder, source: Iterator[Any]) -> list[pa.RecordBatch]:
 
 
 def test_all_writers_get_all_batches_and_prepare() -> None:
-    """One small record batch comes out, with what was prepared."""
+    """One row comes out, with what was prepared."""
     one, two = Recorder(), Recorder()
     (out,) = run(one, two, source=batches(2, 3))
     assert one.calls == two.calls == ["open", "write", "write", "prepare"]
-    assert out.schema.names == ["participant", "identity", "rows", "payload"]
-    assert out.num_rows == 2
+    assert out.schema.names == ["prepared"]
+    assert out.num_rows == 1
+    assert prepared_of(out["prepared"][0].as_py()) == [PREPARED, PREPARED]
 
 
 def test_an_empty_partition_opens_nothing() -> None:
@@ -87,7 +89,7 @@ def test_refused_rows_go_to_the_dead_letters() -> None:
     (out,) = WriteTask((("w0", one), ("w1", two)), ORDER, plan)(batches(2, 3))
     assert dead.calls == ["open", "write", "write", "prepare"]
     assert dead.batches[0].to_pylist() == [{"value": b'{"v": 0}', "sink": "w1", "error": "v=0 may not be"}]
-    assert out.num_rows == 3
+    assert len(prepared_of(out["prepared"][0].as_py())) == 3
 
 
 def test_refused_rows_stop_the_epoch_without_dead_letters() -> None:

@@ -29,6 +29,7 @@ from exactum.spark.at_least_once import AtLeastOnce
 from exactum.spark.attendant import Attendant, Batch
 from exactum.spark.attendants import attendants
 from exactum.spark.attendants import close as close_attendants
+from exactum.spark.collecting import Collect, collected
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.decision_place import open_log
 from exactum.spark.decoding.bad_records import BadRecords
@@ -138,9 +139,9 @@ class RunOfQuery:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with self._cheaply(frame, offsets) as cheap, view.read_once(cheap, self._reads) as kept:
+            with self._cheaply(frame, offsets) as (cheap, collect), view.read_once(cheap, self._reads) as kept:
                 for one, job in zip(self._views, self._jobs, strict=True):
-                    prepared.extend(job.run(one.of(kept), order))
+                    prepared.extend(job.run(one.of(kept), order, collect))
             if self._dead_letters is not None:
                 prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
             return prepared
@@ -161,12 +162,12 @@ class RunOfQuery:
         self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
 
-    def _cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> AbstractContextManager[DataFrame]:
+    def _cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> AbstractContextManager[tuple[DataFrame, Collect]]:
         """The frame, as a small epoch where it is one. Not in a run's first batch, which somebody waits for, and not
         where a ``rows`` function may do with each row what it likes.
         """
         if self._last_batch is None or any(one.rows is not None for one in self._views):
-            return nullcontext(frame)
+            return nullcontext((frame, collected))
         return self._small_epochs.cheaply(frame, offsets)
 
     def idle(self) -> None:

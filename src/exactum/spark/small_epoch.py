@@ -1,4 +1,4 @@
-"""Small epochs in fewer tasks than Spark plans, and in tasks that generate no code (docs/adr/0016).
+"""Small epochs in fewer tasks than Spark plans, that generate no code and are collected briefly (docs/adr/0016, 0018).
 
 Each task costs its start, a transaction in every target, and a share of verify and commit, however few rows it has. At
 a thousand records a second that is most of what an epoch takes. And for each Kafka partition that it reads, Spark
@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum.protocol.model import SourceOffsets
+from exactum.spark.collecting import BRIEF_TASKS_MAX, Collect, collected, collected_briefly
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.partition_offsets import from_json
 from exactum.spark.source.query_sources import sources_of
@@ -31,7 +32,7 @@ ROWS_MAX = 10_000
 """By the offsets: what transactions and compaction leave out counts as well. A task needs some 30 ms for so many, as
 much as another task costs."""
 PARTITIONS_PER_TASK = 4
-"""Spark reads one Kafka partition after another in a task, at 4 to 5 ms each where there is little in them."""
+"""Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is little in them."""
 
 _PLANS = frozenset(
     (
@@ -58,21 +59,23 @@ class SmallEpochs:
         self._suited: bool | None = None
 
     @contextmanager
-    def cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> Iterator[DataFrame]:
-        """``frame``, the micro-batch with these offsets as Spark handed it over, in as many tasks as it is worth.
+    def cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> Iterator[tuple[DataFrame, Collect]]:
+        """``frame``, the micro-batch with these offsets as Spark handed it over, in as many tasks as it is worth, and
+        how to collect what they return.
 
         While this lasts, tasks of this thread's jobs evaluate what Spark has not compiled yet as it is.
         """
         sizes = partition_sizes(offsets)
         if not sizes or sum(sizes) > ROWS_MAX or not self._may(frame):
-            yield frame
+            yield frame, collected
             return
         tasks = -(-len(sizes) // PARTITIONS_PER_TASK)
         # For the tasks alone, and only where the user's own session says nothing (SQLExecution.withSQLConfPropagated).
         context = frame.sparkSession.sparkContext
         context.setLocalProperty(CODEGEN, INTERPRETED)
         try:
-            yield frame.coalesce(tasks) if tasks < len(sizes) else frame
+            cheap = frame.coalesce(tasks) if tasks < len(sizes) else frame
+            yield cheap, collected_briefly if tasks <= BRIEF_TASKS_MAX else collected
         finally:
             context.setLocalProperty(CODEGEN, None)  # type: ignore[arg-type]
 

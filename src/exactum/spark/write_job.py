@@ -1,6 +1,6 @@
 """The driver half of the write job: one Spark job for all sinks, and what its winning tasks prepared.
 
-``collect`` returns one result for each partition, the winner's, whatever retries and speculation did.
+A job returns one result for each partition, the winner's, whatever retries and speculation did.
 """
 
 from __future__ import annotations
@@ -12,24 +12,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from exactum.errors import EpochAborted
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
+from exactum.spark.collecting import Collect, collected
 from exactum.spark.failure import carried_by
-from exactum.spark.write_task import ORDER_PROPERTY, RunTask, order_text
+from exactum.spark.write_task import ORDER_PROPERTY, RunTask, order_text, prepared_of
 
-PREPARED_SCHEMA = StructType(
-    [
-        StructField("participant", StringType(), False),
-        StructField("identity", StringType(), False),
-        StructField("rows", LongType(), False),
-        StructField("payload", StringType(), False),
-    ]
-)
+PREPARED_SCHEMA = StructType([StructField("prepared", StringType(), False)])
+"""One row for each task that prepared anything."""
 
 # The last words are for Spark, which knows an interruption on query.stop() by them. Spark looks for them with a
 # regular expression that overflows the stack on a text as long as its own error's.
@@ -48,7 +43,7 @@ class WriteJob:
         self._task = task
         self._call: tuple[list[str], Any] | None = None  # it takes Spark 8 ms to make
 
-    def run(self, frame: DataFrame, order: WriteOrder) -> list[PreparedTransaction]:
+    def run(self, frame: DataFrame, order: WriteOrder, collect: Collect = collected) -> list[PreparedTransaction]:
         """Write the frame into every sink on behalf of ``order`` and return what is prepared.
 
         Raises:
@@ -62,8 +57,8 @@ class WriteJob:
                 self._call = columns, call(columns, self._task)
             # Of this thread, which Spark gives to its jobs and they to their tasks.
             frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
-            rows = applied(frame, self._call[1]).collect()
-        return [PreparedTransaction(*row) for row in rows]
+            texts = collect(applied(frame, self._call[1]))
+        return [prepared for text in texts for prepared in prepared_of(text)]
 
 
 @contextmanager

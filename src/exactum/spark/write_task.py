@@ -7,6 +7,8 @@ module's globals, and the caches of sinks (producers, connections) would be lost
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -209,15 +211,13 @@ def current_task() -> TaskName:
 
 
 def record_batch(prepared: Sequence[PreparedTransaction]) -> Any:
-    """An Arrow record batch with the columns that the write job declares."""
+    """An Arrow record batch as the write job declares it: one row with everything in it, or none."""
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([p.participant for p in prepared], pa.string()),
-            pa.array([p.identity for p in prepared], pa.string()),
-            pa.array([p.rows for p in prepared], pa.int64()),
-            pa.array([p.payload for p in prepared], pa.string()),
-        ],
-        names=["participant", "identity", "rows", "payload"],
-    )
+    texts = [json.dumps([dataclasses.astuple(one) for one in prepared])] if prepared else []
+    return pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["prepared"])
+
+
+def prepared_of(text: str) -> list[PreparedTransaction]:
+    """What a task put into its row."""
+    return [PreparedTransaction(*fields) for fields in json.loads(text)]

@@ -29,7 +29,7 @@ logger = logging.getLogger("exactum")
 ISOLATION = "kafka.isolation.level"
 DATA_LOSS = "failOnDataLoss"
 FETCH_WAIT = "kafka.fetch.max.wait.ms"
-FETCH_WAIT_MS = 10
+FETCH_WAIT_MS = 0
 """Kafka's own default of 500 is paid by each task of an epoch that ends where the topic ends: when Spark's consumer has
 its records, the client asks for more at once, and Spark asks on the same connection for the partition's first and last
 offset (``InternalKafkaConsumer.fetch`` in its KafkaDataConsumer.scala); brokers answer one request after another. A
