@@ -28,9 +28,9 @@ SETTING = "spark.exactum.coalesceSmallEpochs.enabled"
 """A Spark setting; "false" leaves every epoch in the tasks that Spark plans, with the code that it generates."""
 CODEGEN = "spark.sql.codegen.factoryMode"
 INTERPRETED = "NO_CODEGEN"
-ROWS_MAX = 10_000
-"""By the offsets: what transactions and compaction leave out counts as well. A task needs some 30 ms for so many, as
-much as another task costs."""
+ROWS_MAX = 30_000
+"""By the offsets: what transactions and compaction leave out counts as well. A task needs some 60 ms for so many, and
+four tasks, two at a time, no less (docs/performance.md)."""
 PARTITIONS_PER_TASK = 4
 """Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is little in them."""
 
