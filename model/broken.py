@@ -112,6 +112,14 @@ class UndoesTheUnknown(Coordinator):
             raise
 
 
+class SweepsAfterAnyFailure(Coordinator):
+    """Sweeps what is its own after a failure, also where that may have left a decision."""
+
+    def sweep_own(self, batch_id: int) -> int:
+        self._abandoned = batch_id if self._stopped is not None else None
+        return super().sweep_own(batch_id)
+
+
 class DoesNotVerify(Coordinator):
     """Decides without a look at what was prepared."""
 
@@ -191,6 +199,13 @@ BROKEN: Sequence[Broken] = (
     Broken("commit before the record", System(coordinator=CommitsFirst), "a? a! b*", "too many"),
     Broken("any record will do", System(coordinator=IgnoresOthers), "a? b? a* b*", "which b aborted"),
     Broken("undo what is unknown", System(coordinator=UndoesTheUnknown), "a? a~ a* b*", "which a aborted"),
+    Broken(
+        "sweep after any failure",
+        System(coordinator=SweepsAfterAnyFailure),
+        "a? a~ a* b*",
+        "which a aborted",
+        Setup(sweeps_own=True),
+    ),
     Broken("decide without verifying", System(coordinator=DoesNotVerify), "a? x a*", "not as it was verified"),
     Broken("salvage without a record", System(coordinator=SalvagesWithoutRecord), "a? x a? a! b*", "too many"),
     Broken("prune too early", System(coordinator=PrunesTooEarly), "a? a! b*", "must not end with CheckpointRefused"),

@@ -41,7 +41,7 @@ class Setup:
     tasks: int = 1
     retried: int = 0
     prunes: bool = True  # after each batch, all before it
-    sweeps_own: bool = False  # after each batch, as between the epochs of a quiet stream
+    sweeps_own: bool = False  # after each batch, as between the epochs of a quiet stream, and after a failed one
     forgets: bool = False  # the rows of aborted transactions are gone: what is decided and expired is lost
     slots: bool = False  # the decision log is the one of named slots, interleaved at each call of its storage
 
