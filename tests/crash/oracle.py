@@ -18,11 +18,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.admin import KafkaAdminClient
 
 REST_TIMEOUT_S = 20.0
+NOT_LEADING_YET = (
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
 READ_TIMEOUT_S = 30.0
 SHOWN_MAX = 5
 Position = tuple[int, int]
@@ -161,8 +174,16 @@ def end_offsets(bootstrap_servers: str, topics: Sequence[str], *, committed: boo
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     asked = {TopicPartition(t, p): OffsetSpec.latest() for t, p in partitions_of(bootstrap_servers, topics)}
-    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=20)
-    return {(tp.topic, tp.partition): future.result(20).offset for tp, future in answers.items()}
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    while True:
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=20)
+        try:
+            return {(tp.topic, tp.partition): future.result(20).offset for tp, future in answers.items()}
+        except KafkaException as error:
+            # The controller says who leads a moment before a broker that has just come back knows it of itself.
+            if error.args[0].code() not in NOT_LEADING_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def ongoing(bootstrap_servers: str, part: str) -> list[str]:
