@@ -85,18 +85,22 @@ def end(batch_id: int) -> SourceOffsets:
     return SourceOffsets((), (str(batch_id),))
 
 
-class Dies(MemoryDecisionLog):
-    """The process dies when its first COMMIT is recorded and nothing else is done yet."""
+class RecordsThenRaises(MemoryDecisionLog):
+    """When its first COMMIT is recorded and nothing else is done yet, the process dies, or the reply is lost."""
+
+    def __init__(self, storage: MemoryStorage, raises: BaseException) -> None:
+        super().__init__(storage, QUERY)
+        self._raises = raises
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         stands = super().decide(record)
         if record.decision is Decision.COMMIT:
-            raise Crash("decided")
+            raise self._raises
         return stands
 
 
 def die_decided(world: World, who: str) -> None:
-    coordinator = world.coordinator(who, log=Dies(world.storage, QUERY))
+    coordinator = world.coordinator(who, log=RecordsThenRaises(world.storage, Crash("decided")))
     with pytest.raises(Crash, match="decided"):
         coordinator.run(0, end(0), world.write())
 
@@ -313,15 +317,7 @@ def test_a_late_task_of_an_abandoned_epoch_is_swept_and_nothing_while_it_runs() 
 def test_nothing_is_swept_after_a_failure_that_may_have_left_a_decision() -> None:
     """The record of which nobody knows whether it was created names what is open."""
     world = World()
-
-    class Silent(MemoryDecisionLog):
-        def decide(self, record: DecisionRecord) -> DecisionRecord:
-            stands = super().decide(record)
-            if record.decision is Decision.COMMIT:
-                raise OutcomeUnknown("no reply")
-            return stands
-
-    coordinator = world.coordinator("a", log=Silent(world.storage, QUERY))
+    coordinator = world.coordinator("a", log=RecordsThenRaises(world.storage, OutcomeUnknown("no reply")))
     with pytest.raises(OutcomeUnknown):
         coordinator.run(0, end(0), world.write())
     assert coordinator.abandoned is None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as f
+from source_stream import eventually
 
 import exactum
 from exactum import errors, events
@@ -86,6 +87,22 @@ def test_state(stream: Any, filled: Callable[[int], str]) -> None:
     assert len(stream.rows()) == 24
 
 
+def with_writers(stream: Any, wrapped: Callable[[Any], Any]) -> Any:
+    """``exactly_once`` into files, by writers that are wrapped like this."""
+
+    class Sink(exactum.FileSink):
+        def open(self, run: Any, participant: str) -> Any:
+            opened = super().open(run, participant)
+            return dataclasses.replace(opened, writers=wrapped(opened.writers))
+
+    return exactum.exactly_once(Sink(stream.out, format="json"), on_event=stream.events.append)
+
+
+def started(stream: Any, frame: Any, batch: Callable[[Any, int], None]) -> Any:
+    writer = frame.select("topic", "partition", "offset").writeStream.option("checkpointLocation", stream.checkpoint)
+    return writer.trigger(availableNow=True).foreachBatch(batch).start()
+
+
 @pytest.mark.parametrize("rows_max", [4, 3])
 def test_generated_code(
     stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows_max: int
@@ -106,21 +123,15 @@ def test_generated_code(
             (told / f"{order.batch_id} {mode}").touch()
             return self.writers.open(order, task)
 
-    class NotingSink(exactum.FileSink):
-        def open(self, run: Any, participant: str) -> Any:
-            opened = super().open(run, participant)
-            return dataclasses.replace(opened, writers=Noting(opened.writers))
-
-    frame = stream.read(filled(2), maxOffsetsPerTrigger=8).select("topic", "partition", "offset")
+    frame = stream.read(filled(2), maxOffsetsPerTrigger=8)
     after = []
 
     def batch(rows: Any, batch_id: int) -> None:
         once(rows, batch_id)
         after.append(rows.sparkSession.sparkContext.getLocalProperty("spark.sql.codegen.factoryMode"))
 
-    once = exactum.exactly_once(NotingSink(stream.out, format="json"))
-    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint)).trigger(availableNow=True)
-    assert stream.end(writer.foreachBatch(batch).start()) is None
+    once = with_writers(stream, Noting)
+    assert stream.end(started(stream, frame, batch)) is None
     second = "1 NO_CODEGEN" if rows_max == 4 else "1 None"
     assert sorted(path.name for path in told.iterdir()) == ["0 None", second]
     assert after == [None, None]
@@ -144,29 +155,9 @@ class InBatchOne:
         return self.writers.open(order, task)
 
 
-@pytest.fixture
-def troubled(stream: Any, tmp_path: Path) -> Callable[[str], Any]:
-    """A file sink with such writers, as ``exactly_once``."""
-
-    def make(what: str) -> Any:
-        class TroubledSink(exactum.FileSink):
-            def open(self, run: Any, participant: str) -> Any:
-                opened = super().open(run, participant)
-                return dataclasses.replace(opened, writers=InBatchOne(opened.writers, what, tmp_path))
-
-        return exactum.exactly_once(TroubledSink(stream.out, format="json"), on_event=stream.events.append)
-
-    return make
-
-
-def started(stream: Any, frame: Any, batch: Any) -> Any:
-    writer = frame.select("topic", "partition", "offset").writeStream.option("checkpointLocation", stream.checkpoint)
-    return writer.trigger(availableNow=True).foreachBatch(batch).start()
-
-
-def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], troubled: Callable[[str], Any]) -> None:
+def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """It arrives as what it is, as in an epoch of any size."""
-    once = troubled("refuse")
+    once = with_writers(stream, lambda writers: InBatchOne(writers, "refuse", tmp_path))
     text = str(stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)))
     assert isinstance(once.error, errors.RowsRefused)
     assert "exactum.errors.RowsRefused: this row may never be (in the task of partition 0" in text
@@ -182,14 +173,11 @@ def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
     assert [event.batch_id for event in stream.events if isinstance(event, events.EpochAbandoned)] == [1]
 
 
-def test_a_stop(stream: Any, filled: Callable[[int], str], troubled: Callable[[str], Any], tmp_path: Path) -> None:
+def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """A query that is stopped within a small epoch has not failed, and nothing of the epoch is visible."""
-    once = troubled("wait")
+    once = with_writers(stream, lambda writers: InBatchOne(writers, "wait", tmp_path))
     query = started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)
-    deadline_s = time.monotonic() + 60
-    while not (tmp_path / "there").exists():
-        assert time.monotonic() < deadline_s and query.isActive
-        time.sleep(0.05)
+    eventually((tmp_path / "there").exists, "a task of the small epoch began", 60)
     query.stop()
     assert query.exception() is None
     assert isinstance(once.error, errors.EpochAborted)
@@ -224,10 +212,9 @@ def test_what_the_user_does_within_the_batch(stream: Any, filled: Callable[[int]
 
     sink = exactum.FileSink(stream.out, format="json", rows=costly if place == "rows" else None)
     once = exactum.exactly_once(sink, on_event=stream.events.append)
-    frame = stream.read(filled(4), maxOffsetsPerTrigger=8).select("topic", "partition", "offset")
-    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint)).trigger(availableNow=True)
+    frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
     batch = once if place == "rows" else lambda rows, batch_id: once(costly(rows), batch_id)
-    assert stream.end(writer.foreachBatch(batch).start()) is None
+    assert stream.end(started(stream, frame, batch)) is None
     assert transactions(stream) == [4, 4, 4]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,9 +151,13 @@ def arm(folder: Path, step: str, kind: str = "error", times: int = 1) -> None:
 
 def await_struck(folder: Path, timeout_s: float = 60.0) -> None:
     """Until every fault that was armed has been taken."""
+    await_true(lambda: not list((folder / "faults").iterdir()), "somebody took every fault", timeout_s)
+
+
+def await_true(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    while left := list((folder / "faults").iterdir()):
-        assert time.monotonic() < deadline, f"nobody came to {left}"
+    while not condition():
+        assert time.monotonic() < deadline, f"not so in {timeout_s:.0f} s: {what}"
         time.sleep(0.02)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_sink import FolderSink, arm, rows
+from folder_sink import FolderSink, arm, await_true, rows
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -249,16 +249,6 @@ def test_what_a_cancelled_task_still_writes_is_swept(query: Any) -> None:
     sink = dataclasses.replace(query.sink, refuses_v=1, late_v=2)
     text = query.run(query.exactly_once(sink), transform=lambda frame: frame.repartitionByRange(2, "v"))
     assert text is not None and "v=1 may not be" in text
-    await_file(query.out / "late")
-    deadline_s = time.monotonic() + 15
-    while not query.seen(events.LeftoversSwept):
-        assert time.monotonic() < deadline_s, "nobody swept"
-        time.sleep(0.1)
+    await_true((query.out / "late").exists, "the late task wrote", 15)
+    await_true(lambda: bool(query.seen(events.LeftoversSwept)), "somebody swept", 15)
     assert query.values("staged") == query.values() == []
-
-
-def await_file(path: Path, timeout_s: float = 15.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not path.exists():
-        assert time.monotonic() < deadline_s, f"nobody made {path}"
-        time.sleep(0.02)

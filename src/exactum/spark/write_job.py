@@ -44,7 +44,7 @@ class WriteJob:
         self._call: tuple[list[str], Any] | None = None  # it takes Spark 8 ms to make
 
     def run(self, frame: DataFrame, order: WriteOrder, collect: Collect = collected) -> list[PreparedTransaction]:
-        """Write the frame into every sink on behalf of ``order`` and return what is prepared.
+        """Write the frame into every sink on behalf of ``order`` and return what is prepared, collected by ``collect``.
 
         Raises:
             EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of exactum's.

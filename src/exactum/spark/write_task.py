@@ -7,11 +7,10 @@ module's globals, and the caches of sinks (producers, connections) would be lost
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from exactum.errors import InvariantBroken, RowsRefused
@@ -214,7 +213,7 @@ def record_batch(prepared: Sequence[PreparedTransaction]) -> Any:
     """An Arrow record batch as the write job declares it: one row with everything in it, or none."""
     import pyarrow as pa
 
-    texts = [json.dumps([dataclasses.astuple(one) for one in prepared])] if prepared else []
+    texts = [json.dumps([astuple(one) for one in prepared])] if prepared else []
     return pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["prepared"])
 
 
