@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as f
-from source_stream import eventually
 
 import exactum
 from exactum import errors, events
@@ -175,6 +174,8 @@ def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
 
 def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """A query that is stopped within a small epoch has not failed, and nothing of the epoch is visible."""
+    from source_stream import eventually  # not at the top: the tasks import this module, and cannot import that one
+
     once = with_writers(stream, lambda writers: InBatchOne(writers, "wait", tmp_path))
     query = started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)
     eventually((tmp_path / "there").exists, "a task of the small epoch began", 60)
