@@ -32,6 +32,7 @@ class GroupCommitter:
     def __init__(self, settings: Mapping[str, Any], group_id: str) -> None:
         """``settings``: librdkafka's, with ``bootstrap.servers``."""
         self._lock = threading.Lock()
+        self._closed = False
         self._consumer: Consumer | None = None
         self._answers: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
         answers = self._answers  # not self: a client in a cycle would be ended whenever the garbage is collected
@@ -48,7 +49,8 @@ class GroupCommitter:
         """The partitions as the coordinator answers, each with its error if it has one.
 
         Raises:
-            KafkaException: the commit as a whole failed; ``_TIMED_OUT``: no answer in time, and it may still be done.
+            KafkaException: the commit as a whole failed; ``_TIMED_OUT``: no answer in time, and it may still be done;
+                ``_DESTROY``: closed.
         """
         with self._lock:
             try:
@@ -57,7 +59,15 @@ class GroupCommitter:
                 self._forget()  # an answer that comes late must not be taken for the next one's
                 raise
 
+    def close(self) -> None:
+        """Let go of the client, after a commit that is under way. Idempotent."""
+        with self._lock:
+            self._closed = True
+            self._forget()
+
     def _commit(self, cells: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        if self._closed:
+            raise KafkaException(KafkaError(KafkaError._DESTROY))
         if self._consumer is None:
             self._consumer = Consumer(self._settings)
         self._consumer.commit(offsets=cells, asynchronous=True)

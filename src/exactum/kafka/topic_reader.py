@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
+from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.settings import Settings
 
 _client_log = logging.getLogger("exactum.kafka")
@@ -63,7 +64,7 @@ class TopicReader:
             "fetch.wait.max.ms": 20,
         }
         try:
-            self._admin = AdminClient(common, logger=_client_log)
+            self._admin: AdminClient | None = AdminClient(common, logger=_client_log)
             self._consumer = Consumer({**common, **reading}, logger=_client_log)
         except KafkaException as error:
             raise SettingRefused(f"{self._where}: librdkafka refuses its settings: {error.args[0].str()}") from error
@@ -76,14 +77,7 @@ class TopicReader:
             Unavailable: the broker did not answer.
         """
         self._refresh_partitions()
-        wanted = {TopicPartition(self._topic, p): OffsetSpec.latest() for p in self._partitions}
-        try:
-            futures = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_S
-            )
-            return {tp.partition: future.result(TIMEOUT_S).offset for tp, future in futures.items()}
-        except (KafkaException, TimeoutError) as error:
-            raise self._unavailable("did not tell its end offsets", error) from error
+        return self._offsets(self._partitions, OffsetSpec.latest(), "did not tell its end offsets")
 
     def read_to(self, ends: Mapping[int, int]) -> list[TopicRecord]:
         """The records from the last step up to ``ends``, which must be end offsets; by partition, then offset.
@@ -116,8 +110,9 @@ class TopicReader:
         return records
 
     def close(self) -> None:
-        """Idempotent."""
+        """Idempotent. Nothing can be read any more."""
         self._consumer.close()
+        self._admin = None  # it has no end of its own: it ends with its last reference
 
     # ---- how it is done ------------------------------------------------------------------------
 
@@ -151,7 +146,7 @@ class TopicReader:
         new = [p for p in self._positions if p not in self._ahead]
         if not new:
             return
-        begin = self._beginnings(new)
+        begin = self._offsets(new, OffsetSpec.earliest(), "did not tell its first offsets")
         starts = [TopicPartition(self._topic, p, max(self._positions[p], begin[p])) for p in new]
         for start in starts:
             if 0 < self._positions[start.partition] < start.offset:
@@ -170,13 +165,17 @@ class TopicReader:
             "new checkpoint. Nothing was written."
         )
 
-    def _beginnings(self, partitions: list[int]) -> dict[int, int]:
-        wanted = {TopicPartition(self._topic, p): OffsetSpec.earliest() for p in partitions}
-        try:
-            futures = self._admin.list_offsets(wanted, request_timeout=TIMEOUT_S)
-            return {tp.partition: future.result(TIMEOUT_S).offset for tp, future in futures.items()}
-        except (KafkaException, TimeoutError) as error:
-            raise self._unavailable("did not tell its first offsets", error) from error
+    def _offsets(self, partitions: Iterable[int], spec: OffsetSpec, trouble: str) -> dict[int, int]:
+        admin = self._admin
+        if admin is None:
+            raise self._unavailable("is read no more: its reader is closed", None)
+        specs = {(self._topic, p): spec for p in partitions}
+        found: dict[int, int] = {}
+        for (_, p), answer in listed_offsets(admin, specs, TIMEOUT_S, read_committed=True).items():
+            if isinstance(answer, KafkaError):
+                raise self._unavailable(trouble, KafkaException(answer))
+            found[p] = answer
+        return found
 
     def _refresh_partitions(self) -> None:
         if self._partitions and time.monotonic() - self._looked_s < PARTITIONS_EVERY_S:

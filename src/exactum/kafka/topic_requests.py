@@ -6,6 +6,7 @@ bounded by ``timeout_ms``.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,6 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.group_committer import DENIED, GroupCommitter
+from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.transaction import Partition
 
 TIMEOUT_MS = 10_000
@@ -68,7 +69,7 @@ class TopicSeen:
 
 
 class TopicRequests:
-    """One admin client. Safe to use from threads; it is let go with the object."""
+    """One admin client, and a consumer for each group that offsets are committed to. Safe to use from threads."""
 
     def __init__(self, settings: Mapping[str, str], where: str, timeout_ms: int = TIMEOUT_MS) -> None:
         """Make the client; it connects with the first request.
@@ -89,11 +90,20 @@ class TopicRequests:
         }
         self._settings = {**quiet, **settings}
         self._committers: dict[str, GroupCommitter] = {}
+        self._closing = threading.Lock()
+        self._admin: AdminClient | None
         try:
             self._admin = AdminClient(self._settings)
         except (KafkaException, ValueError, TypeError) as error:
             reason = error.args[0] if error.args else error
             raise SettingRefused(f"{where}: librdkafka refuses its settings: {_text(reason)}.") from None
+
+    def close(self) -> None:
+        """Let go of the clients. Requests under way still have their answers; later ones raise. Idempotent."""
+        with self._closing:
+            self._admin = None
+        for committer in self._committers.values():
+            committer.close()
 
     def topic_names(self) -> list[str]:
         """All topics that this user may see, internal ones too.
@@ -101,8 +111,9 @@ class TopicRequests:
         Raises:
             Unavailable: no answer in time.
         """
+        admin = self._client()
         try:
-            return sorted(self._admin.list_topics(timeout=self._timeout_s).topics)
+            return sorted(admin.list_topics(timeout=self._timeout_s).topics)
         except KafkaException as error:
             raise self._failed("list topics", error.args[0]) from None
 
@@ -116,7 +127,8 @@ class TopicRequests:
         names = sorted(set(topics))
         if not names:
             return {}
-        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        admin = self._client()
+        asked = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
         found: dict[str, TopicSeen] = {}
         for name, future in asked.items():
             answer = self._answer(f"describe topic {name!r}", future, missing=KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -137,18 +149,15 @@ class TopicRequests:
         """
         wanted = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
         spec = wanted[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
-        cells = {TopicPartition(topic, index): spec for topic, index in partitions}
-        if not cells:
-            return {}
-        isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        asked = self._admin.list_offsets(cells, isolation_level=isolation, request_timeout=self._timeout_s)
+        specs = dict.fromkeys(partitions, spec)
+        answers = listed_offsets(self._client(), specs, self._timeout_s, read_committed=read_committed)
         found: dict[Partition, int] = {}
-        for cell, future in asked.items():
-            what = f"list the offsets of {cell.topic}-{cell.partition}"
-            answer = self._answer(what, future, missing=KafkaError.UNKNOWN_TOPIC_OR_PART)
-            if answer is not None and answer.offset >= 0:
-                found[cell.topic, cell.partition] = int(answer.offset)
-        return found
+        for (topic, index), answer in answers.items():
+            if isinstance(answer, int):
+                found[topic, index] = answer
+            elif answer.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise self._failed(f"list the offsets of {topic}-{index}", answer)
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     def group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What the consumer group has committed; partitions without an offset are left out.
@@ -175,11 +184,23 @@ class TopicRequests:
             Unavailable: no answer in time.
         """
         cells = [TopicPartition(topic, index, offset) for (topic, index), offset in sorted(offsets.items())]
-
-        committer = self._committers.setdefault(group_id, GroupCommitter(self._settings, group_id))
+        with self._closing:
+            self._client()
+            committer = self._committers.setdefault(group_id, GroupCommitter(self._settings, group_id))
         self._settled(
             f"commit offsets of group {group_id!r}", lambda: _checked(committer.commit(cells, self._timeout_s))
         )
+
+    def _client(self) -> AdminClient:
+        """The client, for a caller to keep until it has its answers.
+
+        Raises:
+            Unavailable: it is closed.
+        """
+        admin = self._admin
+        if admin is None:
+            raise Unavailable(f"{self._where}: the connections to {self._servers} are closed.")
+        return admin
 
     def _settled(self, what: str, ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
         """The answer of a group's coordinator, asked again while it is not ready."""
@@ -205,7 +226,9 @@ class TopicRequests:
             raise self._failed(what, None) from None
 
     def _failed(self, what: str, error: Any) -> SettingRefused | Unavailable:
-        self._admin.poll(0)  # lets librdkafka tell why it cannot connect
+        admin = self._admin
+        if admin is not None:
+            admin.poll(0)  # lets librdkafka tell why it cannot connect
         reason = _text(error) if error is not None else "no answer"
         told = list(self._told)
         # A refused login comes first, and then only that no broker can be reached.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from pyspark.sql import DataFrame
 
 from exactum import events
-from exactum.errors import SettingRefused
-from exactum.kafka.java_settings import librdkafka_settings
-from exactum.kafka.topic_requests import TopicRequests
 from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Attendant
+from exactum.spark.checkpoint import ReadText
 from exactum.spark.query import RunningQuery, reader_of
+from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.notes import SourceNotes
 from exactum.spark.source.query_sources import RunningSource, sources_of
@@ -44,8 +44,22 @@ def source_attendants(
             "two runs is not noticed.",
             running,
         )
-    read = reader_of(frame, running)
-    clients = _Clients(running)
+    clients = Clients(running)
+    with ExitStack() as undo:
+        undo.callback(clients.close)
+        attending = [clients, *_attending(sources, clients, reader_of(frame, running), running, run, on_event)]
+        undo.pop_all()
+    return attending
+
+
+def _attending(
+    sources: Sequence[RunningSource],
+    clients: Clients,
+    read: ReadText,
+    running: RunningQuery,
+    run: QueryRun,
+    on_event: events.Listener,
+) -> list[Attendant]:
     records = {s.index: SourceRecord.of(running.folder, s) for s in sources}
     watched: list[tuple[WatchedSource, Mapping[str, str]]] = []
     committed: list[CommittedSource] = []
@@ -65,31 +79,3 @@ def source_attendants(
     if committed:
         attending.append(GroupOffsets(running, committed))
     return attending
-
-
-class _Clients:
-    """One client for each way to connect."""
-
-    def __init__(self, running: RunningQuery) -> None:
-        self._running = running
-        self._made: dict[tuple[tuple[str, str], ...], TopicRequests] = {}
-
-    def of(self, source: RunningSource) -> tuple[Mapping[str, str], TopicRequests] | None:
-        """A client for the source's cluster; None, with a warning, where the driver cannot log in as Spark does.
-
-        Raises:
-            SettingRefused: likewise, and the source's offsets are to be committed to a group.
-        """
-        where = str(self._running)
-        notes = SourceNotes.of(source.options)
-        try:
-            settings = librdkafka_settings(source.options, notes.client, where)
-            key = tuple(sorted(settings.items()))
-            if key not in self._made:
-                self._made[key] = TopicRequests(settings, where)
-        except SettingRefused as error:
-            if notes.commit_offsets:
-                raise
-            logger.warning("Source %d is not watched for topics that change: %s", source.index, error)
-            return None
-        return settings, self._made[key]

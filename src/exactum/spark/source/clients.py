@@ -1,0 +1,63 @@
+"""The driver's connections to the clusters that a query reads from, which last as long as the run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from exactum.errors import SettingRefused
+from exactum.kafka.java_settings import librdkafka_settings
+from exactum.kafka.topic_requests import TopicRequests
+from exactum.protocol.coordinator import Completed
+from exactum.spark.attendant import Batch
+from exactum.spark.query import RunningQuery
+from exactum.spark.source.notes import SourceNotes
+from exactum.spark.source.query_sources import RunningSource
+
+logger = logging.getLogger("exactum")
+
+
+class Clients:
+    """One client for each way to connect. It attends the run only to be closed with it.
+
+    Forgotten ones would stay: Spark's JVM refers to what ``foreachBatch`` was given for as long as it likes, and what
+    holds more than 1,024 descriptors cannot be called by that JVM any more (py4j waits by ``select``).
+    """
+
+    def __init__(self, running: RunningQuery) -> None:
+        self._running = running
+        self._made: dict[tuple[tuple[str, str], ...], TopicRequests] = {}
+
+    def of(self, source: RunningSource) -> tuple[Mapping[str, str], TopicRequests] | None:
+        """A client for the source's cluster; None, with a warning, where the driver cannot log in as Spark does.
+
+        Raises:
+            SettingRefused: likewise, and the source's offsets are to be committed to a group.
+        """
+        where = str(self._running)
+        notes = SourceNotes.of(source.options)
+        try:
+            settings = librdkafka_settings(source.options, notes.client, where)
+            key = tuple(sorted(settings.items()))
+            if key not in self._made:
+                self._made[key] = TopicRequests(settings, where)
+        except SettingRefused as error:
+            if notes.commit_offsets:
+                raise
+            logger.warning("Source %d is not watched for topics that change: %s", source.index, error)
+            return None
+        return settings, self._made[key]
+
+    def begin(self, batch: Batch) -> None:
+        """Nothing."""
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """Nothing."""
+
+    def idle(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """After those who use them: whoever still waits for an answer has it."""
+        for requests in self._made.values():
+            requests.close()

@@ -1,0 +1,68 @@
+"""What a run of a query has opened in the driver's process is closed with it, not when Spark forgets the query."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from source_stream import Topics, eventually
+
+import exactum
+from exactum.errors import Unavailable
+from exactum.kafka.topic_requests import EARLIEST, TopicRequests
+from exactum.local import LocalKafka
+
+
+def clients() -> int:
+    """librdkafka's clients in this process: each has one thread of this name."""
+    names = (Path("/proc/self/task", task, "comm") for task in os.listdir("/proc/self/task"))
+    return sum(name.read_text().startswith("rdk:main") for name in names)
+
+
+def own_threads() -> Counter[str]:
+    return Counter(thread.name for thread in threading.enumerate() if "exactum" in thread.name)
+
+
+def test_nothing_stays_of_a_run(
+    make_stream: Callable[[], Any], topics: Topics, topic: Callable[..., str], kafka: LocalKafka
+) -> None:
+    read, rules, written = topic(partitions=2), topic(), topic()
+    topics.give(read, 2)
+    clients_before, threads_before = clients(), own_threads()
+    held = []  # as Spark's JVM may hold them
+    for number in range(3):
+        stream = make_stream()
+        control = exactum.control_stream(rules, bootstrap_servers=kafka.bootstrap_servers)
+        sink = exactum.KafkaSink(written, bootstrap_servers=kafka.bootstrap_servers)
+        held.append(exactum.exactly_once(sink, control=control))
+        frame = stream.read(read, group_id=f"{read}-{number}").selectExpr("CAST(partition AS STRING) AS value")
+        writer = frame.writeStream.foreachBatch(held[-1]).option("checkpointLocation", str(stream.checkpoint))
+        assert stream.end(writer.trigger(availableNow=True).start()) is None
+    eventually(lambda: own_threads() <= threads_before, "the threads of the runs have ended")
+    eventually(lambda: clients() <= clients_before, "the clients of the runs are closed")
+    assert [topics.committed(f"{read}-{number}", read) for number in range(3)] == [{0: 2, 1: 2}] * 3
+
+
+def test_closed_requests_say_so(topics: Topics, topic: Callable[..., str], kafka: LocalKafka) -> None:
+    name = topic()
+    before = clients()
+    requests = TopicRequests({"bootstrap.servers": kafka.bootstrap_servers}, "here")
+    requests.commit_group(name, {(name, 0): 0})
+    assert clients() == before + 2
+    requests.close()
+    requests.close()
+    assert clients() == before
+    calls: list[Callable[[], object]] = [
+        requests.topic_names,
+        lambda: requests.describe([name]),
+        lambda: requests.offsets([(name, 0)], EARLIEST, read_committed=True),
+        lambda: requests.commit_group(name, {(name, 0): 0}),
+    ]
+    for call in calls:
+        with pytest.raises(Unavailable, match=r"here: the connections to .* are closed"):
+            call()
