@@ -81,7 +81,9 @@ def main() -> int:
     page = Path(arguments.page)
     page.write_text(report.page(outcomes, {cell.name: unplayed(cell) for cell in cells()}))
     red = [name for name in outcomes if outcomes[name].verdict == "red"]
-    print(f"{len(outcomes)} cells played, {len(red)} red: {page}", *red, sep="\n  ")
+    void = [name for name in outcomes if outcomes[name].verdict == "void"]
+    left = f", {len(void)} could not be played ({', '.join(void)})" if void else ""
+    print(f"{len(outcomes) - len(void)} cells played, {len(red)} red{left}: {page}", *red, sep="\n  ")
     return 1 if red else 0
 
 

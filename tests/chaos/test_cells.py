@@ -34,6 +34,7 @@ DEEP = [
     "postgres-log:verified:reply-lost",
     "mariadb:prepared:half-open",
     "all:between:cut",
+    "all:between:foreign-init",
     "kafka:mirrored:kill-driver",
 ]
 
