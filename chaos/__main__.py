@@ -80,8 +80,7 @@ def main() -> int:
     outcomes = read(results)
     page = Path(arguments.page)
     page.write_text(report.page(outcomes, {cell.name: unplayed(cell) for cell in cells()}))
-    red = [name for name in outcomes if outcomes[name].verdict == "red"]
-    void = [name for name in outcomes if outcomes[name].verdict == "void"]
+    red, void = ([name for name in outcomes if outcomes[name].verdict == verdict] for verdict in ("red", "void"))
     left = f", {len(void)} could not be played ({', '.join(void)})" if void else ""
     print(f"{len(outcomes) - len(void)} cells played, {len(red)} red{left}: {page}", *red, sep="\n  ")
     return 1 if red else 0

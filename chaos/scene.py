@@ -77,15 +77,16 @@ class Scene:
         self.server = self.sink if self.sink != "files" else self.chance.choice([*self.family.servers, "kafka"])
         if self.fault.server:
             self.server = self.fault.server
-            self.sink = self.server if self.server in self.family.kinds else self.sink
+            if self.point.name == "between":
+                # Its transaction is to be open still, or there is little to lose: another sink has committed.
+                self.sink = self.chance.choice([kind for kind in self.family.kinds if kind != self.server])
+            elif self.server in self.family.kinds:
+                self.sink = self.server
         if self.fault.kind == "network" and self.family.log and self.point.step == "decide":
             self.server = self.family.log
         if self.fault.kind == "network" and self.point.name == "between":
             # What has committed talks no more.
             self.server = self.chance.choice([kind for kind in self.family.servers if kind != self.sink])
-        if self.fault.server and self.point.name == "between":
-            # Its transaction is to be open still, or there is little to lose: another sink has committed.
-            self.sink = self.chance.choice([kind for kind in self.family.kinds if kind != self.server])
         on_disk = self.fault.kind == "disk"
         self.folder = (self.stage.disk() if on_disk else self.stage.folder) / f"cell{self.stage.number()}"
         self.folder.mkdir()

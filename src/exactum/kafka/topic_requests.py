@@ -154,10 +154,11 @@ class TopicRequests:
         found: dict[Partition, int] = {}
         for (topic, index), answer in answers.items():
             if isinstance(answer, int):
-                found[topic, index] = answer
+                if answer >= 0:
+                    found[topic, index] = answer
             elif answer.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise self._failed(f"list the offsets of {topic}-{index}", answer)
-        return {partition: offset for partition, offset in found.items() if offset >= 0}
+        return found
 
     def group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What the consumer group has committed; partitions without an offset are left out.

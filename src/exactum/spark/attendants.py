@@ -18,6 +18,7 @@ from exactum.spark.life.progress import ProgressReports
 from exactum.spark.life.stop_request import StopRequest
 from exactum.spark.query import RunningQuery, reader_of
 from exactum.spark.source.attendants import source_attendants
+from exactum.spark.source.clients import Clients
 
 
 def attendants(
@@ -42,7 +43,9 @@ def attendants(
             found.append(LifeAttendant(life, running, reader_of(frame, running)))
         if running.folder is not None:
             found.append(StopRequest(running, run, running.folder))
-        found.extend(source_attendants(frame, running, run, on_event))
+        clients = Clients(running)
+        found.append(clients)  # before those who use them: it is closed after them
+        found.extend(source_attendants(frame, running, run, clients, on_event))
         for stream in control:
             found.append(ControlAttendant(stream, frame, running, run.incarnation, batch_id, on_event))
         found.append(ProgressReports(running, run, on_event))

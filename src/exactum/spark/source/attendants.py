@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Attendant
-from exactum.spark.checkpoint import ReadText
 from exactum.spark.query import RunningQuery, reader_of
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.notes import SourceNotes
-from exactum.spark.source.query_sources import RunningSource, sources_of
+from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.start_report import StartReport
 from exactum.spark.source.stop_guard import StopGuard
@@ -27,9 +25,9 @@ logger = logging.getLogger("exactum")
 
 
 def source_attendants(
-    frame: DataFrame, running: RunningQuery, run: QueryRun, on_event: events.Listener
+    frame: DataFrame, running: RunningQuery, run: QueryRun, clients: Clients, on_event: events.Listener
 ) -> list[Attendant]:
-    """The attendants of the query's Kafka sources; none where it has no such source.
+    """The attendants of the query's Kafka sources; none where it has no such source. They use ``clients`` to their end.
 
     Raises:
         SettingRefused: the driver cannot log in as the source does, and has to commit offsets.
@@ -44,22 +42,7 @@ def source_attendants(
             "two runs is not noticed.",
             running,
         )
-    clients = Clients(running)
-    with ExitStack() as undo:
-        undo.callback(clients.close)
-        attending = [clients, *_attending(sources, clients, reader_of(frame, running), running, run, on_event)]
-        undo.pop_all()
-    return attending
-
-
-def _attending(
-    sources: Sequence[RunningSource],
-    clients: Clients,
-    read: ReadText,
-    running: RunningQuery,
-    run: QueryRun,
-    on_event: events.Listener,
-) -> list[Attendant]:
+    read = reader_of(frame, running)
     records = {s.index: SourceRecord.of(running.folder, s) for s in sources}
     watched: list[tuple[WatchedSource, Mapping[str, str]]] = []
     committed: list[CommittedSource] = []
