@@ -13,7 +13,7 @@ import time
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from bench.peers.order import Order
-from bench.peers.settings import LIBRDKAFKA, PARALLELISM, PARTITIONS, TRANSACTION_TIMEOUT_MS
+from bench.peers.settings import LIBRDKAFKA, LINGER_MS, PARALLELISM, PARTITIONS, TRANSACTION_TIMEOUT_MS
 
 RECORDS_AT_A_TIME = 5_000
 TIMEOUT_S = 60
@@ -36,6 +36,7 @@ def main(order: Order, share: int) -> None:
     producer = Producer(
         {
             **LIBRDKAFKA,
+            "linger.ms": LINGER_MS,
             "bootstrap.servers": order.servers,
             "acks": "all",
             "transactional.id": f"{order.group}-{share}",

@@ -27,6 +27,8 @@ log = logging.getLogger("exactum.kafka")
 
 PARTITION_UNASSIGNED = -1
 STATISTICS_INTERVAL_MS = 100
+FLUSH_SLICE_MS = 20
+FLUSH_REST_MS = 10
 ABORT_FLUSH_TIMEOUT_MS = 500
 """Longest wait for the records of a transaction that is to be aborted."""
 
@@ -314,8 +316,7 @@ class Producer:
             if time.monotonic() > end_s:
                 raise DeliveryError("_QUEUE_FULL", f"the producer queue stayed full for {timeout_ms} ms")
             messages = messages[first:]
-            self.poll(1)
-            self.raise_delivery_errors()
+            self._wait_for_room()
 
     def produce_record(
         self,
@@ -354,8 +355,7 @@ class Producer:
             except DeliveryError as error:
                 if error.name != "_QUEUE_FULL" or time.monotonic() > end_s:
                     raise
-            self.poll(1)
-            self.raise_delivery_errors()
+            self._wait_for_room()
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged.
@@ -364,8 +364,8 @@ class Producer:
             DeliveryError: a record failed for good, or ``timeout_ms`` passed.
         """
         end_s = time.monotonic() + timeout_ms / 1000
-        while self._c.rd_kafka_flush(self._handle, 20) != 0:
-            self.poll(0)
+        while self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS) != 0:
+            self._rest(0)
             self.raise_delivery_errors()
             if time.monotonic() > end_s:
                 waiting = self._c.rd_kafka_outq_len(self._handle)
@@ -373,6 +373,26 @@ class Producer:
                 raise DeliveryError("_TIMED_OUT", f"{waiting} records unacknowledged after {timeout_ms} ms{last}")
         self.poll(0)
         self.raise_delivery_errors()
+
+    def _wait_for_room(self) -> None:
+        """Wait until a record has left the full queue, or send batches that are not full: all of them may be such."""
+        waiting = self._c.rd_kafka_outq_len(self._handle)
+        if not self._rest(waiting - 1):
+            self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS)
+        self.raise_delivery_errors()
+
+    def _rest(self, waiting: int) -> bool:
+        """Wait a little until no more than ``waiting`` records are unacknowledged; whether that came.
+
+        Between two slices of a flush: in them librdkafka's thread polls without a pause (see ``settings.LINGER_MS``).
+        """
+        end_s = time.monotonic() + FLUSH_REST_MS / 1000
+        while True:
+            self.poll(1)
+            if self._c.rd_kafka_outq_len(self._handle) <= waiting:
+                return True
+            if time.monotonic() > end_s:
+                return False
 
     def raise_delivery_errors(self) -> None:
         """Raise the failure of any record seen so far."""

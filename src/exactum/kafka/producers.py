@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.librdkafka import DeliveryError, Producer
-from exactum.kafka.settings import DEFAULTS, Settings
+from exactum.kafka.settings import DEFAULTS, Settings, linger_ms
 from exactum.kafka.transactional_id import TransactionScope
 from exactum.protocol.model import Incarnation
 
@@ -54,16 +54,19 @@ class ProducerPlan:
 
     def producer_settings(self, transactional_id: str | None) -> dict[str, str]:
         """librdkafka settings; ``transactional_id`` None: idempotent only."""
+        settings = dict(self.settings)
         own = {
             "bootstrap.servers": self.bootstrap_servers,
             "enable.idempotence": "true",
             "acks": "all",
             "allow.auto.create.topics": "false",
         }
+        timeout_ms = None
         if transactional_id is not None:
+            timeout_ms = self.transaction_timeout_ms
             own["transactional.id"] = transactional_id
-            own["transaction.timeout.ms"] = str(self.transaction_timeout_ms)
-        return {**DEFAULTS, **dict(self.settings), **own}
+            own["transaction.timeout.ms"] = str(timeout_ms)
+        return {**DEFAULTS, "linger.ms": linger_ms(settings, timeout_ms), **settings, **own}
 
 
 @dataclass

@@ -34,7 +34,6 @@ OWNED = {
 DEFAULTS = {
     # Java's default: null keys are spread, others are hashed by murmur2 (kafka-clients, BuiltInPartitioner).
     "partitioner": "murmur2_random",
-    "linger.ms": "5",
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "1000000",
     "queue.buffering.max.kbytes": "131072",
@@ -45,6 +44,21 @@ DEFAULTS = {
     "sticky.partitioning.linger.ms": "10",
 }
 """Where exactum's defaults differ from librdkafka's; the user's settings win."""
+
+LINGER_MS = 5_000
+"""Longest that a record waits for its batch to be full; the end of its task sends what is left.
+
+Not librdkafka's 5 ms: its sending thread does not sleep while a partition has a request under way and, behind it, a
+record that has waited longer than this (rdkafka_broker.c, rd_kafka_toppar_producer_serve): with a backlog, always.
+"""
+
+
+def linger_ms(settings: Mapping[str, str], transaction_timeout_ms: int | None) -> str:
+    """The default of ``linger.ms``: librdkafka wants it shorter than the timeout of a record, or of a transaction."""
+    timeouts = [settings.get(name, "") for name in ("message.timeout.ms", "delivery.timeout.ms")]
+    timeouts.append(str(transaction_timeout_ms or ""))
+    return str(min([LINGER_MS, *(int(text) // 2 for text in timeouts if text.isdigit() and int(text))]))
+
 
 _ADMIN_NAMES = {
     "client.id": "client_id",

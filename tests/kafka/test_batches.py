@@ -1,0 +1,95 @@
+"""When records are sent: in full batches, at the end of the task, and where the queue has no room for more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from transactions import frame, opened
+
+from exactum.kafka.messages import produce
+from exactum.kafka.producers import ProducerPlan, initialised
+from exactum.kafka.sink import KafkaSink
+from exactum.kafka.transactional_id import TransactionScope
+from exactum.local import LocalKafka
+from exactum.protocol.model import new_incarnation
+from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
+
+pytestmark = pytest.mark.broker
+
+LATER_S = 0.5
+"""A hundred times librdkafka's own linger.ms."""
+SENT_WITHIN_S = 4
+"""Less than a record waits by default."""
+WAIT_S = 30
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
+def test_a_record_waits_for_the_end_of_its_task(kafka: LocalKafka, topic: Callable[..., str], guarantee) -> None:
+    name = topic("waits", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers), guarantee=guarantee) as sink:
+        writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
+        writer.write(frame([b"v"]))
+        time.sleep(LATER_S)
+        assert end(kafka, name) == 0
+        writer.prepare()
+        assert end(kafka, name) == 1
+
+
+@pytest.mark.parametrize("name", ["linger.ms", "queue.buffering.max.ms"])
+def test_the_users_linger_wins(kafka: LocalKafka, topic: Callable[..., str], name: str) -> None:
+    """Under both of its names."""
+    target = topic("lingers", partitions=1)
+    with opened(KafkaSink(target, bootstrap_servers=kafka.bootstrap_servers, producer={name: 1})) as sink:
+        writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
+        writer.write(frame([b"v"]))
+        end_s = time.monotonic() + SENT_WITHIN_S
+        while not end(kafka, target):
+            assert time.monotonic() < end_s, "the record was not sent before the end of the task"
+        writer.prepare()
+
+
+@pytest.mark.parametrize("producer", [{"message.timeout.ms": 800}, {"delivery.timeout.ms": 800}, {}])
+def test_the_default_fits_every_timeout(kafka: LocalKafka, topic: Callable[..., str], producer) -> None:
+    """librdkafka refuses to wait longer for a batch than for an acknowledgement."""
+    sink = KafkaSink(
+        topic("short"), bootstrap_servers=kafka.bootstrap_servers, producer=producer, transaction_timeout_ms=1_000
+    )
+    for guarantee in (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE):
+        with opened(sink, guarantee=guarantee) as short:
+            short.write(frame([b"v"]))
+
+
+def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    """Many partitions share one queue: what it holds is sent before any of their batches is full."""
+    name = topic("narrow", partitions=8)
+    plan = ProducerPlan(
+        kafka.bootstrap_servers,
+        (("queue.buffering.max.kbytes", "512"),),
+        TransactionScope("test", "query", "narrow"),
+        new_incarnation(),
+        60_000,
+        name,
+    )
+    producer = initialised(plan, "narrow")
+    try:
+        producer.begin_transaction()
+        rows = frame([bytes(1_000)] * 4_000, [str(number).encode() for number in range(4_000)])
+        produce(producer, rows, name, timeout_ms=2_000)  # far less than records would wait for full batches
+        producer.flush(WAIT_S * 1_000)
+        producer.abort_transaction(WAIT_S * 1_000)
+    finally:
+        producer.destroy()
+    assert sum(end(kafka, name, partition) for partition in range(8)) >= 4_000
+
+
+def end(kafka: LocalKafka, topic: str, partition: int = 0) -> int:
+    """The offset after the last record, visible or not."""
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "end", "isolation.level": "read_uncommitted"}
+    consumer = Consumer(settings)
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S)[1])
+    finally:
+        consumer.close()
