@@ -40,8 +40,8 @@ def test_topics_that_name_nothing(topics: Any) -> None:
 
 
 def test_defaults_hold_the_guarantee() -> None:
-    """Committed records only, no silent loss, no half second for nothing, no questions after every 500 records;
-    further options pass through with Spark's names.
+    """Committed records only, no silent loss, no half second for nothing, no questions after every 500 records or
+    megabyte; further options pass through with Spark's names.
     """
     assert source.further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
         "maxOffsetsPerTrigger": "10",
@@ -50,6 +50,7 @@ def test_defaults_hold_the_guarantee() -> None:
         "failOnDataLoss": "true",
         "kafka.fetch.max.wait.ms": "0",
         "kafka.max.poll.records": "10000",
+        "kafka.max.partition.fetch.bytes": "2097152",
     }
     given = source.further_options({"KAFKA.FETCH.MAX.WAIT.MS": 500})
     assert {n: v for n, v in given.items() if n.lower() == "kafka.fetch.max.wait.ms"} == {

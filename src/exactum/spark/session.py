@@ -16,8 +16,9 @@ from exactum.local import checkpoint_fs, sockets, spark_kafka_jars
 from exactum.local.archive import spark_archive
 from exactum.spark import warmth
 
-ARROW_BATCH_RECORDS = 10_000
-"""Records in one Arrow batch: Spark's own default."""
+ARROW_BATCH_BYTES = 2 * 2**20
+"""Of one Arrow batch between the JVM and Python, about: a batch that is larger than a core's cache is written to memory
+and read from there at every copy, and a task holds several. Spark's own limit is 10,000 records, of any size."""
 SHUFFLE_PARTITIONS = 4
 """Spark's default of 200 makes 200 state stores and 200 tasks for each micro-batch on one machine."""
 
@@ -87,7 +88,7 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_RECORDS),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.maintenanceInterval": SNAPSHOTS_EVERY,

@@ -38,8 +38,11 @@ task reads only what is there, and nobody polls between epochs: there is nothing
 POLL_RECORDS = "kafka.max.poll.records"
 POLL_RECORDS_MAX = 10_000
 """After each poll Spark asks the broker for the partition's first and last offset, one request after the other (the
-same ``fetch``). With Kafka's own default that is once in 500 records. What a poll returns is bounded by
-``max.partition.fetch.bytes`` as well, 1 MiB by default."""
+same ``fetch``). With Kafka's own default that is once in 500 records."""
+FETCH_BYTES = "kafka.max.partition.fetch.bytes"
+FETCH_BYTES_MAX = 2 * 2**20
+"""What a poll returns is bounded by this as well: with Kafka's own default of 1 MiB, larger records would be asked for
+twice as often. Each consumer that Spark keeps (64 in an executor) may hold as much."""
 SCALA_VERSION = "2.13"
 
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
@@ -239,7 +242,11 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
         chosen[ISOLATION] = "read_committed"
     if DATA_LOSS.lower() not in given:
         chosen[DATA_LOSS] = "true"
-    for name, value in ((FETCH_WAIT, FETCH_WAIT_MS), (POLL_RECORDS, POLL_RECORDS_MAX)):
+    for name, value in (
+        (FETCH_WAIT, FETCH_WAIT_MS),
+        (POLL_RECORDS, POLL_RECORDS_MAX),
+        (FETCH_BYTES, FETCH_BYTES_MAX),
+    ):
         if name not in given:
             chosen[name] = str(value)
     return chosen
