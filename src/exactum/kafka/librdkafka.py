@@ -28,7 +28,9 @@ log = logging.getLogger("exactum.kafka")
 PARTITION_UNASSIGNED = -1
 STATISTICS_INTERVAL_MS = 100
 FLUSH_SLICE_MS = 20
+"""A flush waits so long at a time; most are over then."""
 FLUSH_REST_MS = 10
+"""Longest pause between two slices."""
 ABORT_FLUSH_TIMEOUT_MS = 500
 """Longest wait for the records of a transaction that is to be aborted."""
 

@@ -54,19 +54,17 @@ class ProducerPlan:
 
     def producer_settings(self, transactional_id: str | None) -> dict[str, str]:
         """librdkafka settings; ``transactional_id`` None: idempotent only."""
-        settings = dict(self.settings)
         own = {
             "bootstrap.servers": self.bootstrap_servers,
             "enable.idempotence": "true",
             "acks": "all",
             "allow.auto.create.topics": "false",
         }
-        timeout_ms = None
         if transactional_id is not None:
-            timeout_ms = self.transaction_timeout_ms
             own["transactional.id"] = transactional_id
-            own["transaction.timeout.ms"] = str(timeout_ms)
-        return {**DEFAULTS, "linger.ms": linger_ms(settings, timeout_ms), **settings, **own}
+            own["transaction.timeout.ms"] = str(self.transaction_timeout_ms)
+        settings = {**DEFAULTS, **dict(self.settings), **own}
+        return {"linger.ms": linger_ms(settings), **settings}
 
 
 @dataclass

@@ -53,10 +53,10 @@ record that has waited longer than this (rdkafka_broker.c, rd_kafka_toppar_produ
 """
 
 
-def linger_ms(settings: Mapping[str, str], transaction_timeout_ms: int | None) -> str:
+def linger_ms(settings: Mapping[str, str]) -> str:
     """The default of ``linger.ms``: librdkafka wants it shorter than the timeout of a record, or of a transaction."""
-    timeouts = [settings.get(name, "") for name in ("message.timeout.ms", "delivery.timeout.ms")]
-    timeouts.append(str(transaction_timeout_ms or ""))
+    names = ("message.timeout.ms", "delivery.timeout.ms", "transaction.timeout.ms")
+    timeouts = (settings.get(name, "") for name in names)
     return str(min([LINGER_MS, *(int(text) // 2 for text in timeouts if text.isdigit() and int(text))]))
 
 
