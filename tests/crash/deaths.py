@@ -9,6 +9,7 @@ Workers import this module, so it is importable by name and has no state but fil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -111,12 +112,16 @@ def signal_session(session: int, number: int) -> None:
 
 def kill_session() -> None:
     """SIGKILL the whole tree of the job this process belongs to. All are stopped first, so that nobody acts
-    on the death of another: it is one moment, as when the machine loses power.
+    on the death of another: it is one moment, as when the machine loses power. This process goes on meanwhile, so its
+    own process group, which of the driver is Python and the JVM, goes last and by one signal.
     """
-    session = os.getsid(0)
+    session, own = os.getsid(0), os.getpgid(0)
     signal_session(session, signal.SIGSTOP)
-    signal_session(session, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    for pid in session_members(session):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) != own:
+                os.kill(pid, signal.SIGKILL)
+    os.killpg(own, signal.SIGKILL)
 
 
 @dataclass

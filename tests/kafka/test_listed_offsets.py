@@ -43,7 +43,8 @@ def test_a_topic_that_is_not_there(kafka: LocalKafka, topic: Callable[..., str])
     assert answers.pop((name, 0)) == 0
     assert [error.code() for error in answers.values()] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
     alone = listed_offsets(kafka.admin(), {("nowhere", 0): OffsetSpec.latest()}, 2.0, read_committed=True)
-    assert {error.code() for error in alone.values()} <= {KafkaError._NOENT, KafkaError._TIMED_OUT}
+    (error,) = alone.values()
+    assert error.code() in (KafkaError._NOENT, KafkaError._TIMED_OUT)  # the second one on a starved machine
     assert "nowhere" not in kafka.admin().list_topics(timeout=10).topics
 
 
