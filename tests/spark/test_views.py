@@ -24,6 +24,13 @@ def reads(folder: Path) -> Any:
     return f.udf(touch, "long", useArrow=False)
 
 
+def jobs_of_this_run(frame: Any) -> set[int]:
+    """The ids of Spark's jobs so far of the query whose batch ``frame`` is."""
+    context = frame.sparkSession.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    return set(context.statusTracker().getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id")))
+
+
 def test_each_sink_sees_its_own_view(query: Any, tmp_path: Path) -> None:
     """A filter, an aggregate and the whole batch, in one epoch."""
     large = FolderSink(str(tmp_path / "large"), rows=lambda batch: batch.where("v > 2"))
@@ -51,6 +58,82 @@ def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path) -> No
     assert query.run(query.exactly_once(*sinks), transform=lambda frame: frame.withColumn("v", touched("v"))) is None
     assert {file.name: file.read_text() for file in counts.iterdir()} == {str(v): "x" for v in range(10)}
     assert [len(rows(tmp_path / str(n))) for n in range(3)] == [9, 8, 7]
+
+
+def test_views_of_columns_share_a_job(query: Any, tmp_path: Path) -> None:
+    """The batch as it is, and two views that choose and compute columns: one job, and no row is computed twice."""
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    touched = reads(counts)
+    double = FolderSink(str(tmp_path / "double"), name="double", rows=lambda batch: batch.selectExpr("v * 2 AS v"))
+    text = FolderSink(str(tmp_path / "text"), name="text", rows=lambda batch: batch.withColumn("k", f.upper("k")))
+    query.give(*range(10), batches=2)
+    batch, jobs = query.exactly_once(double, query.sink, text), []
+
+    def counted(frame: Any, batch_id: int) -> None:
+        before = jobs_of_this_run(frame)
+        batch(frame, batch_id)
+        jobs.append(len(jobs_of_this_run(frame) - before))
+
+    assert query.run(counted, transform=lambda frame: frame.withColumn("v", touched("v"))) is None
+    assert jobs == [1, 1]
+    assert {file.name: file.read_text() for file in counts.iterdir()} == {str(v): "xx" for v in range(10)}
+    assert query.values() == sorted([*range(10)] * 2)
+    assert sorted(row["v"] for row in rows(tmp_path / "double")) == sorted([*range(0, 20, 2)] * 2)
+    assert sorted((row["v"], row["k"]) for row in rows(tmp_path / "text")) == sorted(
+        [(v, "EO"[v % 2]) for v in range(10)] * 2
+    )
+    assert [done.rows for done in query.seen(events.EpochCompleted)] == [30, 30]
+
+
+def test_a_view_that_is_columns_in_one_epoch_and_a_filter_in_the_next(query: Any, tmp_path: Path) -> None:
+    """Each epoch is written as it is then."""
+    epoch = [0]
+
+    def choosy(batch: Any) -> Any:
+        return batch.where("v > 2") if epoch[-1] % 2 else batch.select("v")
+
+    batch = query.exactly_once(query.sink, FolderSink(str(tmp_path / "choosy"), name="choosy", rows=choosy))
+
+    def noted(frame: Any, batch_id: int) -> None:
+        epoch.append(batch_id)
+        batch(frame, batch_id)
+
+    query.give(1, 2, 3, 4, batches=4)
+    assert query.run(noted) is None
+    assert query.values() == sorted([1, 2, 3, 4] * 4)
+    assert sorted(row["v"] for row in rows(tmp_path / "choosy")) == sorted([1, 2, 3, 4, 3, 4] * 2)
+
+
+def test_rows_refused_in_a_shared_job(query: Any, tmp_path: Path) -> None:
+    """A dead letter has the columns of the view whose sink refused it, and the other sink has the row."""
+    dead = FolderSink(str(tmp_path / "dead"))
+    picky = FolderSink(
+        str(tmp_path / "picky"), name="picky", refuses_v=4, rows=lambda batch: batch.selectExpr("v*2 AS v")
+    )
+    query.give(1, 2, 3)
+    assert query.run(exactum.exactly_once(picky, query.sink, dead_letters=dead, on_event=query.events.append)) is None
+    assert query.values() == [1, 2, 3]
+    assert sorted(row["v"] for row in rows(tmp_path / "picky")) == [2, 6]
+    (letter,) = rows(tmp_path / "dead")
+    assert json.loads(eval(letter["value"])) == {"v": 4}
+    assert (letter["sink"], letter["error"]) == ("picky", "v=4 may not be")
+
+
+def test_a_failure_in_a_shared_job_undoes_all(query: Any, tmp_path: Path) -> None:
+    """Neither sink shows a row, and the next run writes all, once."""
+    other = FolderSink(str(tmp_path / "other"), name="other", rows=lambda batch: batch.select("v"))
+    arm(tmp_path / "other", "prepare", times=8)
+    query.give(1, 2)
+    assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
+    assert (
+        query.values() == query.values("staged") == rows(tmp_path / "other") == rows(tmp_path / "other", "staged") == []
+    )
+    for fault in (tmp_path / "other" / "faults").iterdir():
+        fault.unlink()
+    assert query.run(query.exactly_once(query.sink, other)) is None
+    assert query.values() == [1, 2]
+    assert sorted(row["v"] for row in rows(tmp_path / "other")) == [1, 2]
 
 
 def test_sinks_that_share_a_function_share_a_job(query: Any, tmp_path: Path) -> None:

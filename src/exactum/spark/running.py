@@ -36,7 +36,8 @@ from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.life.run_start import RunStart
 from exactum.spark.query import RunningQuery
 from exactum.spark.small_epoch import SmallEpochs
-from exactum.spark.write_task import DeadLetterPlan, RunTask
+from exactum.spark.view_jobs import ViewJobs
+from exactum.spark.write_task import DeadLetterPlan
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -87,13 +88,9 @@ class RunOfQuery:
         self._protocol = protocol
         self._opened = tuple(opened)
         self._views = view.views(targets.sinks)
-        self._reads = view.reads(self._views, count_once=bad_records.read_again)
         self._dead_letters = targets.dead_letter_plan(opened)
         writers = [(name, sink.writers) for name, sink in opened]
-        self._jobs = tuple(
-            write_job.WriteJob(RunTask(tuple(writers[place] for place in one.sinks), run, self._dead_letters))
-            for one in self._views
-        )
+        self._jobs = ViewJobs(self._views, writers, run, self._dead_letters, count_once=bad_records.read_again)
         self._small_epochs = SmallEpochs(running)
         self._emit = on_event
         self._pool = pool
@@ -139,9 +136,8 @@ class RunOfQuery:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with self._cheaply(frame, offsets) as (cheap, collect), view.read_once(cheap, self._reads) as kept:
-                for one, job in zip(self._views, self._jobs, strict=True):
-                    prepared.extend(job.run(one.of(kept), order, collect))
+            with self._cheaply(frame, offsets) as (cheap, collect):
+                prepared.extend(self._jobs.run(cheap, order, collect))
             if self._dead_letters is not None:
                 prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
             return prepared

@@ -18,6 +18,7 @@ from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer, WriterFactory
 from exactum.spark.failure import TaskFailed
 from exactum.spark.prefetch import Prefetch
+from exactum.spark.view_columns import of_view
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,24 @@ class RunTask:
     writers: tuple[tuple[str, WriterFactory], ...]
     run: QueryRun
     dead_letters: DeadLetterPlan | None = None
+    views: tuple[int, ...] | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return WriteTask(self.writers, order_of_task(self.run), self.dead_letters)(batches)
+        return WriteTask(self.writers, order_of_task(self.run), self.dead_letters, self.views)(batches)
 
 
 @dataclass(frozen=True)
 class WriteTask:
     """What one task does: Arrow batches in, one small batch of what was prepared out.
 
-    ``writers`` are the sinks' participant names and their factories, ``order`` says on whose behalf.
+    ``writers`` are the sinks' participant names and their factories, ``order`` says on whose behalf. Where the
+    batches have the columns of several views side by side, ``views`` has the place of each writer's view.
     """
 
     writers: tuple[tuple[str, WriterFactory], ...]
     order: WriteOrder
     dead_letters: DeadLetterPlan | None = None
+    views: tuple[int, ...] | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         task = current_task()
@@ -84,8 +88,9 @@ class WriteTask:
                         continue
                     if not writers:
                         self._open(writers, task)
-                    for (name, _), writer in zip(self.writers, writers[: len(self.writers)], strict=True):
-                        rejection = writer.write(batch)
+                    of_sinks = self._of_sinks(batch)
+                    for (name, _), writer, rows in zip(self.writers, writers[: len(of_sinks)], of_sinks, strict=True):
+                        rejection = writer.write(rows)
                         if rejection is not None and rejection.reasons:
                             refused.take(rejection, name, writers)
             return prepare(writers)
@@ -94,6 +99,13 @@ class WriteTask:
         except BaseException:  # the task is being killed
             abort(writers)
             raise
+
+    def _of_sinks(self, batch: Any) -> list[Any]:
+        """What each sink sees of the batch."""
+        if self.views is None:
+            return [batch] * len(self.writers)
+        seen = {place: of_view(batch, place) for place in set(self.views)}
+        return [seen[place] for place in self.views]
 
     def _open(self, writers: list[Writer], task: TaskName) -> None:
         """Open one by one into the caller's list, so that those before a failing one are aborted."""
