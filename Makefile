@@ -64,6 +64,8 @@ servers: ## PostgreSQL and MariaDB, which the tests start: installed where they 
 # run with a failure: xdist would replace it and then wait for ever (seen with 3.8 and loadfile).
 PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 
+# Most JVMs of the tests live for seconds, and both cores are busy: code that is compiled once, and quickly, is less work.
+test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 test: check servers ## everything that CI runs: check, then the tests on real servers
 	$(BIN)/exactum local class-archive
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not deep" --durations=40
