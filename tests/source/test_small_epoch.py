@@ -44,7 +44,7 @@ def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
 def test_small_epochs(stream: Any, filled: Callable[[int], str], partitions: int, tasks: int) -> None:
     """Every row once; the first epoch as planned, the next ones in a task for four partitions."""
     name = filled(partitions)
-    frame = stream.read(name, maxOffsetsPerTrigger=2 * partitions).where("value is not null")
+    frame = stream.read(name, maxOffsetsPerTrigger=2 * partitions).alias("records").where("records.value is not null")
     assert stream.run(frame) is None
     assert transactions(stream) == [partitions, tasks, tasks]
     assert stream.rows() == [(name, partition, offset) for partition in range(partitions) for offset in range(6)]
@@ -206,7 +206,7 @@ def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
 
 @pytest.mark.parametrize("place", ["around", "rows"])
 def test_what_the_user_does_within_the_batch(stream: Any, filled: Callable[[int], str], place: str) -> None:
-    """A frame made in a function around exactum's, or by rows=, may compute anything."""
+    """A frame made in a function around exactum's, or by rows=, may compute its rows by anything."""
 
     def costly(batch: Any) -> Any:
         return batch.withColumn("topic", identity("topic"))
@@ -217,6 +217,47 @@ def test_what_the_user_does_within_the_batch(stream: Any, filled: Callable[[int]
     batch = once if place == "rows" else lambda rows, batch_id: once(costly(rows), batch_id)
     assert stream.end(started(stream, frame, batch)) is None
     assert transactions(stream) == [4, 4, 4]
+
+
+LIGHT_VIEWS: dict[str, Callable[[Any], Any]] = {
+    "columns": lambda batch: batch.selectExpr("topic", "partition", "offset + 0 AS offset"),
+    "rows": lambda batch: batch.where("offset >= 0"),
+    "rows and columns": lambda batch: batch.alias("b").where("b.offset >= 0").withColumn("n", f.upper("topic")),
+}
+
+
+@pytest.mark.parametrize("rows", LIGHT_VIEWS.values(), ids=LIGHT_VIEWS)
+def test_a_light_view(stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]) -> None:
+    """A view by Spark's own expressions costs no more than the query's own columns."""
+    once = exactum.exactly_once(exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append)
+    assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
+    assert transactions(stream) == [4, 1, 1]
+    assert len(stream.rows()) == 24
+
+
+HEAVY_VIEWS: dict[str, Callable[[Any], Any]] = {
+    "joined": lambda batch: batch.join(batch.sparkSession.range(1), f.col("offset") >= f.col("id")).drop("id"),
+    "more rows": lambda batch: batch.withColumn("n", f.explode(f.sequence(f.lit(1), f.lit(1)))),
+    "sorted": lambda batch: batch.sortWithinPartitions("offset"),
+}
+
+
+@pytest.mark.parametrize("rows", HEAVY_VIEWS.values(), ids=HEAVY_VIEWS)
+def test_a_heavy_view(stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]) -> None:
+    once = exactum.exactly_once(exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append)
+    assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
+    assert transactions(stream) == [4, 4, 4]
+    assert len(stream.rows()) == 24
+
+
+def test_views_side_by_side(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
+    """One task for both, with a transaction in each target."""
+    other = exactum.FileSink(str(tmp_path / "other"), format="json", name="other", rows=LIGHT_VIEWS["columns"])
+    once = exactum.exactly_once(exactum.FileSink(stream.out, format="json"), other, on_event=stream.events.append)
+    assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
+    assert transactions(stream) == [8, 2, 2]
+    assert len(stream.rows()) == 24
+    assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "other").rglob("*.json")) == 24
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,7 @@ class RunOfQuery:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with self._cheaply(frame, offsets) as (cheap, collect):
-                prepared.extend(self._jobs.run(cheap, order, collect))
+            prepared.extend(self._jobs.run(frame, order, lambda whole: self._cheaply(whole, offsets)))
             if self._dead_letters is not None:
                 prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
             return prepared
@@ -159,10 +158,8 @@ class RunOfQuery:
         return completed
 
     def _cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> AbstractContextManager[tuple[DataFrame, Collect]]:
-        """The frame, as a small epoch where it is one. Not in a run's first batch, which somebody waits for, and not
-        where a ``rows`` function may do with each row what it likes.
-        """
-        if self._last_batch is None or any(one.rows is not None for one in self._views):
+        """What is written, as a small epoch where it is one. Not in a run's first batch, which somebody waits for."""
+        if self._last_batch is None:
             return nullcontext((frame, collected))
         return self._small_epochs.cheaply(frame, offsets)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,9 @@ four tasks, two at a time, no less (docs/performance.md)."""
 PARTITIONS_PER_TASK = 4
 """Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is little in them."""
 
-_PLANS = frozenset(
+_BATCH = "LogicalRDD"
+"""The plan of a micro-batch, as Spark hands it over."""
+_OF_QUERY = frozenset(
     (
         "WriteToMicroBatchDataSourceV1",
         "StreamingDataSourceV2ScanRelation",
@@ -45,9 +47,10 @@ _PLANS = frozenset(
         "SubqueryAlias",
     )
 )
+_OF_VIEW = frozenset(("Project", "Filter", "SubqueryAlias"))
 """Nodes that keep no state and compute no more than expressions, by their class in Spark's logical plan."""
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-_FOREIGN = re.compile(r"UDF|UserDefined|Python|Invoke|Reflection|Subquery|Exists|ListQuery|\.objects\.")
+_FOREIGN = re.compile(r"UDF|UserDefined|Python|Invoke|Reflection|Subquery(?!Alias)|Exists|ListQuery|\.objects\.")
 """Expressions that run code of the user, or a plan, and so may take any time for one row."""
 
 
@@ -57,11 +60,12 @@ class SmallEpochs:
     def __init__(self, running: RunningQuery) -> None:
         self._running = running
         self._suited: bool | None = None
+        self._view_suited: bool | None = None
 
     @contextmanager
     def cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> Iterator[tuple[DataFrame, Collect]]:
-        """``frame``, the micro-batch with these offsets as Spark handed it over, in as many tasks as it is worth, and
-        how to collect what they return.
+        """``frame``, what is written of the micro-batch with these offsets, in as many tasks as it is worth, and how to
+        collect what they return.
 
         While this lasts, tasks of this thread's jobs evaluate what Spark has not compiled yet as it is.
         """
@@ -82,8 +86,12 @@ class SmallEpochs:
     def _may(self, frame: DataFrame) -> bool:
         if self._suited is None:
             self._suited = is_enabled(frame) and is_light(self._running)
-        # Somebody may have put the object into a function of his own and have made another frame there.
-        return self._suited and is_untouched(frame)
+        # A view is the user's, and somebody may have put the object into a function of his own and have made another
+        # frame there. Its expressions are looked at once, for they may be many.
+        above = nodes_above_batch(frame)
+        if above and self._view_suited is None:
+            self._view_suited = self._suited and is_light_view(frame)
+        return self._suited and above is not None and (not above or bool(self._view_suited))
 
 
 def partition_sizes(offsets: SourceOffsets) -> list[int]:
@@ -109,18 +117,36 @@ def is_light(running: RunningQuery) -> bool:
     """True when the query reads Kafka alone, keeps no state, and computes each row by Spark's own expressions."""
     if not all(source.is_kafka for source in sources_of(running)):
         return False
-    for name in classes(json.loads(running.execution.logicalPlan().toJSON())):
-        known = name.startswith(_EXPRESSIONS) or name.rpartition(".")[2] in _PLANS
+    heavy = heavy_in(running.execution.logicalPlan(), _OF_QUERY)
+    if heavy:
+        logger.debug("%s: every epoch goes into the tasks that Spark plans, because of %s", running, heavy)
+    return not heavy
+
+
+def nodes_above_batch(frame: DataFrame) -> int | None:
+    """How many nodes of the frame's plan compute rows and columns of the micro-batch; None where others do, too."""
+    whole: Any = frame
+    plan, count = whole._jdf.logicalPlan(), 0
+    while (name := str(plan.getClass().getSimpleName())) != _BATCH:
+        if name not in _OF_VIEW:
+            return None
+        plan, count = plan.child(), count + 1
+    return count
+
+
+def is_light_view(frame: DataFrame) -> bool:
+    """True where only Spark's own expressions compute the frame's rows of the micro-batch."""
+    whole: Any = frame
+    return not heavy_in(whole._jdf.logicalPlan(), {_BATCH, *_OF_VIEW})
+
+
+def heavy_in(plan: Any, nodes: Set[str]) -> str:
+    """The first class in a logical plan that is neither one of ``nodes`` nor an expression of Spark's own; or ""."""
+    for name in classes(json.loads(plan.toJSON())):
+        known = name.startswith(_EXPRESSIONS) or name.rpartition(".")[2] in nodes
         if not known or _FOREIGN.search(name):
-            logger.debug("%s: every epoch goes into the tasks that Spark plans, because of %s", running, name)
-            return False
-    return True
-
-
-def is_untouched(frame: DataFrame) -> bool:
-    """True for the frame that Spark hands to ``foreachBatch``; false for one that was made of it."""
-    plan: Any = frame._jdf
-    return str(plan.logicalPlan().getClass().getSimpleName()) == "LogicalRDD"
+            return name
+    return ""
 
 
 def classes(plan: Any) -> Iterator[str]:

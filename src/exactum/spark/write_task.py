@@ -80,17 +80,19 @@ class WriteTask:
             TaskFailed: a writer or the input failed; names the partition and carries the error.
         """
         writers: list[Writer] = []
+        of_sink: dict[int, Writer] = {}
         refused = _Refused(self, task)
         try:
             with Prefetch(batches) as ahead:
                 for batch in ahead:
-                    if batch.num_rows == 0:
-                        continue
-                    if not writers:
-                        self._open(writers, task)
-                    of_sinks = self._of_sinks(batch)
-                    for (name, _), writer, rows in zip(self.writers, writers[: len(of_sinks)], of_sinks, strict=True):
-                        rejection = writer.write(rows)
+                    for number, rows in enumerate(self._of_sinks(batch)):
+                        if rows.num_rows == 0:
+                            continue
+                        name, factory = self.writers[number]
+                        if number not in of_sink:
+                            of_sink[number] = factory.open(self.order, task)
+                            writers.append(of_sink[number])
+                        rejection = of_sink[number].write(rows)
                         if rejection is not None and rejection.reasons:
                             refused.take(rejection, name, writers)
             return prepare(writers)
@@ -106,11 +108,6 @@ class WriteTask:
             return [batch] * len(self.writers)
         seen = {place: of_view(batch, place) for place in set(self.views)}
         return [seen[place] for place in self.views]
-
-    def _open(self, writers: list[Writer], task: TaskName) -> None:
-        """Open one by one into the caller's list, so that those before a failing one are aborted."""
-        for _, factory in self.writers:
-            writers.append(factory.open(self.order, task))
 
 
 class _Refused:
