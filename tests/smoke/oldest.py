@@ -1,7 +1,8 @@
 """A smoke run on the oldest PySpark that is supported: `make smoke`. Not in `make test`: it installs a second Spark.
 
-Kafka to Kafka exactly once, as it comes and through `decode` with bad records in several plans; each query with Spark's
-note of its last batch taken away once, so that the batch is asked for again.
+Kafka to Kafka exactly once, as it comes and through `decode` with bad records in several plans, and the rows of one key
+into a topic of their own; each query with Spark's note of its last batch taken away once, so that the batch is asked
+for again.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from exactum.local import LocalKafka
 RECORDS = 2_000
 BAD_EVERY = 100
 KEYS = 7
+CHOSEN = "3"
 PARTITIONS = 2
 ORDER = {
     "type": "record",
@@ -53,6 +55,10 @@ def as_avro(number: int) -> bytes:
 
 def ids(frame: DataFrame) -> DataFrame:
     return frame.selectExpr("key", "CAST(value.id AS STRING) AS value")
+
+
+def chosen(frame: DataFrame) -> DataFrame:
+    return frame.where(f"key = '{CHOSEN}'")
 
 
 def totals(frame: DataFrame) -> DataFrame:
@@ -105,8 +111,8 @@ def main() -> None:
 
 def is_exact(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path) -> bool:
     """Run the case twice, the second time as after a crash; its output and its dead letters are what they must be."""
-    source, target, rejected = (f"{case.name}-{what}" for what in ("in", "out", "bad"))
-    for topic in (source, target, rejected):
+    source, target, few, rejected = (f"{case.name}-{what}" for what in ("in", "out", "few", "bad"))
+    for topic in (source, target, few, rejected):
         kafka.create_topic(topic, partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number, value in enumerate(case.records()):
@@ -117,7 +123,8 @@ def is_exact(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Pat
     run(spark, kafka, case, checkpoint)
     seen, letters = read(kafka.bootstrap_servers, target), read(kafka.bootstrap_servers, rejected)
     bad = Counter((f"{n % KEYS}", value) for n, value in enumerate(case.records()) if case.is_bad(n))
-    exact = seen == expected(case) and letters == bad
+    of_one = Counter({record: count for record, count in expected(case).items() if record[0] == CHOSEN})
+    exact = seen == expected(case) and letters == bad and read(kafka.bootstrap_servers, few) == of_one
     print(f"{case.name}: {seen.total()} records, {letters.total()} dead letters, {'exact' if exact else 'NOT exact'}")
     return exact
 
@@ -129,9 +136,10 @@ def run(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path) ->
     if case.format is not None:
         frame = exactum.decode(frame, case.format, exactum.String(), on_error="dead_letter")
     sink, dead = (exactum.KafkaSink(f"{case.name}-{what}", bootstrap_servers=servers) for what in ("out", "bad"))
+    few = exactum.KafkaSink(f"{case.name}-few", bootstrap_servers=servers, rows=chosen)
     (
         case.transformed(frame)
-        .writeStream.foreachBatch(exactum.exactly_once(sink, dead_letters=dead))
+        .writeStream.foreachBatch(exactum.exactly_once(sink, few, dead_letters=dead))
         .outputMode("update" if case.transformed is totals else "append")
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
