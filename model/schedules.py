@@ -120,9 +120,10 @@ def run(console: Console, seed: int, runs: int, processes: int) -> bool:
 def _tallies(console: Console, seed: int, runs: int, processes: int) -> Iterator[Tally]:
     work = [(seed, i, min(CHUNK, runs - i * CHUNK)) for i in range(-(-runs // CHUNK))]
     columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    # Forked, so that equal runs have equal traces in all processes.
+    # Forked, so that equal runs have equal traces in all processes; from a process that has no threads and no clients,
+    # for to fork one that has them, and to collect their garbage, ends in a segmentation fault.
     with (
-        multiprocessing.get_context("fork").Pool(processes) as pool,
+        multiprocessing.get_context("forkserver").Pool(processes) as pool,
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,
     ):
         task = progress.add_task("", total=runs)

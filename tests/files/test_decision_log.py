@@ -80,10 +80,9 @@ def _decide_for_ever(folder: str, first: int) -> None:
 
 def test_a_killed_writer_leaves_no_torn_record(folder: Path) -> None:
     """SIGKILL at any moment: every record that can be read is whole, and none is missing in between."""
-    fork = multiprocessing.get_context("fork")
     first = 0
     for round_ in range(8):
-        writer = fork.Process(target=_decide_for_ever, args=(str(folder), first))
+        writer = SPAWN.Process(target=_decide_for_ever, args=(str(folder), first))
         writer.start()
         deadline = time.monotonic() + 30
         while not (folder / f"{first:020d}-0.json").exists():
