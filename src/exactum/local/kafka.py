@@ -202,7 +202,7 @@ class LocalKafka:
         return admin_client(f"{HOST}:{each.internal}" for each in self._ports)
 
     def create_topic(self, name: str, partitions: int = 4, config: Mapping[str, str | int] | None = None) -> None:
-        """Create a topic and return when every partition has a leader."""
+        """Create a topic and return when every running node knows a leader for each of its partitions."""
         from confluent_kafka.admin import NewTopic
 
         admin = self.admin()
@@ -210,22 +210,26 @@ class LocalKafka:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=settings)
         settle(f"create topic {name}", admin.create_topics([topic])[name])
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
-        while time.monotonic() < deadline:
-            seen = listed_topics(admin, name)[name].partitions
-            if len(seen) == partitions and all(each.leader > 0 for each in seen.values()):
-                return
-            time.sleep(POLL_INTERVAL_S)
-        raise LocalServerError(f"topic {name} got no leaders within {TOPIC_TIMEOUT_S:.0f} s.")
+        for node in self._running_admins():
+            while not _has_leaders(listed_topics(node, name)[name], partitions):
+                if time.monotonic() > deadline:
+                    raise LocalServerError(f"topic {name} got no leaders within {TOPIC_TIMEOUT_S:.0f} s.")
+                time.sleep(POLL_INTERVAL_S)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and return when no node lists it any more."""
-        admin = self.admin()
-        settle(f"delete topic {name}", admin.delete_topics([name])[name])
+        """Delete a topic and return when no running node lists it any more."""
+        settle(f"delete topic {name}", self.admin().delete_topics([name])[name])
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
-        while name in listed_topics(admin):
-            if time.monotonic() > deadline:
-                raise LocalServerError(f"topic {name} was still listed {TOPIC_TIMEOUT_S:.0f} s on.")
-            time.sleep(POLL_INTERVAL_S)
+        for node in self._running_admins():
+            while name in listed_topics(node):
+                if time.monotonic() > deadline:
+                    raise LocalServerError(f"topic {name} was still listed {TOPIC_TIMEOUT_S:.0f} s on.")
+                time.sleep(POLL_INTERVAL_S)
+
+    def _running_admins(self) -> list[AdminClient]:
+        """A new client for each running node, which asks that node first."""
+        ports = zip(self.nodes, self._ports, strict=True)
+        return [admin_client([f"{HOST}:{each.internal}"]) for node, each in ports if self.is_running(node)]
 
     def add_user(self, name: str, password: str) -> None:
         """Create a user of a secure cluster, who may do nothing yet, or change the password."""
@@ -373,3 +377,8 @@ class LocalKafka:
     def _stop_at_exit(self, owner: int) -> None:
         if os.getpid() == owner:  # a forked child shares the hook, not the processes
             self.stop()
+
+
+def _has_leaders(topic: Any, partitions: int) -> bool:
+    """Whether a node's metadata of the topic (confluent_kafka's) has as many partitions, each with a leader."""
+    return len(topic.partitions) == partitions and all(each.leader > 0 for each in topic.partitions.values())
