@@ -75,7 +75,8 @@ deep: setup servers ## the crash tests at length, under an hour
 	$(BIN)/exactum local class-archive
 	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) --dist load \
 	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
-	$(PYTEST) --dist load -m deep --deselect tests/run/test_lives.py --deselect tests/state/test_two_topics.py
+	$(PYTEST) --dist load -m deep --deselect tests/run/test_lives.py \
+	  --deselect tests/crash/test_random_deaths.py --deselect tests/state/test_two_topics.py
 
 model: setup ## the decision protocol, checked by machine: TLA+, and the real coordinator in random schedules
 	$(BIN)/python -m model tla

@@ -37,7 +37,7 @@ DEATHS = [
 
 
 @pytest.mark.parametrize(
-    "deaths", [pytest.param(DEATHS, marks=pytest.mark.deep, id="every"), pytest.param(DEATHS[::3], id="every-third")]
+    "deaths", [pytest.param(DEATHS, marks=pytest.mark.deep, id="every"), pytest.param(DEATHS[::4], id="every-fourth")]
 )
 def test_killed_at_points_of_an_epoch(
     kafka: LocalKafka, topic, tmp_path: Path, deaths: Sequence[tuple[str, dict[str, Any]]]

@@ -21,6 +21,7 @@ STEPS = ("read", "list_open", "decide", "abort", "write", "prepare", "verify", "
 NTH_MAX = 3
 
 
+@pytest.mark.deep
 def test_killed_at_random_steps(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
     """Each key's outputs are its running totals, once each, whatever the steps were."""
     seed = int(os.environ.get("EXACTUM_CRASH_SEED", secrets.randbelow(10**6)))

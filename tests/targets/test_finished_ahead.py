@@ -107,6 +107,7 @@ def nobody_runs(run: Command) -> None:
     assert session_members(pid) == []
 
 
+@pytest.mark.deep
 def test_what_is_decided_stands_in_every_target_and_nothing_else(bank: Bank) -> None:
     """The driver dies with everything prepared: no target shows any of it. The next one dies right after its decision:
     every target shows the whole epoch at once, with no Spark alive. The third run ends exact.
