@@ -218,7 +218,8 @@ class LocalKafka:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and return when no running node lists it any more."""
-        settle(f"delete topic {name}", self.admin().delete_topics([name])[name])
+        admin = self.admin()  # which must live until it has its answer
+        settle(f"delete topic {name}", admin.delete_topics([name])[name])
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
         for node in self._running_admins():
             while name in listed_topics(node):
