@@ -45,6 +45,7 @@ FEWER: dict[str, Rows] = {
     "fewer of fewer": lambda rows: rows.where("v > 2").selectExpr("v + 1 AS v", "k").where("v < 7"),
     "by another name": lambda rows: rows.alias("r").where("r.k = '2'"),
     "by what may be null": lambda rows: rows.where("nullif(v, 3) > 2"),
+    "never null": lambda rows: rows.where("v > 2").selectExpr("upper(concat('a', 'b')) AS s", "coalesce(k, '') AS t"),
     "none at all": lambda rows: rows.where("v < 0"),
     "what may be read": lambda rows: rows.where("k = '1'").selectExpr("CAST(if(k = '1', '7', 'x') AS INT) AS v"),
 }
@@ -91,6 +92,17 @@ def test_rows_one_by_one_are_side_by_side(frame: DataFrame, names: list[str]) ->
     assert [column for column in whole.columns if not column.endswith("?")] == expected
     for place, one in enumerate(frames):
         assert apart(whole, place) == rows_of(one)
+
+
+@pytest.mark.parametrize("fewer", sorted(FEWER))
+def test_fewer_rows_beside_columns_in_layers(frame: DataFrame, fewer: str) -> None:
+    """What is null for a row that a view leaves out passes through the layers of another view, also where it is never
+    null in its own.
+    """
+    frames = [FEWER[fewer](frame), COLUMNS["of computed, apart"](frame)]
+    whole = side_by_side(frames)
+    assert whole is not None
+    assert [apart(whole, place) for place in range(2)] == [rows_of(one) for one in frames]
 
 
 @pytest.mark.parametrize("more", sorted(MORE))

@@ -84,21 +84,20 @@ class Catalyst:
     def joined(self, shapes: Sequence[Shape]) -> Any:
         """The plan with the columns of all shapes over what is below them."""
         whole, masks = self._masked(shapes)
-        top = max(len(shape.layers) for shape in shapes) - 1
-        for level in range(top + 1):
+        columns = [list_of(shape.layers[0].projectList()) for shape in shapes]
+        for place, its_mask in masks.items():
+            columns[place] = [*(self._under(its_mask, column) for column in columns[place]), its_mask]
+        for level in range(1, max(len(shape.layers) for shape in shapes)):
+            # What several pass on is there once.
+            distinct = {column.exprId().id(): column for some in columns for column in some}
+            whole = self._project(list(distinct.values()), whole)
             columns = [
-                list_of(shape.layers[level].projectList() if level < len(shape.layers) else shape.layers[-1].output())
-                for shape in shapes
+                list_of(shape.layers[level].projectList())
+                if level < len(shape.layers)
+                else [column.toAttribute() for column in passed_on]
+                for shape, passed_on in zip(shapes, columns, strict=True)
             ]
-            for place, its_mask in masks.items():
-                if level == 0:
-                    columns[place] = [self._under(its_mask, column) for column in columns[place]]
-                columns[place].append(its_mask)
-            # Below the top, what several pass on is there once.
-            every = [column for some in columns for column in some]
-            distinct = every if level == top else list({column.exprId().id(): column for column in every}.values())
-            whole = self._project(distinct, whole)
-        return whole
+        return self._project([column for some in columns for column in some], whole)
 
     def frame(self, session: Any, plan: Any) -> DataFrame:
         classic = self._jvm.org.apache.spark.sql.classic
