@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,18 +21,21 @@ from typing import Any
 
 import numpy as np
 
-from exactum.errors import SettingRefused, Unavailable
+from exactum.errors import SettingRefused
 
 log = logging.getLogger("exactum.kafka")
 
 PARTITION_UNASSIGNED = -1
-STATISTICS_INTERVAL_MS = 100
 FLUSH_SLICE_MS = 20
 """A flush waits so long at a time; most are over then."""
 FLUSH_REST_MS = 10
 """Longest pause between two slices."""
 ABORT_FLUSH_TIMEOUT_MS = 500
 """Longest wait for the records of a transaction that is to be aborted."""
+_ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
+"""How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``, the same text since
+1.0). Its statistics tell it as well, but they cannot be had once: each takes a millisecond of a core, and those that
+nobody reads pile up in memory (docs/adr/0006)."""
 
 MESSAGE = np.dtype(
     [
@@ -56,7 +59,9 @@ _CONF_OK = 0
 _F_COPY = 0x2
 _F_PARTITION = 0x8
 _ERR_QUEUE_FULL = -184
-_EVENT_DR, _EVENT_LOG, _EVENT_ERROR, _EVENT_STATS = 0x1, 0x4, 0x8, 0x40
+_LOG_INFO = 6
+"""syslog's; librdkafka's default of log_level."""
+_EVENT_DR, _EVENT_LOG, _EVENT_ERROR = 0x1, 0x4, 0x8
 _VTYPE_RKT, _VTYPE_PARTITION, _VTYPE_VALUE, _VTYPE_KEY = 2, 3, 4, 5
 _VTYPE_MSGFLAGS, _VTYPE_TIMESTAMP, _VTYPE_HEADER = 7, 8, 9
 
@@ -122,6 +127,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_new": (c_void_p, [c_int, c_void_p, c_char_p, c_size_t]),
     "rd_kafka_destroy": (None, [c_void_p]),
     "rd_kafka_set_log_queue": (c_int, [c_void_p, c_void_p]),
+    "rd_kafka_set_log_level": (None, [c_void_p, c_int]),
     "rd_kafka_queue_get_main": (c_void_p, [c_void_p]),
     "rd_kafka_queue_destroy": (None, [c_void_p]),
     "rd_kafka_queue_poll": (c_void_p, [c_void_p, c_int]),
@@ -129,7 +135,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_event_destroy": (None, [c_void_p]),
     "rd_kafka_event_error": (c_int, [c_void_p]),
     "rd_kafka_event_error_string": (c_char_p, [c_void_p]),
-    "rd_kafka_event_stats": (c_char_p, [c_void_p]),
     "rd_kafka_event_log": (c_int, [c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)]),
     "rd_kafka_event_message_next": (POINTER(_Message), [c_void_p]),
     "rd_kafka_err2str": (c_char_p, [c_int]),
@@ -208,16 +213,15 @@ class Producer:
         self._topics: dict[str, int] = {}
         conf = self._c.rd_kafka_conf_new()
         text = ctypes.create_string_buffer(512)
-        own = {
-            "delivery.report.only.error": "true",
-            "statistics.interval.ms": str(STATISTICS_INTERVAL_MS),
-            "log.queue": "true",
-        }
+        own = {"delivery.report.only.error": "true", "log.queue": "true"}
+        self._log_level = None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
+        if "transactional.id" in settings:
+            own["debug"] = ",".join(filter(None, (settings.get("debug", ""), "eos")))  # where _ACQUIRED is found
         for name, value in {**settings, **own}.items():
             if self._c.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, 512) != _CONF_OK:
                 self._c.rd_kafka_conf_destroy(conf)
                 raise SettingRefused(f"librdkafka does not take the setting {name!r}: {text.value.decode()}.")
-        self._c.rd_kafka_conf_set_events(conf, _EVENT_DR | _EVENT_LOG | _EVENT_ERROR | _EVENT_STATS)
+        self._c.rd_kafka_conf_set_events(conf, _EVENT_DR | _EVENT_LOG | _EVENT_ERROR)
         self._handle = self._c.rd_kafka_new(_PRODUCER, conf, text, 512)
         if not self._handle:
             self._c.rd_kafka_conf_destroy(conf)
@@ -232,8 +236,18 @@ class Producer:
 
         Raises:
             DeliveryError: the coordinator refused, or did not answer within ``timeout_ms``.
+            SettingRefused: librdkafka did not tell the epoch in the way that exactum knows.
         """
         self._raise(self._c.rd_kafka_init_transactions(self._handle, timeout_ms))
+        self.poll(0)  # the log's line is in the queue before the call returns: the same thread writes both
+        if self._log_level is not None:
+            self._c.rd_kafka_set_log_level(self._handle, self._log_level)  # the rest of the debug log is of no use
+        if self._identity is None:
+            version = self._c.rd_kafka_version_str().decode()
+            raise SettingRefused(
+                f"librdkafka {version} does not log the producer id as versions up to 2.16 do, and exactum needs it. "
+                "Install an earlier confluent-kafka (2.11 to 2.16 are known to work)."
+            )
 
     def begin_transaction(self) -> None:
         self._raise(self._c.rd_kafka_begin_transaction(self._handle))
@@ -257,18 +271,11 @@ class Producer:
                     raise
             self.poll(0)
 
-    def identity(self, timeout_ms: int) -> tuple[int, int]:
-        """The (producer id, producer epoch), from the statistics.
-
-        Raises:
-            Unavailable: no statistics within ``timeout_ms``.
-        """
-        end_s = time.monotonic() + timeout_ms / 1000
-        while self._identity is None:
-            left_ms = int((end_s - time.monotonic()) * 1000)
-            if left_ms <= 0:
-                raise Unavailable(f"librdkafka named no producer epoch within {timeout_ms} ms.")
-            self.poll(min(left_ms, STATISTICS_INTERVAL_MS))
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The (producer id, producer epoch); known once transactions are initialised."""
+        if self._identity is None:
+            raise RuntimeError("the producer is not initialised")
         return self._identity
 
     def learn(self, topic: str | None, timeout_ms: int) -> None:
@@ -445,12 +452,7 @@ class Producer:
 
     def _serve(self, event: int) -> None:
         kind = self._c.rd_kafka_event_type(event)
-        if kind == _EVENT_STATS:
-            if self._identity is None:
-                eos = json.loads(self._c.rd_kafka_event_stats(event)).get("eos", {})
-                if eos.get("producer_id", -1) >= 0:
-                    self._identity = int(eos["producer_id"]), int(eos["producer_epoch"])
-        elif kind == _EVENT_DR:
+        if kind == _EVENT_DR:
             for message in self._reports(event):
                 self._note_failure(message)
         elif kind == _EVENT_ERROR:
@@ -461,8 +463,11 @@ class Producer:
         elif kind == _EVENT_LOG:
             facility, text_p, level = c_char_p(), c_char_p(), c_int()
             self._c.rd_kafka_event_log(event, byref(facility), byref(text_p), byref(level))
-            if text_p.value is not None:
-                log.debug("librdkafka: %s", text_p.value.decode(errors="replace"))
+            line = text_p.value or b""
+            acquired = _ACQUIRED.search(line)
+            if acquired is not None:
+                self._identity = int(acquired[1]), int(acquired[2])
+            log.debug("librdkafka: %s", line.decode(errors="replace"))
 
     def _reports(self, event: int) -> Iterator[_Message]:
         while True:

@@ -31,7 +31,6 @@ from exactum.kafka.transactional_id import SALVAGE_SLOT
 from exactum.kafka.writer import (
     ABORT_TIMEOUT_MS,
     DELIVERY_TIMEOUT_MS,
-    IDENTITY_TIMEOUT_MS,
     transaction_failure,
 )
 from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
@@ -256,7 +255,7 @@ class KafkaParticipant:
         producer = initialised(self._plan, transactional_id)
         try:
             rows = self._send_again(permit, expired, producer)
-            identity = producer.identity(IDENTITY_TIMEOUT_MS)
+            identity = producer.identity
         except DeliveryError as error:
             cause = transaction_failure(error, producer)
             with suppress(DeliveryError):  # what stays open is swept at the next start

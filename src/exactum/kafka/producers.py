@@ -225,6 +225,9 @@ def initialised(plan: ProducerPlan, transactional_id: str, timeout_ms: int = INI
             producer.learn(plan.topic, left_ms())
             producer.init_transactions(left_ms())
             return producer
+        except SettingRefused:
+            producer.destroy()
+            raise
         except DeliveryError as error:
             if error.retriable and time.monotonic() < end_s:
                 continue

@@ -25,7 +25,7 @@ OWNED = {
     "request.required.acks": "anything but all can lose acknowledged records when a broker dies",
     "enable.gapless.guarantee": "it makes failures fatal that a new attempt repairs",
     "delivery.report.only.error": "exactum reads delivery errors from it",
-    "statistics.interval.ms": "exactum reads the producer epoch from the statistics",
+    "statistics.interval.ms": "nobody would read the statistics, and they would pile up in memory",
     "log.queue": "exactum forwards the client's log",
     "allow.auto.create.topics": "a missing topic is an error, not a new topic",
 }
@@ -34,6 +34,8 @@ OWNED = {
 DEFAULTS = {
     # Java's default: null keys are spread, others are hashed by murmur2 (kafka-clients, BuiltInPartitioner).
     "partitioner": "murmur2_random",
+    # A request carries one batch; larger ones gain nothing at the broker and fit no cache (docs/performance.md).
+    "batch.size": "262144",
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "1000000",
     "queue.buffering.max.kbytes": "131072",

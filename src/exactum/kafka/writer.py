@@ -24,7 +24,6 @@ log = logging.getLogger("exactum.kafka")
 RECORD_BYTES_MAX = 1_000_000
 """librdkafka's default of message.max.bytes."""
 ABORT_TIMEOUT_MS = 10_000
-IDENTITY_TIMEOUT_MS = 10_000
 DELIVERY_TIMEOUT_MS = 300_000
 """Longest wait for room in the queue and for the last acknowledgements; librdkafka's own default."""
 
@@ -80,7 +79,7 @@ class TransactionalWriter:
             producer.flush(DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
             raise write_failure(self._cause(error), self._task, self._factory) from error
-        transaction = KafkaTransaction(owned.transactional_id, *producer.identity(IDENTITY_TIMEOUT_MS))
+        transaction = KafkaTransaction(owned.transactional_id, *producer.identity)
         self._owned = None
         self._pool.let_go(owned)
         self._pool.prepare_ahead()
