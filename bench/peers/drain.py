@@ -9,6 +9,7 @@ out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +57,7 @@ def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: fl
         with place.run(contender, kind.job, INTERVAL_MS, writer.topic) as run:
             life = run.start()
             try:
-                found = measured(life, run, gates, loads)
+                found = measured(life, run, gates, loads, place.broker_s)
                 life.check()
                 if kind.job == AGGREGATE:
                     found["wrong_keys"] = place.reader.wrong_keys(writer.count)
@@ -69,15 +70,16 @@ def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: fl
     results.add(**row, loads=loads, interval_ms=INTERVAL_MS, **found)
 
 
-def measured(life: Life, run: Run, gates: Gates, loads: list[int]) -> dict[str, Any]:
+def measured(life: Life, run: Run, gates: Gates, loads: list[int], broker_cpu_s: Callable[[], float]) -> dict[str, Any]:
     """Raises ContenderFailed: it died, or a load did not come through."""
-    took_s, spent_s = [], []
+    took_s, spent_s, broker_s = [], [], []
     began_us, before_s, expected = life.began_us, 0.0, 0
     threads_s: list[dict[str, float]] = []
     for number, load in enumerate(loads):
         if number:
             before_s = life.cpu_s()
             began_us = gates.open_next()
+        broker_before_s = broker_cpu_s()
         expected += load
         quiet_ms = LAST_QUIET_MS if number == len(loads) - 1 else QUIET_MS
         seen = run.wait(life, expected, quiet_ms, LOAD_TIMEOUT_MS)
@@ -85,6 +87,7 @@ def measured(life: Life, run: Run, gates: Gates, loads: list[int]) -> dict[str, 
             raise ContenderFailed(f"{seen['visible']:,} of {expected:,} records were there in time: {life.log_tail()}")
         took_s.append((seen["changed_us"] - began_us) / 1e6)
         spent_s.append(life.cpu_s() - before_s)
+        broker_s.append(broker_cpu_s() - broker_before_s)
         threads_s.append(life.threads_s())
     more, longer_s = loads[-1] - loads[-2], took_s[-1] - took_s[-2]
     return {
@@ -94,6 +97,7 @@ def measured(life: Life, run: Run, gates: Gates, loads: list[int]) -> dict[str, 
         "spent_s": spent_s,
         "rate_per_s": more / longer_s if longer_s > 0 else None,
         "cpu_us_per_record": (spent_s[-1] - spent_s[-2]) * 1e6 / more,
+        "broker_us_per_record": (broker_s[-1] - broker_s[-2]) * 1e6 / more,
         "threads_us_per_record": busiest(threads_s, loads[-1]),
         "peak_mib": life.peak_mib,
         "written": seen["records"],

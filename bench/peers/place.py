@@ -18,7 +18,7 @@ from bench.peers.order import Order
 from bench.peers.reader import Both, Gauge, Reader, Table
 from bench.peers.records import Writer
 from bench.peers.settings import PARTITIONS, TABLE
-from bench.process import ContenderFailed, Life
+from bench.process import ContenderFailed, Life, cpu_seconds
 from exactum.local import LocalKafka, LocalPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,13 @@ class Place:
         self._numbers = itertools.count()
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exactum-peers-")))
         # Two more I/O threads than a broker on two cores needs would only take turns; nothing is ever expired here.
-        properties = {"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
+        # What a run leaves is deleted when it is over, not a minute later: that would give memory to whoever runs then.
+        properties = {
+            "log.retention.ms": -1,
+            "log.segment.delete.delay.ms": 0,
+            "num.network.threads": 2,
+            "num.io.threads": 2,
+        }
         self.kafka = stack.enter_context(LocalKafka(properties=properties, heap_mb=768, start_timeout_s=300))
         self.reader = stack.enter_context(Reader(self.kafka.bootstrap_servers, self._folder / "reader.log"))
         self._postgres: LocalPostgres | None = None
@@ -75,6 +81,10 @@ class Place:
             self._postgres = stack.enter_context(LocalPostgres(settings={"max_prepared_transactions": 64}))
             self._table = Table(self._postgres.url)
             stack.callback(self._table.close)
+
+    def broker_s(self) -> float:
+        """User and system time of the broker so far."""
+        return cpu_seconds(self.kafka.pid()) or 0.0
 
     @contextmanager
     def writer(self, size: int, *, keyed: bool, linger_ms: int) -> Iterator[Writer]:

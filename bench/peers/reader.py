@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -156,13 +157,18 @@ class Table:
 
 
 class Both:
-    """What is visible in both of two outputs: as far as the one that lags."""
+    """What is visible in both of two outputs: as far as the one that lags.
+
+    Looked at side by side: whoever looked at one after the other would find the second one late by the time that
+    reading the first one took.
+    """
 
     def __init__(self, one: Gauge, other: Gauge) -> None:
         self._gauges = (one, other)
 
     def wait(self, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
-        one, other = (gauge.wait(expected, quiet_ms, timeout_ms) for gauge in self._gauges)
+        with ThreadPoolExecutor(len(self._gauges)) as looking:
+            one, other = looking.map(lambda gauge: gauge.wait(expected, quiet_ms, timeout_ms), self._gauges)
         return {
             "records": one["records"] + other["records"],
             "visible": min(one["visible"], other["visible"]),

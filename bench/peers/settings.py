@@ -7,7 +7,8 @@ from collections.abc import Mapping
 PARTITIONS = 4
 PARALLELISM = 2
 LINGER_MS = 5
-BATCH_BYTES = 65_536
+BATCH_BYTES = 262_144
+"""exactum's default. A Java producer sends a batch of each partition in one request, librdkafka one batch."""
 BUFFER_BYTES = 64 * 2**20
 """What a producer may hold unsent: small buffers would make the Java ones wait for room where librdkafka does not."""
 JAVA_HEAP_MB = 1024

@@ -39,6 +39,7 @@ def _drained(rows: Sequence[Row], kind: drain.Kind) -> str:
             _ratios(done, base, "rate_per_s"),
             _spread([row["cpu_us_per_record"] for row in done], 2),
             _ratios(done, base, "cpu_us_per_record"),
+            _spread([row["broker_us_per_record"] for row in done if "broker_us_per_record" in row], 2),
             _spread([row["start_s"] for row in done], 1),
             _spread([row["start_cpu_s"] for row in done], 1),
             _spread([row["peak_mib"] for row in done], 0),
@@ -52,7 +53,7 @@ def _drained(rows: Sequence[Row], kind: drain.Kind) -> str:
     }[kind.job]
     return _table(
         f"**Drain: values of {kind.bytes:,} bytes, {what}**",
-        ["k records/s", "ratio", "CPU s a million", "ratio", "start, s", "CPU s of the start", "peak MiB"],
+        ["k records/s", "ratio", "CPU s a million", "ratio", "broker's", "start, s", "CPU s of the start", "peak MiB"],
         lines,
     )
 
