@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 from exactum.errors import SettingRefused
+from exactum.kafka import sticky
+from exactum.kafka.sticky import StickyPartition
 
 log = logging.getLogger("exactum.kafka")
 
@@ -108,6 +110,40 @@ class _Message(ctypes.Structure):
     ]
 
 
+class _MetadataPartition(ctypes.Structure):
+    _fields_ = [
+        ("id", c_int32),
+        ("err", c_int),
+        ("leader", c_int32),
+        ("replica_cnt", c_int),
+        ("replicas", c_void_p),
+        ("isr_cnt", c_int),
+        ("isrs", c_void_p),
+    ]
+
+
+class _MetadataTopic(ctypes.Structure):
+    _fields_ = [
+        ("topic", c_char_p),
+        ("partition_cnt", c_int),
+        ("partitions", POINTER(_MetadataPartition)),
+        ("err", c_int),
+    ]
+
+
+class _Metadata(ctypes.Structure):
+    """``rd_kafka_metadata_t``."""
+
+    _fields_ = [
+        ("broker_cnt", c_int),
+        ("brokers", c_void_p),
+        ("topic_cnt", c_int),
+        ("topics", POINTER(_MetadataTopic)),
+        ("orig_broker_id", c_int32),
+        ("orig_broker_name", c_char_p),
+    ]
+
+
 class DeliveryError(Exception):
     """A record, a transaction call or the client failed; ``fatal``: the producer is of no further use."""
 
@@ -142,8 +178,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_fatal_error": (c_int, [c_void_p, c_char_p, c_size_t]),
     "rd_kafka_topic_new": (c_void_p, [c_void_p, c_char_p, c_void_p]),
     "rd_kafka_topic_destroy": (None, [c_void_p]),
-    "rd_kafka_metadata": (c_int, [c_void_p, c_int, c_void_p, POINTER(c_void_p), c_int]),
-    "rd_kafka_metadata_destroy": (None, [c_void_p]),
+    "rd_kafka_metadata": (c_int, [c_void_p, c_int, c_void_p, POINTER(POINTER(_Metadata)), c_int]),
+    "rd_kafka_metadata_destroy": (None, [POINTER(_Metadata)]),
     "rd_kafka_topic_name": (c_char_p, [c_void_p]),
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
     "rd_kafka_produceva": (c_void_p, [c_void_p, POINTER(_Field), c_size_t]),
@@ -211,6 +247,7 @@ class Producer:
         self._failed: dict[tuple[str, str], int] = {}
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}
+        self._sticky: dict[str, StickyPartition] = {}
         conf = self._c.rd_kafka_conf_new()
         text = ctypes.create_string_buffer(512)
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
@@ -226,6 +263,7 @@ class Producer:
         if not self._handle:
             self._c.rd_kafka_conf_destroy(conf)
             raise SettingRefused(f"librdkafka refused the producer settings: {text.value.decode()}.")
+        self._sticky_linger_ms = sticky.linger_ms(settings)
         self._queue = self._c.rd_kafka_queue_get_main(self._handle)
         self._c.rd_kafka_set_log_queue(self._handle, self._queue)
 
@@ -281,37 +319,57 @@ class Producer:
     def learn(self, topic: str | None, timeout_ms: int) -> None:
         """Connect and fetch the metadata of ``topic`` now rather than with its first record.
 
+        Records without key and partition are from now on spread by this producer itself (see ``sticky``).
+
         Before ``init_transactions`` it saves 500 ms half of the time (see ``producers.initialised``): librdkafka
         asks for the coordinator before a connection is up and repeats that only every 500 ms.
 
         Raises:
             DeliveryError: no broker answered within ``timeout_ms``.
         """
-        answer = c_void_p()
+        answer = POINTER(_Metadata)()
         handle = self._topic(topic) if topic is not None else None
         code = self._c.rd_kafka_metadata(self._handle, 0, handle, byref(answer), timeout_ms)
         if code != 0:
             name = self._c.rd_kafka_err2name(code).decode()
             raise DeliveryError(name, self._c.rd_kafka_err2str(code).decode(), retriable=True)
-        self._c.rd_kafka_metadata_destroy(answer)
+        try:
+            if topic is not None and self._sticky_linger_ms:
+                self._stay(topic, answer.contents)
+        finally:
+            self._c.rd_kafka_metadata_destroy(answer)
+
+    def _stay(self, topic: str, metadata: _Metadata) -> None:
+        """Choose for ``topic`` from now on, among the partitions that have a leader."""
+        for known in metadata.topics[: metadata.topic_cnt]:
+            partitions = known.partitions[: known.partition_cnt]
+            led = sorted(partition.id for partition in partitions if partition.leader >= 0)
+            if known.topic == topic.encode() and led:
+                self._sticky[topic] = StickyPartition(led, self._sticky_linger_ms)
 
     # ---- records -----------------------------------------------------------------------------
 
-    def produce_array(self, topic: str, messages: np.ndarray[Any, Any], *, timeout_ms: int) -> None:
+    def produce_array(
+        self, topic: str, messages: np.ndarray[Any, Any], *, timeout_ms: int, anywhere: bool = False
+    ) -> None:
         """Enqueue messages (dtype ``MESSAGE``, contiguous); keys and values are copied. Order is kept.
 
-        ``partition`` of each message counts; -1 leaves it to the partitioner. Waits while the queue is full.
+        ``partition`` of each message counts; -1 leaves it to the partitioner. ``anywhere``: none has a key or a
+        partition, so they all go where it is this producer's turn (see ``sticky``). Waits while the queue is full.
 
         Raises:
             DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full ``timeout_ms``.
         """
         handle = self._topic(topic)
         end_s = time.monotonic() + timeout_ms / 1000
+        partition, flags = PARTITION_UNASSIGNED, _F_COPY | _F_PARTITION
+        if anywhere and topic in self._sticky:
+            partition, flags = self._sticky[topic].current(), _F_COPY
         while len(messages):
             count = self._c.rd_kafka_produce_batch(
                 handle,
-                PARTITION_UNASSIGNED,
-                _F_COPY | _F_PARTITION,
+                partition,
+                flags,
                 messages.ctypes.data,
                 len(messages),
             )

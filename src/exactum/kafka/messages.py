@@ -64,12 +64,15 @@ def produce(producer: Producer, batch: pa.RecordBatch, topic: str | None, *, tim
     """
     names = set(batch.schema.names)
     messages = _messages(batch, names)
+    anywhere = all(
+        name not in names or batch.column(name).null_count == batch.num_rows for name in ("key", "partition")
+    )
     for name, chosen in _by_topic(batch, names, topic):
         rows = messages if chosen is None else messages[chosen]
         if "headers" in names:
             _produce_with_headers(producer, name, batch, rows, chosen, timeout_ms=timeout_ms)
         else:
-            producer.produce_array(name, rows, timeout_ms=timeout_ms)
+            producer.produce_array(name, rows, timeout_ms=timeout_ms, anywhere=anywhere)
 
 
 def without_too_large(batch: pa.RecordBatch, bytes_max: int) -> tuple[pa.RecordBatch, Rejection | None]:

@@ -1,0 +1,124 @@
+"""Records without key and partition: each array into one partition, all partitions in turn, none without a leader."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from transactions import frame, read_all
+
+from exactum.kafka.librdkafka import Producer
+from exactum.kafka.messages import produce
+from exactum.kafka.sticky import StickyPartition, linger_ms
+from exactum.local import LocalKafka
+
+TIMEOUT_MS = 30_000
+ARRAYS, ROWS = 60, 5
+"""That one of four partitions is never chosen in 60 turns has the probability 1e-7."""
+
+
+@contextmanager
+def producer(kafka: LocalKafka, topic: str, **settings: str) -> Iterator[Producer]:
+    made = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random", **settings})
+    try:
+        made.learn(topic, TIMEOUT_MS)
+        yield made
+    finally:
+        made.destroy()
+
+
+def send(producer: Producer, topic: str, arrays: int, pause_s: float, key: bytes | None = None, **more: Any) -> None:
+    """Each record says which array it was in, and its place there."""
+    for number in range(arrays):
+        values = [f"{number} {row}".encode() for row in range(ROWS)]
+        produce(producer, frame(values, [key] * ROWS, **more), topic, timeout_ms=TIMEOUT_MS)
+        time.sleep(pause_s)
+    producer.flush(TIMEOUT_MS)
+
+
+def placed(kafka: LocalKafka, topic: str) -> dict[str, list[tuple[int, int]]]:
+    """Array -> (partition, place in it) of its records, in the order of each partition."""
+    found = defaultdict(list)
+    for record in read_all(kafka.bootstrap_servers, topic):
+        assert record.value is not None
+        number, row = record.value.decode().split()
+        found[number].append((record.partition, int(row)))
+    return found
+
+
+def test_an_array_stays_together_and_all_partitions_have_their_turn(
+    kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name = topic("turns", partitions=4)
+    with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
+        send(sender, name, ARRAYS, 0.002)
+    arrays = placed(kafka, name)
+    assert len(arrays) == ARRAYS
+    for records in arrays.values():
+        assert len({partition for partition, _ in records}) == 1
+        assert [row for _, row in records] == list(range(ROWS))
+    assert {records[0][0] for records in arrays.values()} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("settings", "partitions"),
+    [
+        ({"partitioner": "consistent"}, {0}),  # the hash of nothing
+        ({"sticky.partitioning.linger.ms": "0"}, {0, 1, 2, 3}),
+    ],
+    ids=["by the hash alone", "not sticky"],
+)
+def test_other_settings_are_librdkafkas_business(
+    kafka: LocalKafka, topic: Callable[..., str], settings: dict[str, str], partitions: set[int]
+) -> None:
+    """It is asked for each record: within one array as well."""
+    name = topic("others", partitions=4)
+    with producer(kafka, name, **settings) as sender:
+        send(sender, name, ARRAYS, 0)
+    found = placed(kafka, name)
+    assert {partition for records in found.values() for partition, _ in records} == partitions
+    together = all(len({partition for partition, _ in records}) == 1 for records in found.values())
+    assert together == (len(partitions) == 1)
+
+
+def test_a_key_decides_wherever_there_is_one(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic("keyed", partitions=4)
+    with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
+        send(sender, name, ARRAYS, 0.002, key=b"k")
+    assert len({partition for records in placed(kafka, name).values() for partition, _ in records}) == 1
+
+
+def test_a_partition_without_a_leader_is_left_out() -> None:
+    with LocalKafka(nodes=3) as kafka:
+        admin = kafka.admin()
+        nodes = [[1], [2], [3], [1], [2], [3]]
+        admin.create_topics([NewTopic("led", replica_assignment=nodes, num_partitions=6)])["led"].result(30)
+        kafka.kill(node=2)
+        end_s = time.monotonic() + 90
+        while True:  # the controller takes its time to notice
+            topics = admin.list_topics("led", timeout=10).topics
+            led = {number for number, partition in topics["led"].partitions.items() if partition.leader >= 0}
+            if led == {0, 2, 3, 5}:
+                break
+            assert time.monotonic() < end_s, f"{led} have a leader"
+            time.sleep(0.2)
+        with producer(kafka, "led", **{"sticky.partitioning.linger.ms": "1"}) as sender:
+            send(sender, "led", ARRAYS, 0.002)  # returns when all are acknowledged
+
+
+def test_one_is_kept_for_a_while() -> None:
+    kept = StickyPartition([3, 5], linger_ms=60_000)
+    assert len({kept.current() for _ in range(100)}) == 1
+    turned = StickyPartition([3, 5], linger_ms=0)
+    assert {turned.current() for _ in range(100)} == {3, 5}
+
+
+def test_who_is_sticky() -> None:
+    assert linger_ms({}) == 10
+    assert linger_ms({"partitioner": "random"}) == linger_ms({"partitioner": "murmur2"}) == 0
+    assert linger_ms({"partitioner": "fnv1a_random", "sticky.partitioning.linger.ms": "7"}) == 7
