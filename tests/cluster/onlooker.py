@@ -7,13 +7,18 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 READ_TIMEOUT_S = 60.0
 REST_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 20.0
 SHOWN_MAX = 5
+NOT_LEADING_YET = (
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
 Offsets = dict[tuple[str, int], int]
 
 
@@ -76,8 +81,16 @@ class Onlooker:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         asked = {TopicPartition(t, p): OffsetSpec.latest() for t in topics for p in known[t].partitions}
-        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S)
-        return {(at.topic, at.partition): f.result(REQUEST_TIMEOUT_S).offset for at, f in answers.items()}
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while True:
+            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S)
+            try:
+                return {(at.topic, at.partition): f.result(REQUEST_TIMEOUT_S).offset for at, f in answers.items()}
+            except KafkaException as error:
+                # The controller says who leads a moment before a broker that has just come back knows it of itself.
+                if error.args[0].code() not in NOT_LEADING_YET or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def check_exact(self, expected: Collection[str], *topics: str) -> None:
         """A reader sees exactly the expected values, each once."""

@@ -67,7 +67,7 @@ def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable
     name = topic("narrow", partitions=8)
     plan = ProducerPlan(
         kafka.bootstrap_servers,
-        (("queue.buffering.max.kbytes", "512"),),
+        (("queue.buffering.max.kbytes", "512"), ("linger.ms", "50000")),
         TransactionScope("test", "query", "narrow"),
         new_incarnation(),
         60_000,
@@ -77,7 +77,7 @@ def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable
     try:
         producer.begin_transaction()
         rows = frame([bytes(1_000)] * 4_000, [str(number).encode() for number in range(4_000)])
-        produce(producer, rows, name, timeout_ms=2_000)  # far less than records would wait for full batches
+        produce(producer, rows, name, timeout_ms=20_000)  # far less than records wait for full batches
         producer.flush(WAIT_S * 1_000)
         producer.abort_transaction(WAIT_S * 1_000)
     finally:
