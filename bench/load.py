@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exactum.kafka.librdkafka import MESSAGE, Producer
+from exactum.kafka.librdkafka import MESSAGE
+from exactum.kafka.producer import Producer
 from exactum.local import LocalKafka
 
 PARTITIONS = 4

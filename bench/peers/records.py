@@ -15,7 +15,8 @@ import numpy as np
 from confluent_kafka import Producer as PlainProducer
 
 from bench.peers.settings import KEYS, PARTITIONS, TRANSACTION_TIMEOUT_MS
-from exactum.kafka.librdkafka import MESSAGE, Producer
+from exactum.kafka.librdkafka import MESSAGE
+from exactum.kafka.producer import Producer
 
 CHUNK = 50_000
 TICKS_PER_S = 200

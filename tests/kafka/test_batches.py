@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from transactions import frame, opened
 
 from exactum.kafka.messages import produce
-from exactum.kafka.producers import ProducerPlan, initialised
+from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transactional_id import TransactionScope
 from exactum.local import LocalKafka

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from transactions import frame, read_all
 
-from exactum.kafka.librdkafka import Producer
 from exactum.kafka.messages import produce
+from exactum.kafka.producer import Producer
 from exactum.kafka.sticky import StickyPartition, linger_ms
 from exactum.local import LocalKafka
 

@@ -29,7 +29,7 @@ from rights import Right, documented
 from transactions import OpenedSink, frame, opened
 
 from exactum.errors import SettingRefused
-from exactum.kafka import producers
+from exactum.kafka import producer_pool
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
@@ -112,7 +112,7 @@ def secure() -> Iterator[LocalKafka]:
         wait_until(lambda: len(admin.describe_acls(everything).result(WAIT_S)) == granted)
         yield cluster
         # Producers that are being initialised ahead of need would hold the process up once the broker is gone.
-        for plan, pool in list(producers._pools.items()):
+        for plan, pool in list(producer_pool._pools.items()):
             if plan.bootstrap_servers == cluster.bootstrap_servers:
                 pool.close()
                 pool._background.shutdown(wait=True)

@@ -1,44 +1,21 @@
-"""A producer on librdkafka's public C interface: whole arrays in, no Python object for a record.
+"""librdkafka's public C interface, as much of it as exactum calls, declared for ctypes.
 
-The library is the one that the confluent-kafka wheel carries; its symbols are reached through that
-package's extension module, wherever the wheel put it. Why not confluent-kafka's own ``Producer``: it
-takes one record at a time (measured: 0.46 s against 0.26 s for a million), has no way to read the
-producer id and epoch short of a callback, and hides delivery errors of whole arrays (docs/adr/0006).
-Every function used here is part of librdkafka's stable interface since 1.6 (``rdkafka.h``).
+The library is the one that the confluent-kafka wheel carries; its symbols are reached through that package's extension
+module, wherever the wheel put it. Every function is part of librdkafka's stable interface since 1.6 (``rdkafka.h``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import logging
-import re
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
 from typing import Any
 
 import numpy as np
 
 from exactum.errors import SettingRefused
-from exactum.kafka import sticky
-from exactum.kafka.sticky import StickyPartition
-
-log = logging.getLogger("exactum.kafka")
 
 PARTITION_UNASSIGNED = -1
-FLUSH_SLICE_MS = 20
-"""A flush waits so long at a time; most are over then."""
-FLUSH_REST_MS = 10
-"""Longest pause between two slices."""
-ABORT_FLUSH_TIMEOUT_MS = 500
-"""Longest wait for the records of a transaction that is to be aborted."""
-_ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
-"""How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``, the same text since
-1.0). Its statistics tell it as well, but they cannot be had once: each takes a millisecond of a core, and those that
-nobody reads pile up in memory (docs/adr/0006)."""
-
 MESSAGE = np.dtype(
     [
         ("err", "<i4"),
@@ -56,45 +33,43 @@ MESSAGE = np.dtype(
 )
 """``rd_kafka_message_t`` on a 64-bit machine (rdkafka.h)."""
 
-_PRODUCER = 0
-_CONF_OK = 0
-_F_COPY = 0x2
-_F_PARTITION = 0x8
-_ERR_QUEUE_FULL = -184
-_LOG_INFO = 6
-"""syslog's; librdkafka's default of log_level."""
-_EVENT_DR, _EVENT_LOG, _EVENT_ERROR = 0x1, 0x4, 0x8
-_VTYPE_RKT, _VTYPE_PARTITION, _VTYPE_VALUE, _VTYPE_KEY = 2, 3, 4, 5
-_VTYPE_MSGFLAGS, _VTYPE_TIMESTAMP, _VTYPE_HEADER = 7, 8, 9
+PRODUCER = 0
+CONF_OK = 0
+F_COPY = 0x2
+F_PARTITION = 0x8
+ERR_QUEUE_FULL = -184
+EVENT_DR, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
+VTYPE_RKT, VTYPE_PARTITION, VTYPE_VALUE, VTYPE_KEY = 2, 3, 4, 5
+VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADER = 7, 8, 9
 
 
-class _Memory(ctypes.Structure):
+class Memory(ctypes.Structure):
     _fields_ = [("ptr", c_void_p), ("size", c_size_t)]
 
 
-class _Header(ctypes.Structure):
+class Header(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("val", c_void_p), ("size", c_ssize_t)]
 
 
-class _Value(ctypes.Union):
+class Value(ctypes.Union):
     _fields_ = [
         ("rkt", c_void_p),
         ("i", c_int),
         ("i32", c_int32),
         ("i64", c_int64),
-        ("mem", _Memory),
-        ("header", _Header),
+        ("mem", Memory),
+        ("header", Header),
         ("pad", ctypes.c_char * 64),
     ]
 
 
-class _Field(ctypes.Structure):
+class Field(ctypes.Structure):
     """``rd_kafka_vu_t``: one argument of ``rd_kafka_produceva``."""
 
-    _fields_ = [("vtype", c_int), ("u", _Value)]
+    _fields_ = [("vtype", c_int), ("u", Value)]
 
 
-class _Message(ctypes.Structure):
+class Message(ctypes.Structure):
     """``rd_kafka_message_t`` as a delivery report shows it."""
 
     _fields_ = [
@@ -110,7 +85,7 @@ class _Message(ctypes.Structure):
     ]
 
 
-class _MetadataPartition(ctypes.Structure):
+class MetadataPartition(ctypes.Structure):
     _fields_ = [
         ("id", c_int32),
         ("err", c_int),
@@ -122,36 +97,26 @@ class _MetadataPartition(ctypes.Structure):
     ]
 
 
-class _MetadataTopic(ctypes.Structure):
+class MetadataTopic(ctypes.Structure):
     _fields_ = [
         ("topic", c_char_p),
         ("partition_cnt", c_int),
-        ("partitions", POINTER(_MetadataPartition)),
+        ("partitions", POINTER(MetadataPartition)),
         ("err", c_int),
     ]
 
 
-class _Metadata(ctypes.Structure):
+class Metadata(ctypes.Structure):
     """``rd_kafka_metadata_t``."""
 
     _fields_ = [
         ("broker_cnt", c_int),
         ("brokers", c_void_p),
         ("topic_cnt", c_int),
-        ("topics", POINTER(_MetadataTopic)),
+        ("topics", POINTER(MetadataTopic)),
         ("orig_broker_id", c_int32),
         ("orig_broker_name", c_char_p),
     ]
-
-
-class DeliveryError(Exception):
-    """A record, a transaction call or the client failed; ``fatal``: the producer is of no further use."""
-
-    def __init__(self, name: str, text: str, *, retriable: bool = False, fatal: bool = False) -> None:
-        super().__init__(f"{name}: {text}")
-        self.name = name
-        self.retriable = retriable
-        self.fatal = fatal
 
 
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -172,17 +137,17 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_event_error": (c_int, [c_void_p]),
     "rd_kafka_event_error_string": (c_char_p, [c_void_p]),
     "rd_kafka_event_log": (c_int, [c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)]),
-    "rd_kafka_event_message_next": (POINTER(_Message), [c_void_p]),
+    "rd_kafka_event_message_next": (POINTER(Message), [c_void_p]),
     "rd_kafka_err2str": (c_char_p, [c_int]),
     "rd_kafka_err2name": (c_char_p, [c_int]),
     "rd_kafka_fatal_error": (c_int, [c_void_p, c_char_p, c_size_t]),
     "rd_kafka_topic_new": (c_void_p, [c_void_p, c_char_p, c_void_p]),
     "rd_kafka_topic_destroy": (None, [c_void_p]),
-    "rd_kafka_metadata": (c_int, [c_void_p, c_int, c_void_p, POINTER(POINTER(_Metadata)), c_int]),
-    "rd_kafka_metadata_destroy": (None, [POINTER(_Metadata)]),
+    "rd_kafka_metadata": (c_int, [c_void_p, c_int, c_void_p, POINTER(POINTER(Metadata)), c_int]),
+    "rd_kafka_metadata_destroy": (None, [POINTER(Metadata)]),
     "rd_kafka_topic_name": (c_char_p, [c_void_p]),
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
-    "rd_kafka_produceva": (c_void_p, [c_void_p, POINTER(_Field), c_size_t]),
+    "rd_kafka_produceva": (c_void_p, [c_void_p, POINTER(Field), c_size_t]),
     "rd_kafka_flush": (c_int, [c_void_p, c_int]),
     "rd_kafka_outq_len": (c_int, [c_void_p]),
     "rd_kafka_purge": (c_int, [c_void_p, c_int]),
@@ -198,7 +163,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _load() -> Any:
-    if ctypes.sizeof(c_void_p) != 8 or ctypes.sizeof(_Message) != MESSAGE.itemsize:
+    if ctypes.sizeof(c_void_p) != 8 or ctypes.sizeof(Message) != MESSAGE.itemsize:
         raise SettingRefused("exactum needs a 64-bit Python.")
     from confluent_kafka import cimpl  # its import loads librdkafka into the process
 
@@ -227,357 +192,3 @@ def library() -> Any:
         if _library is None:
             _library = _load()
     return _library
-
-
-class Producer:
-    """One producer instance; transactional when ``transactional.id`` is among the settings.
-
-    Not for use by several threads at once. ``destroy`` leaves an open transaction open, which is what a
-    prepared transaction needs.
-    """
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        """Create; connects in the background.
-
-        Raises:
-            SettingRefused: librdkafka does not take one of the settings.
-        """
-        self._c = library()
-        self._errors: list[DeliveryError] = []
-        self._failed: dict[tuple[str, str], int] = {}
-        self._identity: tuple[int, int] | None = None
-        self._topics: dict[str, int] = {}
-        self._sticky: dict[str, StickyPartition] = {}
-        conf = self._c.rd_kafka_conf_new()
-        text = ctypes.create_string_buffer(512)
-        own = {"delivery.report.only.error": "true", "log.queue": "true"}
-        self._log_level = None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
-        if "transactional.id" in settings:
-            own["debug"] = ",".join(filter(None, (settings.get("debug", ""), "eos")))  # where _ACQUIRED is found
-        for name, value in {**settings, **own}.items():
-            if self._c.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, 512) != _CONF_OK:
-                self._c.rd_kafka_conf_destroy(conf)
-                raise SettingRefused(f"librdkafka does not take the setting {name!r}: {text.value.decode()}.")
-        self._c.rd_kafka_conf_set_events(conf, _EVENT_DR | _EVENT_LOG | _EVENT_ERROR)
-        self._handle = self._c.rd_kafka_new(_PRODUCER, conf, text, 512)
-        if not self._handle:
-            self._c.rd_kafka_conf_destroy(conf)
-            raise SettingRefused(f"librdkafka refused the producer settings: {text.value.decode()}.")
-        self._sticky_linger_ms = sticky.linger_ms(settings)
-        self._queue = self._c.rd_kafka_queue_get_main(self._handle)
-        self._c.rd_kafka_set_log_queue(self._handle, self._queue)
-
-    # ---- transactions ------------------------------------------------------------------------
-
-    def init_transactions(self, timeout_ms: int) -> None:
-        """Get a producer epoch of our own; aborts what the id may still have open.
-
-        Raises:
-            DeliveryError: the coordinator refused, or did not answer within ``timeout_ms``.
-            SettingRefused: librdkafka did not tell the epoch in the way that exactum knows.
-        """
-        self._raise(self._c.rd_kafka_init_transactions(self._handle, timeout_ms))
-        self.poll(0)  # the log's line is in the queue before the call returns: the same thread writes both
-        if self._log_level is not None:
-            self._c.rd_kafka_set_log_level(self._handle, self._log_level)  # the rest of the debug log is of no use
-        if self._identity is None:
-            version = self._c.rd_kafka_version_str().decode()
-            raise SettingRefused(
-                f"librdkafka {version} does not log the producer id as versions up to 2.16 do, and exactum needs it. "
-                "Install an earlier confluent-kafka (2.11 to 2.16 are known to work)."
-            )
-
-    def begin_transaction(self) -> None:
-        self._raise(self._c.rd_kafka_begin_transaction(self._handle))
-
-    def abort_transaction(self, timeout_ms: int) -> None:
-        """Abort, in short steps: it waits for the reports of dropped records, which only ``poll`` takes off the queue.
-
-        Records on their way are waited for, a little while. Where the answer to the first AddPartitionsToTxn comes
-        when the abort has begun, librdkafka takes it for outdated, counts no partition as added and sends no EndTxn
-        (rdkafka_txnmgr.c, rd_kafka_txn_handle_AddPartitionsToTxn): the transaction would stay open.
-        """
-        end_s = time.monotonic() + timeout_ms / 1000
-        with contextlib.suppress(DeliveryError):  # it is aborted, whatever failed
-            self.flush(min(timeout_ms, ABORT_FLUSH_TIMEOUT_MS))
-        while True:
-            try:
-                self._raise(self._c.rd_kafka_abort_transaction(self._handle, 100))
-                return
-            except DeliveryError as error:
-                if not error.retriable or time.monotonic() > end_s:
-                    raise
-            self.poll(0)
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """The (producer id, producer epoch); known once transactions are initialised."""
-        if self._identity is None:
-            raise RuntimeError("the producer is not initialised")
-        return self._identity
-
-    def learn(self, topic: str | None, timeout_ms: int) -> None:
-        """Connect and fetch the metadata of ``topic`` now rather than with its first record.
-
-        Records without key and partition are from now on spread by this producer itself (see ``sticky``).
-
-        Before ``init_transactions`` it saves 500 ms half of the time (see ``producers.initialised``): librdkafka
-        asks for the coordinator before a connection is up and repeats that only every 500 ms.
-
-        Raises:
-            DeliveryError: no broker answered within ``timeout_ms``.
-        """
-        answer = POINTER(_Metadata)()
-        handle = self._topic(topic) if topic is not None else None
-        code = self._c.rd_kafka_metadata(self._handle, 0, handle, byref(answer), timeout_ms)
-        if code != 0:
-            name = self._c.rd_kafka_err2name(code).decode()
-            raise DeliveryError(name, self._c.rd_kafka_err2str(code).decode(), retriable=True)
-        try:
-            if topic is not None and self._sticky_linger_ms:
-                self._stay(topic, answer.contents)
-        finally:
-            self._c.rd_kafka_metadata_destroy(answer)
-
-    def _stay(self, topic: str, metadata: _Metadata) -> None:
-        """Choose for ``topic`` from now on, among the partitions that have a leader."""
-        for known in metadata.topics[: metadata.topic_cnt]:
-            partitions = known.partitions[: known.partition_cnt]
-            led = sorted(partition.id for partition in partitions if partition.leader >= 0)
-            if known.topic == topic.encode() and led:
-                self._sticky[topic] = StickyPartition(led, self._sticky_linger_ms)
-
-    # ---- records -----------------------------------------------------------------------------
-
-    def produce_array(
-        self, topic: str, messages: np.ndarray[Any, Any], *, timeout_ms: int, anywhere: bool = False
-    ) -> None:
-        """Enqueue messages (dtype ``MESSAGE``, contiguous); keys and values are copied. Order is kept.
-
-        ``partition`` of each message counts; -1 leaves it to the partitioner. ``anywhere``: none has a key or a
-        partition, so they all go where it is this producer's turn (see ``sticky``). Waits while the queue is full.
-
-        Raises:
-            DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full ``timeout_ms``.
-        """
-        handle = self._topic(topic)
-        end_s = time.monotonic() + timeout_ms / 1000
-        partition, flags = PARTITION_UNASSIGNED, _F_COPY | _F_PARTITION
-        if anywhere and topic in self._sticky:
-            partition, flags = self._sticky[topic].current(), _F_COPY
-        while len(messages):
-            count = self._c.rd_kafka_produce_batch(
-                handle,
-                partition,
-                flags,
-                messages.ctypes.data,
-                len(messages),
-            )
-            if count == len(messages):
-                break
-            failed = np.flatnonzero(messages["err"])
-            first = int(failed[0]) if len(failed) else count
-            code = int(messages["err"][first]) if len(failed) else _ERR_QUEUE_FULL
-            if code != _ERR_QUEUE_FULL:
-                raise self._refused(topic, messages[first], code)
-            if time.monotonic() > end_s:
-                raise DeliveryError("_QUEUE_FULL", f"the producer queue stayed full for {timeout_ms} ms")
-            messages = messages[first:]
-            self._wait_for_room()
-
-    def produce_record(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        *,
-        partition: int = PARTITION_UNASSIGNED,
-        timestamp_ms: int = 0,
-        timeout_ms: int,
-    ) -> None:
-        """Enqueue one record with headers; slower than arrays, which cannot carry headers.
-
-        Raises:
-            DeliveryError: as ``produce_array``.
-        """
-        fields = (_Field * (6 + len(headers)))()
-        fields[0].vtype, fields[0].u.rkt = _VTYPE_RKT, self._topic(topic)
-        fields[1].vtype, fields[1].u.i32 = _VTYPE_PARTITION, partition
-        fields[2].vtype, fields[2].u.mem = _VTYPE_VALUE, _memory(value)
-        fields[3].vtype, fields[3].u.mem = _VTYPE_KEY, _memory(key)
-        fields[4].vtype, fields[4].u.i = _VTYPE_MSGFLAGS, _F_COPY
-        fields[5].vtype, fields[5].u.i64 = _VTYPE_TIMESTAMP, timestamp_ms
-        for i, (name, header) in enumerate(headers):
-            pointer = ctypes.cast(c_char_p(header), c_void_p) if header is not None else None
-            size = -1 if header is None else len(header)
-            field = fields[6 + i]
-            field.vtype = _VTYPE_HEADER
-            field.u.header = _Header(name.encode(), pointer, size)
-        end_s = time.monotonic() + timeout_ms / 1000
-        while True:
-            try:
-                self._raise(self._c.rd_kafka_produceva(self._handle, fields, len(fields)))
-                return
-            except DeliveryError as error:
-                if error.name != "_QUEUE_FULL" or time.monotonic() > end_s:
-                    raise
-            self._wait_for_room()
-
-    def flush(self, timeout_ms: int) -> None:
-        """Wait until every record is acknowledged.
-
-        Raises:
-            DeliveryError: a record failed for good, or ``timeout_ms`` passed.
-        """
-        end_s = time.monotonic() + timeout_ms / 1000
-        while self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS) != 0:
-            self._rest(0)
-            self.raise_delivery_errors()
-            if time.monotonic() > end_s:
-                waiting = self._c.rd_kafka_outq_len(self._handle)
-                last = f"; last: {self._errors[-1]}" if self._errors else ""
-                raise DeliveryError("_TIMED_OUT", f"{waiting} records unacknowledged after {timeout_ms} ms{last}")
-        self.poll(0)
-        self.raise_delivery_errors()
-
-    def _wait_for_room(self) -> None:
-        """Wait until a record has left the full queue, or send batches that are not full: all of them may be such."""
-        waiting = self._c.rd_kafka_outq_len(self._handle)
-        if not self._rest(waiting - 1):
-            self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS)
-        self.raise_delivery_errors()
-
-    def _rest(self, waiting: int) -> bool:
-        """Wait a little until no more than ``waiting`` records are unacknowledged; whether that came.
-
-        Between two slices of a flush: in them librdkafka's thread polls without a pause (see ``settings.LINGER_MS``).
-        """
-        end_s = time.monotonic() + FLUSH_REST_MS / 1000
-        while True:
-            self.poll(1)
-            if self._c.rd_kafka_outq_len(self._handle) <= waiting:
-                return True
-            if time.monotonic() > end_s:
-                return False
-
-    def raise_delivery_errors(self) -> None:
-        """Raise the failure of any record seen so far."""
-        if not self._failed:
-            return
-        fatal = self._fatal_error()
-        if fatal is not None:
-            raise fatal
-        # Records purged because of another failure say nothing of the cause: name that first.
-        (topic, name), count = min(self._failed.items(), key=lambda f: f[0][1].startswith("_PURGE"))
-        total = sum(self._failed.values())
-        text = next((str(e) for e in self._errors if e.name == name), name)
-        raise DeliveryError(name, f"{total} records for topic {topic} were not accepted ({count}: {text})")
-
-    def _fatal_error(self) -> DeliveryError | None:
-        text = ctypes.create_string_buffer(512)
-        code = self._c.rd_kafka_fatal_error(self._handle, text, 512)
-        if code == 0:
-            return None
-        return DeliveryError(self._c.rd_kafka_err2name(code).decode(), text.value.decode(errors="replace"), fatal=True)
-
-    def poll(self, timeout_ms: int) -> None:
-        """Serve events for at most ``timeout_ms``; returns after the first one and all that queue behind."""
-        event = self._c.rd_kafka_queue_poll(self._queue, timeout_ms)
-        while event:
-            try:
-                self._serve(event)
-            finally:
-                self._c.rd_kafka_event_destroy(event)
-            event = self._c.rd_kafka_queue_poll(self._queue, 0)
-
-    def last_error(self) -> str:
-        """The newest client-level error, such as a refused connection; empty when there was none."""
-        self.poll(0)
-        return str(self._errors[-1]) if self._errors else ""
-
-    def destroy(self) -> None:
-        """Let go, leaving an open transaction open. Records not yet sent are dropped. Idempotent."""
-        if not self._handle:
-            return
-        handle, self._handle = self._handle, None
-        for topic in self._topics.values():
-            self._c.rd_kafka_topic_destroy(topic)
-        self._c.rd_kafka_queue_destroy(self._queue)
-        self._c.rd_kafka_destroy(handle)
-
-    # ---- events ------------------------------------------------------------------------------
-
-    def _serve(self, event: int) -> None:
-        kind = self._c.rd_kafka_event_type(event)
-        if kind == _EVENT_DR:
-            for message in self._reports(event):
-                self._note_failure(message)
-        elif kind == _EVENT_ERROR:
-            name = self._c.rd_kafka_err2name(self._c.rd_kafka_event_error(event)).decode()
-            text = self._c.rd_kafka_event_error_string(event).decode(errors="replace")
-            self._errors = [*self._errors[-15:], DeliveryError(name, text)]
-            log.info("librdkafka: %s: %s", name, text)
-        elif kind == _EVENT_LOG:
-            facility, text_p, level = c_char_p(), c_char_p(), c_int()
-            self._c.rd_kafka_event_log(event, byref(facility), byref(text_p), byref(level))
-            line = text_p.value or b""
-            acquired = _ACQUIRED.search(line)
-            if acquired is not None:
-                self._identity = int(acquired[1]), int(acquired[2])
-            log.debug("librdkafka: %s", line.decode(errors="replace"))
-
-    def _reports(self, event: int) -> Iterator[_Message]:
-        while True:
-            pointer = self._c.rd_kafka_event_message_next(event)
-            if not pointer:
-                return
-            yield pointer.contents
-
-    def _note_failure(self, message: _Message) -> None:
-        if message.err == 0:
-            return
-        name = self._c.rd_kafka_err2name(message.err).decode()
-        topic = self._c.rd_kafka_topic_name(message.rkt).decode()
-        if name == "MSG_SIZE_TOO_LARGE":
-            key = ctypes.string_at(message.key, min(message.key_len, 64)) if message.key else None
-            text = f"the record with key {key!r} has {message.len} bytes of value"
-        else:
-            text = self._c.rd_kafka_err2str(message.err).decode()
-        if (topic, name) not in self._failed:
-            self._errors.append(DeliveryError(name, text))
-        self._failed[topic, name] = self._failed.get((topic, name), 0) + 1
-
-    def _refused(self, topic: str, message: Any, code: int) -> DeliveryError:
-        name = self._c.rd_kafka_err2name(code).decode()
-        key = ctypes.string_at(int(message["key"]), min(int(message["key_len"]), 64))
-        shown = repr(key) if int(message["key"]) else "null"
-        return DeliveryError(
-            name,
-            f"topic {topic}: the record with key {shown} and {int(message['len'])} bytes of value: "
-            f"{self._c.rd_kafka_err2str(code).decode()}",
-        )
-
-    def _topic(self, name: str) -> int:
-        if name not in self._topics:
-            self._topics[name] = self._c.rd_kafka_topic_new(self._handle, name.encode(), None)
-        return self._topics[name]
-
-    def _raise(self, error: int | None) -> None:
-        if not error:
-            return
-        try:
-            raise DeliveryError(
-                self._c.rd_kafka_error_name(error).decode(),
-                self._c.rd_kafka_error_string(error).decode(errors="replace"),
-                retriable=bool(self._c.rd_kafka_error_is_retriable(error)),
-                fatal=bool(self._c.rd_kafka_error_is_fatal(error)),
-            )
-        finally:
-            self._c.rd_kafka_error_destroy(error)
-
-
-def _memory(data: bytes | None) -> _Memory:
-    if data is None:
-        return _Memory(None, 0)
-    return _Memory(ctypes.cast(c_char_p(data), c_void_p), len(data))

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.errors import FrameRefused
-from exactum.kafka.librdkafka import MESSAGE, PARTITION_UNASSIGNED, Producer
+from exactum.kafka.librdkafka import MESSAGE, PARTITION_UNASSIGNED
+from exactum.kafka.producer import Producer
 from exactum.protocol.sink import Rejection
 
 TYPES = {

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
-from exactum.kafka.librdkafka import DeliveryError, Producer
 from exactum.kafka.outcome import (
     Marker,
     Outcome,
@@ -23,7 +22,8 @@ from exactum.kafka.outcome import (
     from_description,
     from_markers,
 )
-from exactum.kafka.producers import ProducerPlan, initialised
+from exactum.kafka.producer import DeliveryError, Producer
+from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, read_back
 from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests, ProducerState
 from exactum.kafka.transaction import KafkaTransaction, Partition

@@ -9,7 +9,7 @@ from typing import Any
 from exactum.errors import SettingRefused
 from exactum.kafka import messages, settings
 from exactum.kafka.participant import KafkaParticipant
-from exactum.kafka.producers import ProducerPlan
+from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.transactional_id import TransactionScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory

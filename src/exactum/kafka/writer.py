@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import EpochAborted, SettingRefused
-from exactum.kafka.librdkafka import DeliveryError, Producer
 from exactum.kafka.messages import produce, without_too_large
-from exactum.kafka.producers import OwnedProducer, ProducerPlan, ProducerPool, pool_of
+from exactum.kafka.producer import DeliveryError, Producer
+from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, ProducerPool, pool_of
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer

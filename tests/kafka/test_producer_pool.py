@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from exactum.errors import SettingRefused
-from exactum.kafka import librdkafka, producers
-from exactum.kafka.librdkafka import Producer
-from exactum.kafka.producers import ProducerPlan, ProducerPool, initialised
+from exactum.kafka import librdkafka, producer_pool
+from exactum.kafka.producer import Producer
+from exactum.kafka.producer_pool import ProducerPlan, ProducerPool, initialised
 from exactum.kafka.transactional_id import TransactionScope
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
@@ -34,14 +34,14 @@ def plan(kafka: LocalKafka, topic: Callable[..., str]) -> ProducerPlan:
 
 def test_a_ready_one_is_taken_first(plan: ProducerPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker may take its time with one of them; whoever needs one does not wait for just that one."""
-    initialised, goes_on = producers.initialised, threading.Event()
+    initialised, goes_on = producer_pool.initialised, threading.Event()
 
     def second_is_slow(plan: ProducerPlan, transactional_id: str, *rest: Any) -> Producer:
         if transactional_id.endswith("/1"):
             assert goes_on.wait(WAIT_S)
         return initialised(plan, transactional_id, *rest)
 
-    monkeypatch.setattr(producers, "initialised", second_is_slow)
+    monkeypatch.setattr(producer_pool, "initialised", second_is_slow)
     pool = ProducerPool(plan)
     try:
         used = pool.take(1)
@@ -91,7 +91,7 @@ def test_each_has_an_epoch_of_its_own_and_knows_it_at_once(plan: ProducerPlan) -
 
 @pytest.mark.parametrize("settings", [(("debug", "broker"),), (("log_level", "3"),)], ids=str)
 def test_whatever_the_user_logs(
-    plan: ProducerPlan, settings: producers.Settings, caplog: pytest.LogCaptureFixture
+    plan: ProducerPlan, settings: producer_pool.Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "exactum.kafka")
     producer = initialised(replace(plan, settings=settings), "logged")
@@ -104,6 +104,6 @@ def test_whatever_the_user_logs(
 
 
 def test_a_librdkafka_that_logs_something_else(plan: ProducerPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(librdkafka, "_ACQUIRED", re.compile(b"Got PID"))
+    monkeypatch.setattr("exactum.kafka.producer._ACQUIRED", re.compile(b"Got PID"))
     with pytest.raises(SettingRefused, match=r"librdkafka 2\.\d+.* does not log the producer id"):
         initialised(plan, "other")

@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.librdkafka import DeliveryError, Producer
+from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.settings import DEFAULTS, Settings, linger_ms
 from exactum.kafka.transactional_id import TransactionScope
 from exactum.protocol.model import Incarnation
