@@ -10,16 +10,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from transactions import frame, read_all
+from transactions import frame, opened, read_all
 
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import Producer
+from exactum.kafka.sink import KafkaSink
 from exactum.kafka.sticky import StickyPartition, linger_ms
 from exactum.local import LocalKafka
+from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 
 TIMEOUT_MS = 30_000
 ARRAYS, ROWS = 60, 5
 """That one of four partitions is never chosen in 60 turns has the probability 1e-7."""
+MANY = 150_000
+"""It takes librdkafka many milliseconds to ask its partitioner for each of them."""
 
 
 @contextmanager
@@ -109,6 +113,35 @@ def test_a_partition_without_a_leader_is_left_out() -> None:
             time.sleep(0.2)
         with producer(kafka, "led", **{"sticky.partitioning.linger.ms": "1"}) as sender:
             send(sender, "led", ARRAYS, 0.002)  # returns when all are acknowledged
+
+
+@pytest.mark.parametrize(("age_max_s", "together"), [(60.0, True), (0.0, False)])
+def test_what_was_learned_long_ago_does_not_count(
+    kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, age_max_s: float, together: bool
+) -> None:
+    """A spare producer may wait for an hour, and a partition may lose its leader meanwhile."""
+    monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", age_max_s)
+    name = topic("old", partitions=4)
+    with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
+        assert sender.knows(name) == together
+        produce(sender, frame([f"0 {row}".encode() for row in range(MANY)]), name, timeout_ms=TIMEOUT_MS)
+        sender.flush(TIMEOUT_MS)
+    partitions = {partition for partition, _ in placed(kafka, name)["0"]}
+    assert (len(partitions) == 1) == together
+
+
+def test_at_least_once_as_well(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic("plain", partitions=4)
+    settings = {"sticky.partitioning.linger.ms": 1}
+    sink = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=settings)
+    with opened(sink, guarantee=Guarantee.AT_LEAST_ONCE) as plain:
+        writer = plain.opened.writers.open(WriteOrder(plain.run, 1, 0, 1), TaskName(0, 0, 0))
+        for number in range(2):
+            writer.write(frame([f"{number} {row}".encode() for row in range(MANY)]))
+        writer.prepare()
+    arrays = placed(kafka, name)
+    assert [len(arrays[str(number)]) for number in range(2)] == [MANY] * 2
+    assert all(len({partition for partition, _ in records}) == 1 for records in arrays.values())
 
 
 def test_one_is_kept_for_a_while() -> None:

@@ -28,6 +28,8 @@ FLUSH_SLICE_MS = 20
 """A flush waits so long at a time; most are over then."""
 FLUSH_REST_MS = 10
 """Longest pause between two slices."""
+LEARNED_AGE_MAX_S = 60.0
+"""How long a producer goes by what it learned of a topic; a leader may have been lost since, and librdkafka knows."""
 ABORT_FLUSH_TIMEOUT_MS = 500
 """Longest wait for the records of a transaction that is to be aborted."""
 _ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
@@ -67,6 +69,7 @@ class Producer:
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}
         self._sticky: dict[str, StickyPartition] = {}
+        self._learned_s: dict[str, float] = {}
         conf = self._c.rd_kafka_conf_new()
         text = ctypes.create_string_buffer(512)
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
@@ -138,7 +141,8 @@ class Producer:
     def learn(self, topic: str | None, timeout_ms: int) -> None:
         """Connect and fetch the metadata of ``topic`` now rather than with its first record.
 
-        Records without key and partition are from now on spread by this producer itself (see ``sticky``).
+        Records without key and partition are spread by this producer itself as long as it ``knows`` the topic (see
+        ``sticky``).
 
         Before ``init_transactions`` it saves 500 ms half of the time (see ``producer_pool.initialised``): librdkafka
         asks for the coordinator before a connection is up and repeats that only every 500 ms.
@@ -153,10 +157,16 @@ class Producer:
             name = self._c.rd_kafka_err2name(code).decode()
             raise DeliveryError(name, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
-            if topic is not None and self._sticky_linger_ms:
-                self._stay(topic, answer.contents)
+            if topic is not None:
+                self._learned_s[topic] = time.monotonic()
+                if self._sticky_linger_ms:
+                    self._stay(topic, answer.contents)
         finally:
             self._c.rd_kafka_metadata_destroy(answer)
+
+    def knows(self, topic: str) -> bool:
+        """Whether it has learned of the topic, and not too long ago."""
+        return time.monotonic() - self._learned_s.get(topic, float("-inf")) < LEARNED_AGE_MAX_S
 
     def _stay(self, topic: str, metadata: librdkafka.Metadata) -> None:
         """Choose for ``topic`` from now on, among the partitions that have a leader."""
@@ -182,7 +192,7 @@ class Producer:
         handle = self._topic(topic)
         end_s = time.monotonic() + timeout_ms / 1000
         partition, flags = librdkafka.PARTITION_UNASSIGNED, librdkafka.F_COPY | librdkafka.F_PARTITION
-        if anywhere and topic in self._sticky:
+        if anywhere and topic in self._sticky and self.knows(topic):
             partition, flags = self._sticky[topic].current(), librdkafka.F_COPY
         while len(messages):
             count = self._c.rd_kafka_produce_batch(

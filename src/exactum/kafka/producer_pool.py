@@ -13,6 +13,7 @@ initialised ahead of need, in the background: as many as the last write job took
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -39,6 +40,7 @@ week by default), and a producer whose id is forgotten fails with its first reco
 POOLS_MAX = 8
 """Most runs of queries whose producers one process remembers; older ones are let go."""
 INIT_TIMEOUT_MS = 60_000
+LEARN_TIMEOUT_MS = 1_000
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,10 @@ class ProducerPool:
         """The one idempotent, not transactional producer of this process (at least once)."""
         if self._plain is None:
             self._plain = Producer(self._plan.producer_settings(None))
+        topic = self._plan.topic
+        if topic is not None and not self._plain.knows(topic):
+            with contextlib.suppress(DeliveryError):  # without an answer it is librdkafka that chooses the partitions
+                self._plain.learn(topic, LEARN_TIMEOUT_MS)
         return self._plain
 
     def forget_plain(self) -> None:
