@@ -24,6 +24,7 @@ ARRAYS, ROWS = 60, 5
 """That one of four partitions is never chosen in 60 turns has the probability 1e-7."""
 MANY = 150_000
 """It takes librdkafka many milliseconds to ask its partitioner for each of them."""
+OLD_S = 2.0
 
 
 @contextmanager
@@ -45,10 +46,10 @@ def send(producer: Producer, topic: str, arrays: int, pause_s: float, key: bytes
     producer.flush(TIMEOUT_MS)
 
 
-def placed(kafka: LocalKafka, topic: str) -> dict[str, list[tuple[int, int]]]:
+def placed(kafka: LocalKafka, topic: str, *, committed: bool = True) -> dict[str, list[tuple[int, int]]]:
     """Array -> (partition, place in it) of its records, in the order of each partition."""
     found = defaultdict(list)
-    for record in read_all(kafka.bootstrap_servers, topic):
+    for record in read_all(kafka.bootstrap_servers, topic, committed=committed):
         assert record.value is not None
         number, row = record.value.decode().split()
         found[number].append((record.partition, int(row)))
@@ -130,16 +131,20 @@ def test_what_was_learned_long_ago_does_not_count(
     assert (len(partitions) == 1) == together
 
 
-def test_at_least_once_as_well(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic("plain", partitions=4)
+@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
+def test_a_task_asks_again_when_that_is_long_ago(
+    kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
+) -> None:
+    monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", OLD_S)
+    name = topic("asks", partitions=4)
     settings = {"sticky.partitioning.linger.ms": 1}
-    sink = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=settings)
-    with opened(sink, guarantee=Guarantee.AT_LEAST_ONCE) as plain:
-        writer = plain.opened.writers.open(WriteOrder(plain.run, 1, 0, 1), TaskName(0, 0, 0))
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=settings), "q", guarantee) as sink:
+        writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         for number in range(2):
             writer.write(frame([f"{number} {row}".encode() for row in range(MANY)]))
+            time.sleep(OLD_S)
         writer.prepare()
-    arrays = placed(kafka, name)
+    arrays = placed(kafka, name, committed=False)
     assert [len(arrays[str(number)]) for number in range(2)] == [MANY] * 2
     assert all(len({partition for partition, _ in records}) == 1 for records in arrays.values())
 

@@ -149,11 +149,15 @@ class ProducerPool:
         """The one idempotent, not transactional producer of this process (at least once)."""
         if self._plain is None:
             self._plain = Producer(self._plan.producer_settings(None))
+        return self.informed(self._plain)
+
+    def informed(self, producer: Producer) -> Producer:
+        """The producer, which has asked for the topic's leaders again where what it knew of them was too old."""
         topic = self._plan.topic
-        if topic is not None and not self._plain.knows(topic):
+        if topic is not None and not producer.knows(topic):
             with contextlib.suppress(DeliveryError):  # without an answer it is librdkafka that chooses the partitions
-                self._plain.learn(topic, LEARN_TIMEOUT_MS)
-        return self._plain
+                producer.learn(topic, LEARN_TIMEOUT_MS)
+        return producer
 
     def forget_plain(self) -> None:
         """Drop it after an error; the next task makes a new one."""

@@ -105,7 +105,7 @@ class TransactionalWriter:
             owned.producer.begin_transaction()
             self._owned = owned
             self._pool.prepare_ahead()
-        return self._owned.producer
+        return self._pool.informed(self._owned.producer)
 
 
 class PlainWriter:
