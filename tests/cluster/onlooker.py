@@ -1,33 +1,27 @@
-"""Looks at topics for itself, with whatever settings the cluster asks for. Never uses the code under test."""
+"""Looks at topics for itself, where a node may die meanwhile. Never uses the code under test."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+import oracle
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 READ_TIMEOUT_S = 60.0
 REST_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 20.0
 SHOWN_MAX = 5
-NOT_LEADING_YET = (
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-)
 Offsets = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True)
 class Onlooker:
-    """A reader and producer of the test's own; ``settings`` are librdkafka's."""
+    """A reader and producer of the test's own."""
 
     servers: str
-    settings: Mapping[str, str] = field(default_factory=dict)
 
     def produce(self, topic: str, values: Collection[str], *, at_once: bool = False, partition: int = -1) -> None:
         """Append the values, or make them readable all at once (one transaction)."""
@@ -77,20 +71,7 @@ class Onlooker:
 
     def end_offsets(self, *topics: str, committed: bool) -> Offsets:
         """The last stable offset (``committed``) or the high watermark of every partition."""
-        admin = AdminClient(self._client())
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-        asked = {TopicPartition(t, p): OffsetSpec.latest() for t in topics for p in known[t].partitions}
-        deadline = time.monotonic() + READ_TIMEOUT_S
-        while True:
-            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S)
-            try:
-                return {(at.topic, at.partition): f.result(REQUEST_TIMEOUT_S).offset for at, f in answers.items()}
-            except KafkaException as error:
-                # The controller says who leads a moment before a broker that has just come back knows it of itself.
-                if error.args[0].code() not in NOT_LEADING_YET or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+        return oracle.end_offsets(self.servers, topics, committed=committed)
 
     def check_exact(self, expected: Collection[str], *topics: str) -> None:
         """A reader sees exactly the expected values, each once."""
@@ -119,4 +100,4 @@ class Onlooker:
 
     def _client(self, **more: object) -> dict[str, object]:
         own = {"bootstrap.servers": self.servers, "reconnect.backoff.max.ms": 500, "log_level": 0}
-        return {**own, **self.settings, **more}
+        return {**own, **more}
