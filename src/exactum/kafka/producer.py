@@ -68,8 +68,7 @@ class Producer:
         self._failed: dict[tuple[str, str], int] = {}
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}
-        self._sticky: dict[str, StickyPartition] = {}
-        self._learned_s: dict[str, float] = {}
+        self._learned: dict[str, tuple[float, StickyPartition | None]] = {}  # of each topic: when, and whose turn it is
         conf = self._c.rd_kafka_conf_new()
         text = ctypes.create_string_buffer(512)
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
@@ -158,23 +157,22 @@ class Producer:
             raise DeliveryError(name, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
             if topic is not None:
-                self._learned_s[topic] = time.monotonic()
-                if self._sticky_linger_ms:
-                    self._stay(topic, answer.contents)
+                self._learned[topic] = time.monotonic(), self._turns(topic, answer.contents)
         finally:
             self._c.rd_kafka_metadata_destroy(answer)
 
     def knows(self, topic: str) -> bool:
         """Whether it has learned of the topic, and not too long ago."""
-        return time.monotonic() - self._learned_s.get(topic, float("-inf")) < LEARNED_AGE_MAX_S
+        return topic in self._learned and time.monotonic() - self._learned[topic][0] < LEARNED_AGE_MAX_S
 
-    def _stay(self, topic: str, metadata: librdkafka.Metadata) -> None:
-        """Choose for ``topic`` from now on, among the partitions that have a leader."""
+    def _turns(self, topic: str, metadata: librdkafka.Metadata) -> StickyPartition | None:
+        """Those of the partitions that have a leader; None: librdkafka's partitioner is to be asked."""
         for known in metadata.topics[: metadata.topic_cnt]:
             partitions = known.partitions[: known.partition_cnt]
             led = sorted(partition.id for partition in partitions if partition.leader >= 0)
-            if known.topic == topic.encode() and led:
-                self._sticky[topic] = StickyPartition(led, self._sticky_linger_ms)
+            if known.topic == topic.encode() and led and self._sticky_linger_ms:
+                return StickyPartition(led, self._sticky_linger_ms)
+        return None
 
     # ---- records -----------------------------------------------------------------------------
 
@@ -192,8 +190,9 @@ class Producer:
         handle = self._topic(topic)
         end_s = time.monotonic() + timeout_ms / 1000
         partition, flags = librdkafka.PARTITION_UNASSIGNED, librdkafka.F_COPY | librdkafka.F_PARTITION
-        if anywhere and topic in self._sticky and self.knows(topic):
-            partition, flags = self._sticky[topic].current(), librdkafka.F_COPY
+        turns = self._learned[topic][1] if anywhere and self.knows(topic) else None
+        if turns is not None:
+            partition, flags = turns.current(), librdkafka.F_COPY
         while len(messages):
             count = self._c.rd_kafka_produce_batch(
                 handle,

@@ -41,6 +41,7 @@ POOLS_MAX = 8
 """Most runs of queries whose producers one process remembers; older ones are let go."""
 INIT_TIMEOUT_MS = 60_000
 LEARN_TIMEOUT_MS = 1_000
+"""Longest wait of a task for the topic's leaders, with which it sends records without a key a little faster."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class ProducerPool:
         """The one idempotent, not transactional producer of this process (at least once)."""
         if self._plain is None:
             self._plain = Producer(self._plan.producer_settings(None))
-        return self.informed(self._plain)
+        return self._plain
 
     def informed(self, producer: Producer) -> Producer:
         """The producer, which has asked for the topic's leaders again where what it knew of them was too old."""

@@ -119,7 +119,8 @@ class PlainWriter:
     def write(self, batch: Any) -> Rejection | None:
         batch, rejection = without_too_large(batch, self._factory.record_bytes_max)
         try:
-            produce(self._pool.plain(), batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
+            producer = self._pool.informed(self._pool.plain())
+            produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
             self._pool.forget_plain()
             raise write_failure(error, self._task, self._factory) from error
