@@ -1,7 +1,8 @@
 """An ordinary PySpark script, Kafka in and Kafka out, that may be told to die: what ``exactum run`` keeps running.
 
 Its one argument is a JSON object. ``deaths`` is a folder with a file ``<n>`` of JSON for each planned death; each life
-takes the next one: ``{"after_s": 0.1}`` from its start, or ``{"event": "EpochDecided", "nth": 1}``.
+takes the next one: ``{"after_s": 0.1}`` from its start, or ``{"event": "EpochDecided", "nth": 1}``. With ``noticed``, a
+file, it writes down which queries it sees by all of Spark's means, and waits for the end of any.
 """
 
 from __future__ import annotations
@@ -64,7 +65,39 @@ def on_event(event: exactum.events.Event) -> None:
         print(f"after epoch {event.batch_id}: {play['prints']}")
 
 
+def notice(how: str, names: list[str | None]) -> None:
+    with open(play["noticed"], "a") as file:
+        file.write(json.dumps({"pid": os.getpid(), "how": how, "names": names}) + "\n")
+
+
+def listen(session: Any) -> None:
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+            notice("listener", [event.name])
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            """Of the same queries."""
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            """Of the same queries."""
+
+    session.streams.addListener(Listener())
+
+
+def shown(session: Any) -> list[str | None]:
+    """Which of the queries that there may be are on the page of Spark's UI."""
+    from urllib.request import urlopen
+
+    with urlopen(f"{session.sparkContext.uiWebUrl}/StreamingQuery/", timeout=30) as page:
+        text = page.read().decode()
+    return [name for name in ("shout", "exactum-standby", "&lt;no name&gt;") if name in text]
+
+
 spark = exactum.local_session("run", **play["session"])
+if "noticed" in play:
+    listen(spark)
 exact = exactum.exactly_once(
     exactum.KafkaSink(play["target"], bootstrap_servers=play["bootstrap_servers"], **play.get("sink", {})),
     on_event=on_event,
@@ -85,5 +118,10 @@ query = (
     .trigger(**({"availableNow": True} if play["drain"] else {"processingTime": "0 seconds"}))
     .start()
 )
-query.awaitTermination()
+if "noticed" in play:
+    notice("active", [each.name for each in spark.streams.active])
+    spark.streams.awaitAnyTermination()
+    notice("UI", shown(spark))
+else:
+    query.awaitTermination()
 print("the script ends by itself", flush=True)

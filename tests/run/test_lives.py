@@ -5,6 +5,7 @@ Replay random deaths with ``EXACTUM_RUN_SEED``; ``EXACTUM_RUN_DEATHS`` says how 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import secrets
@@ -114,11 +115,15 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """The standby goes on where the killed one was; the next one where a frozen one was, and that one is fenced when it
-    wakes up. SIGTERM stops the query after its epoch, which Spark has logged. The output is exact.
+    wakes up. SIGTERM stops the query after its epoch, which Spark has logged. The output is exact. A script that waits
+    for the end of any query waits for its own: nobody sees the query that a standby warms up with.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
     options = ["--standby", "--standby-timeout", "3 s", "--no-kill"]
-    with world.reader() as reader, world.run("run", options, drain=False, max_offsets=2000) as run:
+    noticed = tmp_path / "noticed"
+    session = {"master": "local[2]", "spark.sql.shuffle.partitions": 2, "spark.ui.enabled": True, "spark.ui.port": 0}
+    play: dict[str, Any] = {"drain": False, "max_offsets": 2000, "noticed": str(noticed), "session": session}
+    with world.reader() as reader, world.run("run", options, **play) as run:
 
         def completes(pid: int) -> list[dict[str, Any]]:
             return [e for e in world.events("EpochCompleted") if e["pid"] == pid]
@@ -153,6 +158,9 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
         assert "the script ends by itself" in run.log
         check_stopped_between_epochs(world.checkpoint.folder, world.events("EpochCompleted"))
         world.check_exact(reader)
+    seen = [json.loads(line) for line in noticed.read_text().splitlines()]
+    assert {one["how"] for one in seen if one["pid"] == run.pids()[2]} == {"listener", "active", "UI"}
+    assert all(one["names"] == ["shout"] for one in seen), seen
 
 
 def test_sigterm_stops_a_busy_query_after_its_epoch(

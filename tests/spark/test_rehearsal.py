@@ -1,0 +1,25 @@
+"""The query that a standby warms up with, in the session of a script."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from pyspark import RDD
+from pyspark.sql import SparkSession
+
+from exactum.spark.life import rehearsal
+
+pytestmark = pytest.mark.spark
+
+
+def test_nothing_of_it_is_left_in_the_script(spark: SparkSession) -> None:
+    """Neither the queries that have ended, nor the active session, nor the session of ``rdd.toDF()`` is another one."""
+    spark.streams.resetTerminated()
+    to_frame = vars(RDD)["toDF"]
+    with rehearsal.hidden_session(spark) as hidden:
+        rehearsal.play(hidden, {}, threading.Event())
+        assert hidden.streams.awaitAnyTermination(1), "it has run, and ended"
+    assert not spark.streams.awaitAnyTermination(1)
+    assert vars(RDD)["toDF"] is to_frame
+    assert SparkSession.active() is spark
