@@ -95,6 +95,7 @@ class Postgres(Suite):
     """``mechanism`` is the subclass's; a dead task's connection is closed, as its system would."""
 
     mechanism: str
+    columns = (("value", "string"),)
     stalls_in_tasks = False
 
     def kill_task(self, writer: Writer) -> None:
@@ -125,9 +126,7 @@ class Postgres(Suite):
         self.connection.execute(f"TRUNCATE {self.schema}.rows")
 
     def make_sink(self) -> exactum.PostgresSink:
-        sink = exactum.PostgresSink(self.url, table=f"{self.schema}.rows", mechanism=self.mechanism)
-        sink.check_columns([("value", "string")])  # as the adapter does before it opens a sink
-        return sink
+        return exactum.PostgresSink(self.url, table=f"{self.schema}.rows", mechanism=self.mechanism)
 
     def visible_rows(self) -> list[object]:
         return [value for (value,) in self.connection.execute(f"SELECT value FROM {self.schema}.rows").fetchall()]

@@ -177,8 +177,8 @@ class FaultySink:
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         self._inner.check_columns(columns)
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
-        opened = self._inner.open(run, participant)
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
+        opened = self._inner.open(run, participant, columns)
         planned = tuple(f for f in self._faults.planned if f.step in ("write", "prepare") and f.sink in participant)
         return OpenSink(FaultyParticipant(opened.participant, self._faults), FaultyWriters(opened.writers, planned))
 

@@ -85,8 +85,7 @@ class Incarnation:
 
 
 def opened(sink: Sink, columns: Columns, run: QueryRun, participant: str) -> OpenSink:
-    sink.check_columns(columns)
-    return sink.open(run, participant)
+    return sink.open(run, participant, columns)
 
 
 def before(port: Any, call: str, action: Callable[[], object]) -> Any:

@@ -32,6 +32,7 @@ class MySQLContract(SinkContract):
     test_two_drivers_at_once = None  # type: ignore[assignment]
 
     options: dict[str, Any]
+    columns = COLUMNS
     table = "v bigint NOT NULL, s varchar(40)"
 
     @pytest.fixture(autouse=True)
@@ -42,9 +43,7 @@ class MySQLContract(SinkContract):
         database.run(f"CREATE TABLE t ({self.table})")
 
     def make_sink(self) -> Sink:
-        sink = MySQLSink(self.database.url, table="t", **self.options)
-        sink.check_columns(COLUMNS)
-        return sink
+        return MySQLSink(self.database.url, table="t", **self.options)
 
     def visible_rows(self) -> list[object]:
         return self.database.run("SELECT v, s FROM t")

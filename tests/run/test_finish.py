@@ -197,7 +197,7 @@ class MemorySink:
         self._hangs = hangs
         self._fails = fails
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Any = ()) -> OpenSink:
         assert participant == self.name
         if self._hangs is not None:
             self._hangs.wait(60)
@@ -214,7 +214,7 @@ def test_no_sink_waits_for_another(trouble: str) -> None:
     first, second = world.targets
     hangs = threading.Event()
     bad = MemorySink(first, hangs) if trouble == "hangs" else MemorySink(first, fails="it is down")
-    handover = Handover(RUNNING, (bad, MemorySink(second)), (first.name, second.name), world.log())  # type: ignore[arg-type]
+    handover = Handover(RUNNING, (bad, MemorySink(second)), (first.name, second.name), world.log(), ((), ()))  # type: ignore[arg-type]
     outcome = finish(handover, 0, timeout_s=3.0)
     hangs.set()
     assert outcome.batches == [Finished(0, transactions=2, rows=2, left=2)]
@@ -259,7 +259,7 @@ def test_a_handover_arrives_without_what_belongs_to_the_session() -> None:
     """Sinks arrive as they were configured, but for ``rows=``, which may hold on to a session."""
     lock = threading.Lock()
     sinks = (Sink(rows=lambda frame: (lock, frame), topic="t"), Sink(password="s3cret"))
-    handover = Handover(RUNNING, sinks, ("own", "own#2"), "postgresql://host/db")  # type: ignore[arg-type]
+    handover = Handover(RUNNING, sinks, ("own", "own#2"), "postgresql://host/db", ((), ()))  # type: ignore[arg-type]
     arrived = unpickled(handover.pickled(), ())
     assert [sink.more for sink in arrived.sinks] == [{"topic": "t"}, {"password": "s3cret"}]  # type: ignore[attr-defined]
     assert [sink.rows for sink in arrived.sinks] == [None, None]
@@ -274,7 +274,7 @@ def test_a_class_of_the_script_goes_along() -> None:
         name, rows = "the script's own", None
 
     Local.__module__ = "__main__"
-    handover = Handover(RUNNING, (Local(),), ("local",), None)  # type: ignore[arg-type]
+    handover = Handover(RUNNING, (Local(),), ("local",), None, ((),))  # type: ignore[arg-type]
     program = (
         "import sys; from exactum.spark.life.handover import unpickled; "
         "print(unpickled(sys.stdin.buffer.read(), sys.argv[1:]).sinks[0].name, end='')"
@@ -292,7 +292,7 @@ def test_a_class_of_the_script_goes_along() -> None:
 
 def test_what_does_not_pickle_is_said() -> None:
     """A sink that holds a connection cannot be handed over: one error with its reason, no damage."""
-    handover = Handover(RUNNING, (Sink(connection=threading.Lock()),), ("own",), None)  # type: ignore[arg-type]
+    handover = Handover(RUNNING, (Sink(connection=threading.Lock()),), ("own",), None, ((),))  # type: ignore[arg-type]
     with pytest.raises(SettingRefused, match="pickle") as refused:
         handover.pickled()
     assert refused.value.disposition is Disposition.HALT

@@ -90,8 +90,8 @@ def with_writers(stream: Any, wrapped: Callable[[Any], Any]) -> Any:
     """``exactly_once`` into files, by writers that are wrapped like this."""
 
     class Sink(exactum.FileSink):
-        def open(self, run: Any, participant: str) -> Any:
-            opened = super().open(run, participant)
+        def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
+            opened = super().open(run, participant, columns)
             return dataclasses.replace(opened, writers=wrapped(opened.writers))
 
     return exactum.exactly_once(Sink(stream.out, format="json"), on_event=stream.events.append)

@@ -48,7 +48,7 @@ class FolderSink:
             if column not in [name for name, _ in columns]:
                 raise FrameRefused(f"The frame has no column {column!r}.")
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         fire(Path(self.folder), "open")
         for sub in ("staged", "visible", "faults"):
             (Path(self.folder) / sub).mkdir(parents=True, exist_ok=True)

@@ -66,8 +66,7 @@ class Incarnation:
         self.query = query
         self.run_of = QueryRun(query.query_id, new_incarnation(), query.guarantee)
         sink = query.sink()
-        sink.check_columns(query.columns)
-        self.opened = sink.open(self.run_of, sink.name)
+        self.opened = sink.open(self.run_of, sink.name, query.columns)
         self.participant = self.opened.participant
         self.log = MemoryDecisionLog(query.storage, query.query_id)
         self.write = TableWrite(self, plan)

@@ -31,9 +31,8 @@ _queries = itertools.count(1)
 def start(database: Database, table: str, columns: Columns = ID_AND_NAME, **settings: Any) -> None:
     """Check and open, as a starting query does."""
     sink = PostgresSink(settings.pop("url", database.url), table=table, **settings)
-    sink.check_columns(columns)
     run = QueryRun(f"refused-{next(_queries)}", new_incarnation(), Guarantee.EXACTLY_ONCE)
-    sink.open(run, sink.name).participant.close()
+    sink.open(run, sink.name, columns).participant.close()
 
 
 @pytest.mark.parametrize(
@@ -311,16 +310,15 @@ def test_own_tables_made_by_an_administrator(database: Database, limited: str) -
     table = database.table()
     database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
     sink = PostgresSink(limited, table=table)
-    sink.check_columns(ID_AND_NAME)
     run = QueryRun("by-hand", new_incarnation(), Guarantee.EXACTLY_ONCE)
     for _ in range(3):
         with pytest.raises(SettingRefused) as caught:
-            sink.open(run, sink.name)
+            sink.open(run, sink.name, ID_AND_NAME)
         statement = str(caught.value).split("have it created: ")[1].split("; with")[0]
         database.run(statement)
         name = statement.split('"."')[1].split('"')[0]
         database.run(f'GRANT SELECT, INSERT, DELETE, TRUNCATE ON "{name}" TO limited')
-    sink.open(run, sink.name).participant.close()
+    sink.open(run, sink.name, ID_AND_NAME).participant.close()
 
 
 def test_no_password_anywhere(database: Database, limited: str, caplog: pytest.LogCaptureFixture) -> None:

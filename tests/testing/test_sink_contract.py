@@ -63,7 +63,7 @@ class MemorySink:
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """Every frame is welcome."""
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         return OpenSink(MemorySide(self, run, participant), MemoryWriters(self, participant))
 
 

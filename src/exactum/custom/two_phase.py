@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from exactum.custom import handle
 from exactum.custom.transaction_name import TransactionName, TransactionScope
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, OpenSink, QueryRun, Rejection
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun, Rejection
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class TransactionLost(Exception):
     """
 
 
-class TwoPhaseCommitSink(ABC, Generic[T]):
+class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
     """A target of your own. ``T`` is your transaction: whatever names one in the target: a path, an upload id.
 
     *The object.* The one that you make is a template. Each half of each run works on a copy of its own, made by
@@ -212,7 +212,7 @@ class TwoPhaseCommitSink(ABC, Generic[T]):
     def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
         return DEAD_LETTER_COLUMNS
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         """Called by exactum. ``connect`` and ``close`` are yours to override, not this."""
         from exactum.custom.two_phase_participant import TwoPhaseParticipant
         from exactum.custom.two_phase_writer import TwoPhaseWriterFactory

@@ -25,10 +25,10 @@ from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.custom.write_ahead_participant import WriteAheadParticipant
 from exactum.custom.write_ahead_writer import DirectWriterFactory, LogWriterFactory
 from exactum.errors import SettingRefused
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
 
 
-class WriteAheadSink:
+class WriteAheadSink(NotAFunction):
     """Sends a frame's rows to a target of yours: give ``send``, or a subclass that overrides it.
 
     Args:
@@ -128,7 +128,7 @@ class WriteAheadSink:
     def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
         return DEAD_LETTER_COLUMNS
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         """Called by exactum.
 
         Raises:

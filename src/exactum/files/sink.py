@@ -14,7 +14,7 @@ from exactum.files.format import Format, check_frame
 from exactum.files.participant import FileParticipant
 from exactum.files.place import Area, Place, Scope
 from exactum.files.writer import FilePlan, FileWriterFactory
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
 
 BYTES_PER_FILE_MAX = 128 * 1024 * 1024
 OBJECT_BYTES_MAX = 4 * 1024**3
@@ -23,7 +23,7 @@ OBJECT_BYTES_MAX = 4 * 1024**3
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
-class FileSink:
+class FileSink(NotAFunction):
     """Writes a frame's rows to Parquet, JSON-lines or CSV files that any reader finds by listing the folder.
 
     A reader never sees part of a file. The files of one epoch appear one after another, within milliseconds, and
@@ -105,12 +105,20 @@ class FileSink:
         check_frame(columns, self._partition_by, self._where)
         self._format.check_columns([c for c in columns if c[0] not in self._partition_by], self._where)
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         """See the port ``Sink``. Makes the folder, and writes, renames and removes a file in it once."""
         place = self._place(Scope(run.query_id, participant))
         place.open(Area.STAGED if run.guarantee is Guarantee.EXACTLY_ONCE else Area.PLAIN)
         plan = FilePlan(place, self._format, self._partition_by, self._rows_per_file_max, self._bytes_per_file_max)
-        return OpenSink(FileParticipant(place), FileWriterFactory(plan))
+        return OpenSink(FileParticipant(place), FileWriterFactory(plan), self._target())
+
+    def _target(self) -> str | None:
+        if not self._is_object_store:
+            return f"folder {os.path.realpath(self._path)}"
+        if self._store is None or isinstance(self._store, Mapping):
+            endpoint = (self._store or {}).get("endpoint", "")
+            return f"prefix {shown(self._path)} {endpoint}".rstrip()
+        return None  # a store object does not tell where it is
 
     def _place(self, scope: Scope) -> Place:
         if not self._is_object_store:

@@ -13,14 +13,14 @@ from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.transactional_id import TransactionScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun
+from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
 
 BROKER_TIMEOUT_MAX_MS = 900_000
 """Kafka's default of transaction.max.timeout.ms: used where the user may not read the broker's setting."""
 TIMEOUT_MIN_MS = 1_000
 
 
-class KafkaSink:
+class KafkaSink(NotAFunction):
     """Writes a frame's rows to Kafka.
 
     Columns, as in Spark's own Kafka sink: ``value`` (string or binary; null is a tombstone), optional ``key``
@@ -84,7 +84,7 @@ class KafkaSink:
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         messages.check_columns(columns, self._topic, self._where)
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         requests = BrokerRequests(self._bootstrap_servers, self._settings, self._where)
         try:
             return self._open(run, participant, requests)
@@ -110,8 +110,10 @@ class KafkaSink:
         if run.guarantee is Guarantee.EXACTLY_ONCE:
             self._check_transactions(plan, requests)
             plan = self._with_timeout(plan, requests)
-        kafka = KafkaParticipant(plan, requests, requests.cluster_id())
-        return OpenSink(kafka, KafkaWriterFactory(plan, self._topic))
+        cluster_id = requests.cluster_id()
+        topics = "all topics" if self._topic is None else f"topic {self._topic!r}"
+        target = f"{topics} of Kafka cluster {cluster_id}"
+        return OpenSink(KafkaParticipant(plan, requests, cluster_id), KafkaWriterFactory(plan, self._topic), target)
 
     def _with_message_size(self, requests: BrokerRequests) -> settings.Settings:
         """librdkafka refuses records above its own 1,000,000 bytes: let the topic's limit decide instead."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
+from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.participant import Participant
 
@@ -106,6 +107,9 @@ class Sink(Protocol):
 
     ``rows`` is the sink's own view of the batch, a function from Spark's DataFrame to a DataFrame, or None for
     the batch as it is. It stays on the driver; all else that goes to the executors must pickle.
+
+    One object may be given to several queries at once, so it learns nothing of any of them: what a run needs to
+    know comes to ``open`` by value.
     """
 
     @property
@@ -121,27 +125,45 @@ class Sink(Protocol):
         or for Kafka key, value and headers."""
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Check the frame's columns, given as (name, Spark's simple type string).
+        """Check the frame's columns, given as (name, Spark's simple type string). Remembers nothing.
 
         Raises:
             FrameRefused: a column is missing or its type cannot be written.
         """
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         """Connect, check everything that can be checked before the first row, and return both halves.
 
+        ``columns`` are those that this run writes, as they were given to ``check_columns``.
+
         Raises:
+            FrameRefused: the target cannot take these columns.
             SettingRefused: the settings cannot hold the guarantee.
             Unavailable: the target did not answer.
         """
 
 
+class NotAFunction:
+    """A sink given to ``foreachBatch`` itself, which Spark would call: says what to write instead."""
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise SettingRefused(
+            f"{self!r} was called like a function: a sink cannot be given to foreachBatch itself. Write "
+            f".foreachBatch(exactum.exactly_once({type(self).__name__}(...))). Nothing was written."
+        )
+
+
 @dataclass(frozen=True)
 class OpenSink:
-    """Both halves of a sink for one run: the driver's participant and the tasks' writer factory."""
+    """Both halves of a sink for one run: the driver's participant and the tasks' writer factory.
+
+    ``target`` names the one place that it writes to, the same for every sink that writes there; None where a sink
+    cannot tell.
+    """
 
     participant: Participant
     writers: WriterFactory
+    target: str | None = None
 
 
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import DecisionRecord, Epoch
 from exactum.spark import checkpoint
 from exactum.spark.query import RunningQuery
 
@@ -41,7 +43,7 @@ def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | Non
             )
         return FileDecisionLog(running.folder / DECISIONS, running.query_id)
     if not isinstance(decision_log, str | Path):
-        return BorrowedLog(decision_log)
+        return BorrowedLog(decision_log, running.query_id)
     place = str(decision_log)
     scheme = urlsplit(place).scheme.lower()
     if scheme in POSTGRES_SCHEMES + MYSQL_SCHEMES:
@@ -66,11 +68,36 @@ def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | Non
 class BorrowedLog:
     """The user's own decision log: it outlives this run and is the user's to close."""
 
-    def __init__(self, log: DecisionLog) -> None:
+    def __init__(self, log: DecisionLog, query_id: str) -> None:
         self._log = log
-        self.read = log.read
-        self.decide = log.decide
+        self._query_id = query_id
         self.prune = log.prune
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """See the port."""
+        records = self._log.read(batch_id)
+        for record in records:
+            self._refuse_foreign(record, batch_id)
+        return records
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        """See the port."""
+        stands = self._log.decide(record)
+        self._refuse_foreign(stands, record.epoch.batch_id)
+        return stands
+
+    def _refuse_foreign(self, record: DecisionRecord, batch_id: int) -> None:
+        """
+        Raises:
+            CheckpointRefused: the record is another query's, or another batch's.
+        """
+        if record.epoch != Epoch(self._query_id, batch_id):
+            raise CheckpointRefused(
+                f"The decision log given as decision_log= answered for batch {batch_id} of query {self._query_id} with "
+                f"a record that belongs to query {record.epoch.query_id}, batch {record.epoch.batch_id}. Taken for "
+                "this one's own, it would make rows vanish. Give each query a decision log object of its own, or one "
+                "that keeps records by query id. Nothing of this batch was written."
+            )
 
     def close(self) -> None:
         """Nothing: the log may serve the next run."""

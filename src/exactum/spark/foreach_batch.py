@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,17 @@ from exactum import events
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
-from exactum.spark import query, running, watch
+from exactum.spark import arguments, query, running, watch
+from exactum.spark.batch_call import HOW, BatchCall, BatchCalls, later_call
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.event_log import listener
 from exactum.spark.life import life, standby
 from exactum.spark.life.handover import Handover
 
 logger = logging.getLogger("exactum")
+
+_calls = BatchCalls()
+"""Of this process: two objects in one query have nothing else in common."""
 
 Control = ControlStream | Sequence[ControlStream]
 
@@ -49,10 +54,11 @@ def exactly_once(
 
     Returns:
         What ``DataStreamWriter.foreachBatch`` takes. One object serves one query at a time, and any number
-        of starts of it one after another.
+        of starts of it one after another. Called from a function of yours, it is called once for each batch.
 
     Raises:
-        SettingRefused: no sink is given. Everything else is checked when the query's first batch runs.
+        SettingRefused: an argument is missing or is not what it must be. What needs Spark or a server is checked
+            when the query's first batch runs.
     """
     return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, control, on_event)
 
@@ -100,19 +106,19 @@ class ForeachBatch:
         control: Control,
         on_event: events.Listener | None,
     ) -> None:
-        if not targets.sinks:
-            raise SettingRefused(
-                f"{guarantee.name.lower()}() was given no sink. Pass at least one, for example "
-                'exactum.KafkaSink("totals", bootstrap_servers="localhost:9092").'
-            )
+        call = guarantee.name.lower()
+        arguments.checked_sinks(targets.sinks, targets.dead_letters, call)
+        arguments.checked_decision_log(decision_log, call)
+        arguments.checked_on_event(on_event, call)
         self.error: ExactumError | None = None
         self._targets = targets
         self._guarantee = guarantee
         self._decision_log = decision_log
-        self._control = (control,) if isinstance(control, ControlStream) else tuple(control)
+        self._control = arguments.checked_control(control, call)
         self._listener = listener(on_event)
         self._run: running.RunOfQuery | None = None
         self._closer: Any = None
+        self._at_hand = threading.Lock()  # two queries that were given this object may ask at once
         standby.wait_for_turn()  # under a supervisor that has another one running
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -122,7 +128,8 @@ class ForeachBatch:
             ExactumError: see ``protocol.coordinator.Coordinator.run``; the query stops with it.
         """
         try:
-            self._refuse_second_query(frame)
+            if self._run is None:
+                self._refuse_later_call()
             self._batch(frame, batch_id)
         except ExactumError as error:
             self._tell(error, frame)
@@ -130,51 +137,88 @@ class ForeachBatch:
             # What Spark shows of it is the printed traceback: our own frames would bury the message.
             raise error.with_traceback(None)  # noqa: B904
 
+    def _refuse_later_call(self) -> None:
+        where = later_call(lambda value: isinstance(value, ForeachBatch), depth=3)
+        if where is not None:
+            raise SettingRefused(
+                f"{where} calls exactum more than once for one micro-batch, or may do so. {HOW} Nothing was written."
+            )
+
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        run, call = self._begun(frame, batch_id)
         try:
-            self._current_run(frame, batch_id).batch(frame, batch_id)
+            run.batch(frame, batch_id, call.refuse_contested)
+            call.done = True
         except BaseException as error:
-            if self._run is None or not self._run.may_leave_open:  # else the watch closes it, soon
-                self._close()
-            if isinstance(error, ExactumError):
-                self.error = error
+            with self._at_hand:
+                # Where its tasks may still open transactions, the watch sweeps these and closes it, soon.
+                if self._run is run and not run.may_leave_open:
+                    self._close()
+            self._keep(error)
             raise
+
+    def _begun(self, frame: DataFrame, batch_id: int) -> tuple[running.RunOfQuery, BatchCall]:
+        """The run that this batch belongs to, and this call as the only one for the batch.
+
+        Raises:
+            SettingRefused: the batch had its call, or the run at hand is another query's; that run is left alone.
+            ExactumError: a new run could not be started.
+        """
+        with self._at_hand:
+            running_query = self._running_query(frame)
+            call = _calls.take(running_query.run_id, batch_id)
+            if self._run is not None and self._run.running is running_query:
+                return self._run, call
+            try:
+                return self._started(frame, batch_id, running_query), call
+            except BaseException as error:
+                self._close()
+                self._keep(error)
+                raise
+
+    def _keep(self, error: BaseException) -> None:
+        if isinstance(error, ExactumError):
+            self.error = error
 
     def __reduce__(self) -> Any:
         # Spark Connect pickles what foreachBatch is given, to run it on the server.
         raise SettingRefused(query.connect_refusal())
 
-    def _refuse_second_query(self, frame: DataFrame) -> None:
-        """The run at hand, which may be in the middle of an epoch, is the first query's: it is left alone."""
+    def _running_query(self, frame: DataFrame) -> query.RunningQuery:
+        """The run of Spark's query that this batch is of.
+
+        Raises:
+            SettingRefused: this object is at work for another query, which may be in the middle of an epoch.
+        """
         query_id, run = query.query_id_of(frame), self._run
-        if run is not None and run.running.query_id != query_id and run.running.still_runs():
+        if run is None or not run.running.still_runs():
+            return query.find(frame, query_id)
+        if run.running.query_id != query_id:
             raise SettingRefused(
                 f"One {self._guarantee.name.lower()} object serves two running queries, "
                 f"{run.running.query_id} and {query_id}. Make one for each query. Nothing of the second "
                 "was written."
             )
+        return run.running
 
-    def _current_run(self, frame: DataFrame, batch_id: int) -> running.RunOfQuery:
-        """The run that this batch belongs to: the one at hand, or a new one when the query was started again."""
-        query_id = query.query_id_of(frame)
-        if self._run is not None and self._run.running.still_runs():
-            return self._run
+    def _started(self, frame: DataFrame, batch_id: int, running_query: query.RunningQuery) -> running.RunOfQuery:
+        """A new run, when the query was started, or started again."""
         self._close()
         self.error = None
-        self._run = running.start(
+        run = self._run = running.start(
             frame,
             batch_id,
-            query.find(frame, query_id),
+            running_query,
             self._targets,
             self._guarantee,
             self._decision_log,
             self._control,
             self._listener,
         )
-        self._closer = weakref.finalize(self, self._run.close)  # at the latest when Python ends
-        self._hand_over(self._run)
-        watch.over(self._run.running, self._run.idle, self._run.ended, self._closer)
-        return self._run
+        self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
+        self._hand_over(run)
+        watch.over(run.running, run.idle, run.ended, self._closer)
+        return run
 
     def _hand_over(self, run: running.RunOfQuery) -> None:
         """Give a supervisor what finishes a decided epoch without Spark, where there is a supervisor."""
@@ -183,9 +227,8 @@ class ForeachBatch:
             return
         sinks, names = self._targets.all(), tuple(self._targets.names())
         decided = self._guarantee is Guarantee.EXACTLY_ONCE
-        supervised.hand_over(
-            run.running.query_id, Handover(run.running, sinks, names, self._decision_log) if decided else None
-        )
+        handover = Handover(run.running, sinks, names, self._decision_log, run.columns) if decided else None
+        supervised.hand_over(run.running.query_id, handover)
 
     def _tell(self, error: ExactumError, frame: DataFrame) -> None:
         supervised = life.current()
@@ -193,7 +236,7 @@ class ForeachBatch:
             supervised.tell_error(error, query.query_id_of(frame))
 
     def _close(self) -> None:
-        """Close the run at hand, if any. Idempotent."""
+        """Close the run at hand, if any. Idempotent. The caller holds the lock."""
         run, closer = self._run, self._closer
         self._run = self._closer = None
         if run is None or closer is None:

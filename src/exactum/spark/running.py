@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -33,6 +34,7 @@ from exactum.spark.collecting import Collect, collected
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.decision_place import open_log
 from exactum.spark.decoding.bad_records import BadRecords
+from exactum.spark.life.handover import Columns
 from exactum.spark.life.run_start import RunStart
 from exactum.spark.query import RunningQuery
 from exactum.spark.small_epoch import SmallEpochs
@@ -82,8 +84,10 @@ class RunOfQuery:
         attendants: Sequence[Attendant],
         bad_records: BadRecords,
         on_event: events.Listener,
+        columns: tuple[Columns, ...],
     ) -> None:
         self.running = running
+        self.columns = columns
         self._incarnation = run.incarnation
         self._protocol = protocol
         self._opened = tuple(opened)
@@ -102,8 +106,10 @@ class RunOfQuery:
         self._working = threading.Lock()
         self._closed = False
 
-    def batch(self, frame: DataFrame, batch_id: int) -> Completed:
+    def batch(self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]) -> Completed:
         """Bring one micro-batch into every sink, or drain it where it stands already.
+
+        ``before_decision`` is called when everything is prepared and may refuse by raising.
 
         Raises:
             EpochAborted: the query was stopped, and the run closed, before the batch began.
@@ -111,7 +117,7 @@ class RunOfQuery:
         with self._working:
             if self._closed:
                 raise EpochAborted(write_job.CANCELLED)
-            return self._batch(frame, batch_id)
+            return self._batch(frame, batch_id, before_decision)
 
     def ended(self) -> None:
         """The query has ended. Its batch at hand goes on to its end or to Spark's cancelling it, and needs its
@@ -132,13 +138,14 @@ class RunOfQuery:
         """True where an epoch was abandoned: its tasks may still open transactions, which ``ended`` sweeps."""
         return isinstance(self._protocol, Coordinator) and self._protocol.abandoned is not None
 
-    def _batch(self, frame: DataFrame, batch_id: int) -> Completed:
+    def _batch(self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]) -> Completed:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             prepared.extend(self._jobs.run(frame, order, lambda whole: self._cheaply(whole, offsets)))
             if self._dead_letters is not None:
                 prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
+            before_decision()
             return prepared
 
         offsets = checkpoint.source_offsets(self._read, batch_id, self.running.checkpoint)
@@ -257,7 +264,7 @@ def start(
     with ExitStack() as undo:
         attending = [*attendants(frame, batch_id, running, run, control, on_event), beginning, bad_records]
         undo.callback(close_attendants, attending)
-        check_columns(frame, targets)  # rows= may ask a control stream for its rules
+        columns = check_columns(frame, targets)  # rows= may ask a control stream for its rules
         log = None if guarantee is Guarantee.AT_LEAST_ONCE else open_log(running, decision_log)
         if log is not None:
             undo.callback(log.close)
@@ -265,7 +272,10 @@ def start(
         pool = ThreadPoolExecutor(count, "exactum-sink") if count > 1 else None
         if pool is not None:
             undo.callback(pool.shutdown, wait=False)
-        opened = open_sinks(targets, run, pool)
+        opened = open_sinks(targets, run, columns, pool)
+        for _, sink in opened:
+            undo.callback(sink.participant.close)
+        refuse_shared_targets(targets, opened)
         undo.pop_all()
     participants = [sink.participant for _, sink in opened]
     protocol: EpochProtocol
@@ -276,21 +286,26 @@ def start(
     else:
         protocol = Coordinator(run, participants, log, on_event=beginning.listen, parallel=_parallel(pool))
     read = query.reader_of(frame, running)
-    return RunOfQuery(run, running, protocol, targets, opened, pool, read, attending, bad_records, on_event)
+    return RunOfQuery(run, running, protocol, targets, opened, pool, read, attending, bad_records, on_event, columns)
 
 
-def check_columns(frame: DataFrame, targets: Targets) -> None:
-    """
+def check_columns(frame: DataFrame, targets: Targets) -> tuple[Columns, ...]:
+    """What each of ``targets.all()`` writes, which it has been asked whether it can.
+
     Raises:
         FrameRefused: two columns share a name, or a sink cannot write its view of the frame.
     """
+    found: dict[int, Columns] = {}
     for one in view.views(targets.sinks):
-        columns = one.of(frame).dtypes
+        columns = tuple(one.of(frame).dtypes)
         refuse_equal_names(columns)
         for place in one.sinks:
             targets.sinks[place].check_columns(columns)
+            found[place] = columns
     if targets.dead_letters is not None:
+        found[len(targets.sinks)] = tuple(targets.dead_letters.dead_letter_columns)
         targets.dead_letters.check_columns(targets.dead_letters.dead_letter_columns)
+    return tuple(found[place] for place in range(len(found)))
 
 
 def refuse_equal_names(columns: Sequence[tuple[str, str]]) -> None:
@@ -307,12 +322,15 @@ def refuse_equal_names(columns: Sequence[tuple[str, str]]) -> None:
         )
 
 
-def open_sinks(targets: Targets, run: QueryRun, pool: ThreadPoolExecutor | None) -> list[tuple[str, OpenSink]]:
+def open_sinks(
+    targets: Targets, run: QueryRun, columns: Sequence[Columns], pool: ThreadPoolExecutor | None
+) -> list[tuple[str, OpenSink]]:
     """Open all sinks, at the same time where there are several; if one fails, close the others and raise."""
     sinks, names = targets.all(), targets.names()
+    each = list(zip(sinks, names, columns, strict=True))
     if pool is None:
-        return [(name, sink.open(run, name)) for sink, name in zip(sinks, names, strict=True)]
-    futures = [pool.submit(sink.open, run, name) for sink, name in zip(sinks, names, strict=True)]
+        return [(name, sink.open(run, name, its)) for sink, name, its in each]
+    futures = [pool.submit(sink.open, run, name, its) for sink, name, its in each]
     errors = [error for error in (future.exception() for future in futures) if error is not None]
     if errors:
         for future in futures:
@@ -320,6 +338,30 @@ def open_sinks(targets: Targets, run: QueryRun, pool: ThreadPoolExecutor | None)
                 future.result().participant.close()
         raise errors[0]
     return [(name, future.result()) for name, future in zip(names, futures, strict=True)]
+
+
+def refuse_shared_targets(targets: Targets, opened: Sequence[tuple[str, OpenSink]]) -> None:
+    """Two sinks on one target write each row of the batch twice, unless each takes a part of it by ``rows=``.
+
+    Raises:
+        SettingRefused: there are two such sinks, or dead letters go where rows go.
+    """
+    sinks = targets.all()
+    for one, two in combinations(range(len(opened)), 2):
+        (first, at_first), (second, at_second) = opened[one], opened[two]
+        if at_first.target is None or at_first.target != at_second.target:
+            continue
+        if two == len(targets.sinks):
+            raise SettingRefused(
+                f"The dead letters go to the target of the sink {first!r}: {at_first.target}. Its readers would take "
+                "them for rows. Give them a place of their own. Nothing was written."
+            )
+        if sinks[one].rows is None or sinks[two].rows is None or sinks[one].rows == sinks[two].rows:
+            raise SettingRefused(
+                f"Two sinks, {first!r} and {second!r}, write to one target: {at_first.target}. Every row would be "
+                "there twice. Remove one, or give each a rows= function of its own that takes its part of the batch. "
+                "Nothing was written."
+            )
 
 
 def participant_names(sinks: Sequence[Sink]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
 from exactum.sql.columns import matched, named_by
 from exactum.sql.dialect import DIRECTORY, Dialect, Failure, Mode, Role, Session, SqlFailure
 from exactum.sql.failure import port_error
@@ -24,7 +24,7 @@ CREATE_TRIES_MAX = 5
 """How often two starts that create the same tables at once may trip over each other."""
 
 
-class SqlSink:
+class SqlSink(NotAFunction):
     """A table as a target. ``PostgresSink`` and ``MySQLSink`` say what the arguments mean to a user."""
 
     def __init__(
@@ -53,7 +53,6 @@ class SqlSink:
         self._delete_when = delete_when
         self._create_table = create_table
         self._rows = rows
-        self._columns: tuple[tuple[str, str], ...] | None = None
         self._refuse_contradictions()
 
     def __repr__(self) -> str:
@@ -72,7 +71,7 @@ class SqlSink:
         return DEAD_LETTER_COLUMNS
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
-        """See the port. Remembers the columns: what needs the table is checked by the ``open`` that follows."""
+        """See the port. What needs the table is checked by the ``open`` that follows."""
         types = dict(columns)
         for setting, names in (("key", self._key), ("order_by", self._order_by)):
             for name in names:
@@ -83,19 +82,17 @@ class SqlSink:
             found = f"it is {types[flag]}" if flag in types else _frame_has(columns)
             raise FrameRefused(f"{self._where}: delete_when={flag!r} must name a boolean column; {found}")
         if not [name for name in types if name != flag]:
-            raise FrameRefused(f"{self._where}: the frame has no column to write.")
-        self._columns = tuple(columns)
+            raise FrameRefused(f"{self._where}: the frame has no column to write. Nothing was written.")
 
-    def open(self, run: QueryRun, participant: str) -> OpenSink:
+    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         """See the port. Creates exactum's own tables in the target's schema where they are missing."""
-        if self._columns is None:
-            raise FrameRefused(f"{self._where}: open() was called before check_columns(). Nothing was written.")
+        self.check_columns(columns)
         try:
             session = self._dialect.connect(self._address, Role.DRIVER, "exactum start", LOCK_TIMEOUT_S)
         except SqlFailure as failure:
             raise port_error(failure, f"{self._where} at {self._address.where}") from failure
         try:
-            plan = self._checked(session, Scope(run.query_id, participant), self._columns)
+            plan = self._checked(session, Scope(run.query_id, participant), columns)
             if self._mechanism is Mechanism.PREPARED and run.guarantee is Guarantee.EXACTLY_ONCE:
                 self._dialect.check_prepared(session, self._where)
             self._make_tables(session, plan)
@@ -104,7 +101,8 @@ class SqlSink:
             raise port_error(failure, f"{self._where} at {self._address.where}") from failure
         finally:
             session.close()
-        return OpenSink(SqlParticipant(plan), SqlWriterFactory(plan))
+        target = f"table {plan.target} at {self._address.where.rpartition('@')[2]}"  # whoever the user is
+        return OpenSink(SqlParticipant(plan), SqlWriterFactory(plan), target)
 
     # ---- checks ------------------------------------------------------------------------------
 

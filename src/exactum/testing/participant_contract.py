@@ -35,12 +35,14 @@ STALLS_MAX = 1_000
 class SinkContract:
     """Each method is one promise. The hooks come first; three are yours to write.
 
+    ``columns``: (name, Spark type) of ``batches``, for a sink that asks for them when it is opened; default: none.
     ``lists_open``: set to False for a target that cannot list what is open; what crashes leave is then not looked at.
     ``tells_lost``: False for a target that cannot tell a lost transaction from one whose outcome is unknown.
     ``visible_within_s``: how long a commit may take to show in ``visible_rows``; default 10.
     ``stalls_in_tasks``: False where a stalled task rightly makes others wait (row locks).
     """
 
+    columns: Sequence[tuple[str, str]] = ()
     lists_open = True
     tells_lost = True
     visible_within_s = 10.0

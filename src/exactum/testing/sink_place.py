@@ -43,6 +43,7 @@ class SparkStopped(Exception):
 class SinkHooks(Protocol):
     """What the user of ``SinkContract`` gives; described there."""
 
+    columns: Sequence[tuple[str, str]]
     lists_open: bool
     visible_within_s: float
 
@@ -102,7 +103,7 @@ class Place:
         """A sink of another process. It is closed at the end, which must leave every transaction as it is."""
         sink = through(self.hooks.make_sink())
         run = QueryRun(query_id or self.query_id, new_incarnation(), guarantee)
-        opened = sink.open(run, participant or sink.name)
+        opened = sink.open(run, participant or sink.name, self.hooks.columns)
         try:
             yield Opened(opened, run, participant or sink.name)
         finally:

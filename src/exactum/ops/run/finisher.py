@@ -23,7 +23,7 @@ from exactum.protocol.model import DecisionRecord, PreparedTransaction, new_inca
 from exactum.protocol.sink import Guarantee, QueryRun, Sink
 from exactum.spark.decision_place import open_log
 from exactum.spark.life.channel import Decoder, Message
-from exactum.spark.life.handover import Handover, unpickled
+from exactum.spark.life.handover import Columns, Handover, unpickled
 
 READ_BYTES = 1 << 16
 SINK_TIMEOUT_S = 12.0
@@ -52,8 +52,12 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
     finally:
         log.close()
     run = QueryRun(handover.running.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
-    named = zip(handover.names, handover.sinks, strict=True)
-    parts = [_Part(sink, name, run, records) for name, sink in named if any(record.of(name) for record in records)]
+    named = zip(handover.names, handover.sinks, handover.columns, strict=True)
+    parts = [
+        _Part(sink, name, columns, run, records)
+        for name, sink, columns in named
+        if any(record.of(name) for record in records)
+    ]
     deadline_s = time.monotonic() + timeout_s
     for part in parts:
         part.start()
@@ -72,9 +76,12 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
 class _Part(threading.Thread):
     """One sink's part. Nobody waits for its end: a client that hangs must not keep the other sinks back."""
 
-    def __init__(self, sink: Sink, name: str, by: QueryRun, records: Sequence[DecisionRecord]) -> None:
+    def __init__(
+        self, sink: Sink, name: str, columns: Columns, by: QueryRun, records: Sequence[DecisionRecord]
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self._sink = sink
+        self._columns = columns
         self._by = by
         self._records = records
         self.committed: Sequence[PreparedTransaction] = ()
@@ -82,7 +89,7 @@ class _Part(threading.Thread):
 
     def run(self) -> None:
         try:
-            participant = self._sink.open(self._by, self.name).participant
+            participant = self._sink.open(self._by, self.name, self._columns).participant
             try:
                 self.committed = commit_decided(participant, self._records)
             finally:

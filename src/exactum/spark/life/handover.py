@@ -21,16 +21,19 @@ from exactum.protocol.sink import Sink
 from exactum.spark.query import RunningQuery
 
 _ROWS = "rows"
+Columns = tuple[tuple[str, str], ...]
+"""(name, Spark's simple type string) of what a sink writes."""
 
 
 @dataclass(frozen=True)
 class Handover:
-    """``sinks`` and ``names`` in the same order."""
+    """``sinks``, ``names`` and ``columns`` (what each sink writes) in the same order."""
 
     running: RunningQuery
     sinks: tuple[Sink, ...]
     names: tuple[str, ...]
     decision_log: DecisionLog | str | Path | None
+    columns: tuple[Columns, ...]
 
     def pickled(self) -> bytes:
         """

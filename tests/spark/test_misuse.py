@@ -1,0 +1,393 @@
+"""Calls that are forgotten, made twice or made with the wrong thing: refused with words, before a row is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from folder_sink import FolderSink
+
+import exactum
+from exactum import events
+from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.spark.batch_call import RUNS_MAX, BatchCalls
+
+GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
+KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
+
+
+# ---- the call forgotten --------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
+def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
+    """``.foreachBatch(exactum.exactly_once)`` stops the query with what to write; mended, every row is written."""
+    query.give(1)
+    text = query.run(guarantee)
+    assert f".foreachBatch(exactum.{guarantee.__name__}(exactum.KafkaSink(...)))" in text
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "sink",
+    [
+        KAFKA,
+        exactum.FileSink("/tmp/never"),
+        exactum.PostgresSink("postgresql://u:p@localhost/d", table="t"),
+        exactum.MySQLSink("mysql://u:p@localhost/d", table="t"),
+        exactum.WriteAheadSink("/tmp/never", print),
+    ],
+    ids=lambda sink: type(sink).__name__,
+)
+def test_a_sink_given_to_foreach_batch(query: Any, sink: Any) -> None:
+    """``.foreachBatch(KafkaSink(...))`` stops the query with what to write; mended, every row is written."""
+    query.give(1)
+    text = query.run(sink)
+    assert f".foreachBatch(exactum.exactly_once({type(sink).__name__}(...)))" in text
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "was given no sink"),
+        (("out",), "'out' (str), which is no sink"),
+        ((None,), "None (NoneType), which is no sink"),
+        (({"topic": "x"},), "which is no sink"),
+        ((lambda frame, batch_id: None,), "which is no sink"),
+        ((exactum.KafkaSink,), "the class KafkaSink. Make a sink of it: KafkaSink(...)"),
+        ((exactum.exactly_once,), "which is no sink"),
+        (([KAFKA],), "Pass the sinks one by one"),
+        ((KAFKA, KAFKA), "the same sink twice"),
+        ((KAFKA, 7), "7 (int), which is no sink"),
+        (("x" * 10_000,), "..."),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "arguments",
+)
+def test_what_is_no_sink(guarantee: Any, arguments: Any, words: str) -> None:
+    """Every argument is checked when it is given, and the message says what to give instead, briefly."""
+    with pytest.raises(SettingRefused) as caught:
+        guarantee(*arguments)
+    assert words in str(caught.value)
+    assert guarantee.__name__ in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"dead_letters": "rejected"}, "which is no sink"),
+        ({"dead_letters": KAFKA}, "the same sink twice"),
+        ({"decision_log": 7}, "must be a folder"),
+        ({"decision_log": ""}, "must be a folder"),
+        ({"decision_log": FileDecisionLog}, "must be a folder"),
+        ({"control": "limits"}, "control_stream"),
+        ({"control": [KAFKA]}, "control_stream"),
+        ({"on_event": "log"}, "must be a function"),
+    ],
+)
+def test_settings_of_the_wrong_kind(settings: Any, words: str) -> None:
+    """A wrong keyword argument is refused when it is given, not when the first batch runs."""
+    with pytest.raises(SettingRefused, match=r"exactly_once\(") as caught:
+        exactum.exactly_once(KAFKA, **settings)
+    assert words in str(caught.value)
+
+
+def test_rows_that_is_no_function() -> None:
+    """``rows=`` with a frame or a text in it is refused when the sink is given."""
+    with pytest.raises(SettingRefused, match="rows='amount > 3' must be a function"):
+        exactum.exactly_once(exactum.KafkaSink("out", bootstrap_servers="h:1", rows="amount > 3"))  # type: ignore[arg-type]
+
+
+# ---- two calls for one micro-batch ---------------------------------------------------------------
+
+
+def one_object_twice(first: Any, second: Any) -> Callable[..., None]:
+    def write(frame: Any, batch_id: int) -> None:
+        first(frame.where("v % 2 = 0"), batch_id)
+        first(frame.where("v % 2 = 1"), batch_id)
+
+    return write
+
+
+def two_objects(first: Any, second: Any) -> Callable[..., None]:
+    def write(frame: Any, batch_id: int) -> None:
+        first(frame, batch_id)
+        second(frame, batch_id)
+
+    return write
+
+
+def a_loop(first: Any, second: Any) -> Callable[..., None]:
+    def write(frame: Any, batch_id: int) -> None:
+        for target in (first, second):
+            target(frame, batch_id)
+
+    return write
+
+
+def a_branch(first: Any, second: Any) -> Callable[..., None]:
+    def write(frame: Any, batch_id: int) -> None:
+        first(frame, batch_id)
+        if batch_id > 100:
+            second(frame, batch_id)
+
+    return write
+
+
+def a_method(first: Any, second: Any) -> Callable[..., None]:
+    class Job:
+        def __init__(self) -> None:
+            self.first = first
+            self.second = second
+
+        def write(self, frame: Any, batch_id: int) -> None:
+            self.first(frame, batch_id)
+            self.second(frame, batch_id)
+
+    return Job().write
+
+
+def a_caller_of_a_caller(first: Any, second: Any) -> Callable[..., None]:
+    def to_first(frame: Any, batch_id: int) -> None:
+        first(frame, batch_id)
+
+    def write(frame: Any, batch_id: int) -> None:
+        to_first(frame, batch_id)
+        second(frame, batch_id)
+
+    return write
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "function",
+    [one_object_twice, two_objects, a_loop, a_branch, a_method, a_caller_of_a_caller],
+    ids=lambda f: f.__name__,
+)
+def test_two_calls_that_the_code_shows(query: Any, function: Any, tmp_path: Path) -> None:
+    """A function that calls exactum twice for a batch is refused before anything is decided: no row is lost."""
+    query.give(1, 2)
+    other = exactum.exactly_once(FolderSink(str(tmp_path / "other")))
+    text = query.run(function(query.exactly_once(), other))
+    assert "calls exactum more than once for one micro-batch" in text
+    assert "rows=lambda batch" in text
+    assert query.seen(events.EpochDecided) == []
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("same", [True, False], ids=["one object", "two objects"])
+def test_two_calls_that_only_the_run_shows(query: Any, tmp_path: Path, same: bool) -> None:
+    """Where the code hides it, the second call is refused, says that its rows are missing, and disturbs nothing."""
+    query.give(1, 2)
+    once = query.exactly_once()
+    calls: dict[str, Any] = {
+        "first": once,
+        "second": once if same else exactum.exactly_once(FolderSink(str(tmp_path / "other"))),
+    }
+
+    def call(name: str, frame: Any, batch_id: int) -> None:
+        calls[name](frame, batch_id)
+
+    def write(frame: Any, batch_id: int) -> None:
+        call("first", frame.where("v = 1"), batch_id)
+        call("second", frame.where("v = 2"), batch_id)
+
+    text = query.run(write)
+    assert "exactum was called a second time for micro-batch 0" in text
+    assert "rows of this second call are missing" in " ".join(text.split())
+    assert "has taken over" not in text
+    assert query.values() == [1]
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.spark
+def test_a_call_in_a_function_of_ones_own(query: Any) -> None:
+    """One call for each batch, wherever it stands, with whatever is done around it, is what it was."""
+    query.give(1)
+    query.give(2)
+    once, seen = query.exactly_once(), []
+
+    def write(frame: Any, batch_id: int) -> None:
+        for _ in range(3):
+            try:
+                if batch_id % 2:
+                    once(frame, batch_id)
+                else:
+                    once(frame.where("true"), batch_id)
+                break
+            except ValueError:
+                seen.append("never")
+        seen.append((batch_id, once.error))
+
+    assert query.run(write) is None
+    assert query.values() == [1, 2]
+    assert seen == [(0, None), (1, None)]
+
+
+@pytest.mark.spark
+def test_a_second_try_after_a_failure(query: Any) -> None:
+    """A function that catches the error and calls again is refused: nobody knows what the first call has decided."""
+    query.give(1)
+    once = query.exactly_once()
+
+    def write(frame: Any, batch_id: int) -> None:
+        try:
+            once(frame.selectExpr("k", "raise_error('no') AS v"), batch_id)
+        except Exception:
+            once(frame, batch_id)
+
+    assert "exactum was called a second time for micro-batch 0" in query.run(write)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1]
+
+
+def test_calls_at_the_same_time() -> None:
+    """Of two calls at once for a batch neither is carried out: the first one finds out before its decision."""
+    calls = BatchCalls()
+    first = calls.take("run", 0)
+    first.refuse_contested()
+    refused: list[Exception] = []
+
+    def second() -> None:
+        try:
+            calls.take("run", 0)
+        except SettingRefused as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    thread.join()
+    assert "still under way" in str(refused[0])
+    with pytest.raises(SettingRefused, match="twice at once"):
+        first.refuse_contested()
+
+
+def test_calls_of_other_batches_and_runs() -> None:
+    """Each batch of each run has its one call; what is remembered is bounded."""
+    calls = BatchCalls()
+    for batch_id in range(3):
+        calls.take("one", batch_id)
+        calls.take("two", batch_id)
+    for number in range(2 * RUNS_MAX):
+        calls.take(f"run {number}", 0)
+    assert len(calls._last) == RUNS_MAX
+
+
+# ---- things that are shared ----------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_two_queries_with_one_decision_log_object(query: Any, tmp_path: Path) -> None:
+    """A decision log that another query's records stand in is refused; no batch is taken for done."""
+    query.give(1)
+    records: dict[tuple[int, int], Any] = {}
+
+    class Careless:
+        """A log as a user may write it, which forgets that there may be several queries."""
+
+        def read(self, batch_id: int) -> list[Any]:
+            return [record for (batch, _), record in sorted(records.items()) if batch == batch_id]
+
+        def decide(self, record: Any) -> Any:
+            return records.setdefault((record.epoch.batch_id, record.attempt), record)
+
+        def prune(self, below_batch_id: int) -> int:
+            return 0
+
+        def close(self) -> None: ...
+
+    shared = Careless()
+    assert query.run(query.exactly_once(decision_log=shared)) is None
+    query.checkpoint = tmp_path / "second"
+    text = query.run(query.exactly_once(decision_log=shared))
+    assert CheckpointRefused.__name__ in text
+    assert "belongs to query" in text
+    assert query.values() == [1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["files", "dead letters"])
+def test_two_sinks_on_one_target(query: Any, tmp_path: Path, kind: str) -> None:
+    """Two sinks that would write the same rows to one place are refused, however the place is spelled."""
+    query.give(1)
+    folder = tmp_path / "lake"
+    (tmp_path / "link").symlink_to(folder)
+    again = exactum.FileSink(tmp_path / "link", format="json")
+    settings = {"dead_letters": again} if kind == "dead letters" else {}
+    sinks = [exactum.FileSink(folder, format="json"), *([] if settings else [again])]
+    text = query.run(exactum.exactly_once(*sinks, **settings))
+    assert f"folder {folder}" in text
+    assert list(folder.glob("part-*")) == []
+
+
+@pytest.mark.spark
+def test_two_parts_of_a_batch_on_one_target(query: Any, tmp_path: Path) -> None:
+    """Two sinks with views of their own may share a target."""
+    query.give(1, 2)
+    folder = tmp_path / "lake"
+    sinks = [
+        exactum.FileSink(folder, format="json", name=part, rows=lambda batch, part=part: batch.where(part))
+        for part in ("v = 1", "v = 2")
+    ]
+    assert query.run(exactum.exactly_once(*sinks)) is None
+    assert sorted("".join(file.read_text() for file in folder.glob("part-*")).splitlines()) == [
+        '{"k":"e","v":2}',
+        '{"k":"o","v":1}',
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+def test_one_sql_sink_in_two_queries(query: Any, postgres: Any, tmp_path: Path) -> None:
+    """One sink object in two queries that start together writes each one's own columns, none of them cut."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE shared (k text, v bigint, w bigint)")
+        sink = exactum.PostgresSink(postgres.url, table="shared")
+        query.give(*range(20))
+        narrow = query.start(exactum.exactly_once(sink))
+        query.checkpoint = tmp_path / "second"
+        wide = query.start(exactum.exactly_once(sink), transform=lambda rows: rows.selectExpr("*", "v + 100 AS w"))
+        for started in (narrow, wide):
+            started.awaitTermination()
+        found = connection.execute("SELECT v, w FROM shared ORDER BY v, w").fetchall()
+    assert found == [row for v in range(20) for row in ((v, v + 100), (v, None))]
+
+
+@pytest.mark.postgres
+def test_a_sink_learns_nothing_of_a_query(postgres: Any) -> None:
+    """What another query asks a sink between a query's own two questions changes nothing for it."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE learned (a bigint, b bigint)")
+        sink = exactum.PostgresSink(postgres.url, table="learned")
+        wide, narrow = (("a", "bigint"), ("b", "bigint")), (("a", "bigint"),)
+        sink.check_columns(wide)
+        sink.check_columns(narrow)
+        run = QueryRun("learned", new_incarnation(), Guarantee.EXACTLY_ONCE)
+        opened = sink.open(run, sink.name, wide)
+        order = WriteOrder(run, 0, 0, 1)
+        writer = opened.writers.open(order, TaskName(0, 0, 0))
+        writer.write(pa.record_batch({"a": pa.array([1]), "b": pa.array([2])}))
+        prepared = writer.prepare()
+        assert prepared is not None
+        epoch = Epoch("learned", 0)
+        verified = tuple(opened.participant.verify([prepared]))
+        record = DecisionRecord(epoch, 0, Decision.COMMIT, run.incarnation, verified)
+        opened.participant.commit(CommitPermit(record), verified)
+        opened.participant.close()
+        assert connection.execute("SELECT a, b FROM learned").fetchall() == [(1, 2)]
