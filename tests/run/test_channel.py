@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactum.errors import InvariantBroken
@@ -30,6 +30,45 @@ def test_messages_arrive_however_they_are_cut(messages: list[Message], cut: int)
     decoder = Decoder()
     arrived = [m for at in range(0, len(sent), cut) for m in decoder.feed(sent[at : at + cut])]
     assert arrived == messages
+
+
+@settings(max_examples=20)
+@given(
+    text=st.text(st.characters(), max_size=20),
+    times=st.sampled_from([1, 900, 100_000, 1_000_000]),
+    items=st.sampled_from([1, 3, 2_000]),
+)
+def test_every_message_is_bounded_by_its_sender(text: str, times: int, items: int) -> None:
+    """However long a text is and however many there are, the message arrives: what is short whole, a long text with
+    its beginning and how much is missing.
+    """
+    long = text * times
+    fields = {
+        "query_id": "q",
+        "message": long,
+        "event": {"offsets": [long] * min(items, 3), "n": 7},
+        "x": [text] * items,
+    }
+    sent = Message("error", fields).encoded()
+    assert sent.index(b"\n") <= LINE_BYTES_MAX
+    [arrived] = Decoder().feed(sent)
+    assert (arrived.kind, arrived.fields["query_id"], arrived.fields["event"]["n"]) == ("error", "q", 7)
+    said, left = str(arrived.fields["message"]), len(long)
+    if said != long:
+        kept, _, note = said.rpartition(" [cut: ")
+        assert long.startswith(kept) and kept
+        assert note == f"{left - len(kept):,} more characters]"
+    if left < 1_000:
+        assert said == long
+
+
+def test_what_no_cut_makes_small_enough_is_an_error() -> None:
+    """A message that consists of nothing but structure is not sent in halves."""
+    deep: dict[str, object] = {}
+    for _ in range(6):
+        deep = {str(number): deep for number in range(10)}
+    with pytest.raises(InvariantBroken, match="message"):
+        Message("event", {"event": deep}).encoded()
 
 
 @pytest.mark.parametrize(

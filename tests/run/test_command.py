@@ -89,6 +89,48 @@ def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
     assert f"{kind}: so what" in run.log
 
 
+@pytest.mark.parametrize(("kind", "status", "count"), [("SettingRefused", 3, 1), ("EpochAborted", 1, 2)])
+def test_a_long_text_is_cut(tmp_path: Path, kind: str, status: int, count: int) -> None:
+    """An error of any length means what a short one does; its beginning is said, and how much of it is not."""
+    program = f"""{COUNTED}
+import exactum
+from exactum.spark.life import life
+event = exactum.events.EpochAbandoned("q", 0, "i", 0, "\\ud800" * 2_000_000)
+life.current().tell_event(event)
+from exactum.errors import {kind}
+raise {kind}("this is why " + "\\ud800x" * 1_500_000)
+"""
+    with command(tmp_path, program, *AT_ONCE) as run:
+        assert run.ends() == status
+    assert lives(tmp_path) == count
+    [*_, said] = [line for line in run.log.splitlines() if f"{kind}: this is why" in line and "exactum run: " in line]
+    assert said.endswith(" more characters]")
+    assert len(said) < 200_000
+
+
+def test_sinks_that_are_too_large_to_be_handed_over(tmp_path: Path) -> None:
+    """One line says that what is decided waits for the next start, and the script goes on."""
+    program = """
+import exactum
+from exactum.spark.life import life
+from exactum.spark.life.handover import Handover
+from exactum.spark.query import RunningQuery
+
+class Sink:
+    name, rows, model = "own", None, None
+
+sink = Sink()
+sink.model = bytes(65 << 20)
+running = RunningQuery("q", "r", None, "file:/c", "MicroBatchExecution", "", "append", "local[1]", 100, None, None)
+life.current().hand_over("q", Handover(running, (sink,), ("own",), None))
+print("goes on", flush=True)
+"""
+    with command(tmp_path, program) as run:
+        assert run.ends() == 0
+    assert "goes on" in run.log
+    assert "finished by the next start only" in run.log and "67108864 are allowed" in run.log
+
+
 def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> None:
     """What the script has started dies with it before the next life, even in a process group of its own and deaf."""
     orphan = (

@@ -7,6 +7,9 @@ A line is one object with ``kind`` and what belongs to it. Where it says ``bytes
 pickle that comes with ``run``: it may hold credentials, so it goes through memory only). The socket's number and inode
 are in an environment variable; a process that has the variable but not this very socket (a Python worker, a program
 that the script starts) has no part in it.
+
+Who sends keeps to the limits: long texts are cut, with a note of how much. A body is never cut, so who makes one asks
+first whether it may be that large.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ from exactum.errors import InvariantBroken
 VARIABLE = "EXACTUM_SUPERVISOR"
 LINE_BYTES_MAX = 1 << 20
 BODY_BYTES_MAX = 64 << 20
+WHOLE_BYTES_MAX = 1 << 14
+"""A line up to this size is sent as it is."""
+LIMITS = ((1 << 14, 1_000), (1 << 10, 100), (1 << 6, 10))
+"""What a longer one keeps: characters of each text, items of each list; the next where that is still too much."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +42,47 @@ class Message:
     body: bytes = b""
 
     def encoded(self) -> bytes:
-        """As it goes over the wire. Values that JSON has no word for go as text."""
-        value: dict[str, Any] = {"kind": self.kind, **self.fields}
+        """As it goes over the wire, cut to what the other side takes. Values that JSON has no word for go as text.
+
+        Raises:
+            InvariantBroken: the body is too large, or the rest of it is and holds no long texts or lists.
+        """
+        head: dict[str, Any] = {"kind": self.kind}
         if self.body:
-            value["bytes"] = len(self.body)
-        return json.dumps(value, default=str, separators=(",", ":")).encode() + b"\n" + self.body
+            head["bytes"] = len(self.body)
+        if len(self.body) > BODY_BYTES_MAX:
+            raise InvariantBroken(f"A message {self.kind!r} of {len(self.body)} bytes; {BODY_BYTES_MAX} are allowed.")
+        line = _line({**head, **self.fields})
+        if len(line) > WHOLE_BYTES_MAX:
+            line = self._cut(head, line)
+        return line + self.body
+
+    def _cut(self, head: Mapping[str, Any], line: bytes) -> bytes:
+        fields = {name: value for name, value in json.loads(line).items() if name not in head}
+        for characters, items in LIMITS:
+            line = _line({**head, **{name: cut(value, characters, items) for name, value in fields.items()}})
+            if len(line) <= LINE_BYTES_MAX:
+                return line
+        raise InvariantBroken(f"A message {self.kind!r} cannot be cut below {len(line)} bytes.")
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, default=str, separators=(",", ":")).encode() + b"\n"
+
+
+def cut(value: Any, characters: int, items: int) -> Any:
+    """A value of JSON with no text and no list longer than this; what is cut says how much is missing."""
+    if isinstance(value, str):
+        more = len(value) - characters
+        return f"{value[:characters]} [cut: {more:,} more characters]" if more > 0 else value
+    if isinstance(value, list):
+        kept = [cut(one, characters, items) for one in value[:items]]
+        return [*kept, f"[cut: {len(value) - items:,} more]"] if len(value) > items else kept
+    if isinstance(value, dict):
+        some = list(value.items())[:items]
+        shown = {cut(name, characters, items): cut(one, characters, items) for name, one in some}
+        return {**shown, "[cut]": f"{len(value) - items:,} more"} if len(value) > items else shown
+    return value
 
 
 class Decoder:

@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from exactum import events
-from exactum.errors import ExactumError, Fenced, Unavailable
-from exactum.spark.life.channel import VARIABLE, Decoder, Message, inherited
+from exactum.errors import ExactumError, Fenced, InvariantBroken, Unavailable
+from exactum.spark.life.channel import BODY_BYTES_MAX, VARIABLE, Decoder, Message, inherited
 
 if TYPE_CHECKING:
     from exactum.spark.life.handover import Handover
@@ -87,6 +87,12 @@ class Life:
             body = b"" if handover is None else handover.pickled()
         except ExactumError as error:
             trouble = str(error)
+        if len(body) > BODY_BYTES_MAX:
+            trouble = (
+                f"the sinks of query {query_id} pickle to {len(body)} bytes, and {BODY_BYTES_MAX} are allowed. Let a "
+                "sink load what is that large in open(), instead of holding it."
+            )
+            body = b""
         self.tell_now(Message("run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body))
 
     def tell_now(self, message: Message) -> None:
@@ -120,6 +126,8 @@ class Life:
                 message = Message(message.kind, {**message.fields, "event": dataclasses.asdict(event)})
             try:
                 self._link.sendall(message.encoded())
+            except (InvariantBroken, TypeError, ValueError) as error:  # what comes next is to be told all the same
+                logger.warning("not told to exactum run: %s", error)
             except OSError as error:
                 logger.debug("the supervisor is gone: %s", error)
                 gone = True

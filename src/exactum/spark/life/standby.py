@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exactum.spark.life import life
+from exactum.spark.life.channel import WHOLE_BYTES_MAX
 
 logger = logging.getLogger("exactum")
 
@@ -25,6 +26,9 @@ def remember_source(options: Mapping[str, str]) -> None:
     supervised = life.current()
     if supervised is not None:
         supervised.source = dict(options)
+        if sum(map(len, options.values())) > WHOLE_BYTES_MAX:
+            logger.debug("the source's options are too long to be told: a standby warms up without its topics")
+            return
         supervised.tell("source", options=supervised.source)
 
 
