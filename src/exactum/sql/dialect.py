@@ -10,7 +10,8 @@ Everything above the seam is shared by all dialects and knows no client library:
 | ``writer`` | the tasks' writers: staged, prepared, direct |
 | ``participant`` | the driver's half: verify, commit, abort, list, for both mechanisms |
 | ``ledger`` | the ledger's and the directory's rows |
-| ``rules`` | what a column can hold, checked on whole Arrow batches |
+| ``rules`` | which rows of an Arrow batch the table can hold |
+| ``checks`` | what each kind of column can hold, on whole Arrow arrays |
 | ``decision_log`` | ``SqlDecisionLog`` |
 | ``url`` | ``Address``: where the server is; the only place that sees a password |
 
@@ -21,13 +22,16 @@ without arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
+
+if TYPE_CHECKING:
+    from exactum.sql.checks import Broken
 
 PART = "exactum_part"
 """Staging column, bigint: which transaction (task) wrote the row; 63 random bits."""
@@ -201,6 +205,11 @@ class Dialect(Protocol):
 
     def takes(self, column: Column, spark_type: str) -> bool:
         """Whether values of the Spark type can be loaded into the column; whether each value fits is for ``rules``."""
+
+    def broken(self, column: Column, values: Any) -> Iterator[Broken]:
+        """The rules that this server alone has for a column, checked on an Arrow array of its values; mostly none.
+
+        Text in ``values`` is UTF-8. Without ``to_pylist()``: a day or an instant may be beyond Python's."""
 
     def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
         """Create the target table unless it exists; ``key`` is its primary key, if any. Commits."""

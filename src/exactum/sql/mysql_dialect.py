@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from exactum.sql import mysql_catalog, mysql_clear, mysql_loader, mysql_move, mysql_session, mysql_types, mysql_xa
 from exactum.sql.dialect import PART, Loader, Move, Role, Session
@@ -12,6 +12,9 @@ from exactum.sql.mysql_quote import quote, quote_table
 from exactum.sql.mysql_session import MySQLSession
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
+
+if TYPE_CHECKING:
+    from exactum.sql.checks import Broken
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,11 @@ class MySQLDialect:
 
     def takes(self, column: Column, spark_type: str) -> bool:
         return mysql_types.takes(column, spark_type)
+
+    def broken(self, column: Column, values: Any) -> Iterator[Broken]:
+        from exactum.sql.checks import no_further
+
+        return no_further(column, values)
 
     def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
         mysql_catalog.create_table(_ours(session), name, columns, key)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.sql import postgres_catalog, postgres_session, postgres_types
@@ -13,6 +14,9 @@ from exactum.sql.postgres_copy import CopyLoader
 from exactum.sql.postgres_session import PostgresSession
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
+
+if TYPE_CHECKING:
+    from exactum.sql.checks import Broken
 
 TRUNCATE_BYTES = 1_048_576
 """A staging table above this is truncated rather than deleted from: a TRUNCATE costs some milliseconds, whatever the
@@ -55,6 +59,11 @@ class PostgresDialect:
 
     def takes(self, column: Column, spark_type: str) -> bool:
         return postgres_types.takes(column, spark_type)
+
+    def broken(self, column: Column, values: Any) -> Iterator[Broken]:
+        from exactum.sql.checks import no_further
+
+        return no_further(column, values)
 
     def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
         postgres_catalog.create_target(session, name, columns, key)

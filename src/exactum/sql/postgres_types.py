@@ -89,7 +89,13 @@ class CatalogColumn:
 
 
 def column_of(c: CatalogColumn) -> Column:
+    """An array's modifier is that of its elements: ``numeric(5,2)[]`` has elements of ``numeric(5,2)``."""
     kind = Kind.ARRAY if c.element_name is not None else KINDS.get(c.type_name, Kind.OTHER)
+    element = None
+    if c.element_name is not None:
+        inner = KINDS.get(c.element_name, Kind.OTHER)
+        limits = limits_of(inner, c.element_name, c.modifier)
+        element = Column(c.name, c.type_text.removesuffix("[]"), inner, limits=limits)
     return Column(
         name=c.name,
         type=c.type_text,
@@ -98,7 +104,7 @@ def column_of(c: CatalogColumn) -> Column:
         has_default=c.has_default,
         generated=c.generated,
         limits=limits_of(kind, c.type_name, c.modifier),
-        element=None if c.element_name is None else KINDS.get(c.element_name, Kind.OTHER),
+        element=element,
     )
 
 
@@ -113,7 +119,7 @@ def limits_of(kind: Kind, type_name: str, modifier: int) -> Limits:
             return Limits(precision=((modifier - 4) >> 16) & 0xFFFF, scale=scale)
         case Kind.TEXT:
             if type_name in ("varchar", "bpchar") and modifier >= 4:
-                return Limits(length_max=modifier - 4, trailing_spaces_free=True, nul_allowed=False)
+                return Limits(length_max=modifier - 4, trailing_spaces_free=type_name == "bpchar", nul_allowed=False)
             return Limits(nul_allowed=False)
         case Kind.JSON | Kind.OTHER:
             return Limits(nul_allowed=False)
@@ -126,10 +132,10 @@ def limits_of(kind: Kind, type_name: str, modifier: int) -> Limits:
 
 
 def takes(column: Column, spark_type: str) -> bool:
-    """See ``Dialect.takes``."""
+    """See ``Dialect.takes``. An array takes what its elements take."""
     element = _ARRAY.fullmatch(spark_type)
-    if element is not None and column.kind is Kind.ARRAY and column.element is not None:
-        return column.element in TAKES.get(_plain(element[1]), set()) and column.element is not Kind.JSON
+    if element is not None and column.element is not None:
+        return column.element.kind is not Kind.JSON and takes(column.element, element[1])
     if element is not None or spark_type.startswith(("struct<", "map<")):
         return column.kind is Kind.JSON
     if column.kind is Kind.FLOAT and spark_type in ("int", "double"):

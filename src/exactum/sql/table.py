@@ -42,20 +42,34 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
+class Form:
+    """What texts must look like, where a server would read others as another value than they seem to say.
+
+    pattern: a regular expression (RE2) that the whole text must match. says: how a reason describes such texts.
+    """
+
+    pattern: str
+    says: str
+
+
+@dataclass(frozen=True)
 class Limits:
     """What values a column can hold; None: no limit, or one that only the server knows.
 
     lowest, highest: of INTEGER, inclusive. Of DATE: days since 1970-01-01. Of TIMESTAMP and TIMESTAMP_TZ:
-        microseconds since 1970-01-01T00:00 (UTC). Of FLOAT: largest absolute value is ``magnitude_max``.
-    precision, scale: of DECIMAL; all digits, and those after the point. Values with more digits after the point are
-        rounded by servers, so rules refuse them only by what is left of the point after rounding.
+        microseconds since 1970-01-01T00:00 (UTC). Of DECIMAL and FLOAT ``lowest`` 0 alone means something (unsigned).
+    magnitude_max: of FLOAT, the largest absolute value.
+    precision, scale: of DECIMAL, all digits, and those after the point; a scale below 0 keeps whole tens, hundreds, ...
+        Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's fraction. What has more is refused.
+    length_min: of BYTES: shorter ones would be filled up.
     length_max: of TEXT in characters (Unicode code points), or in bytes of UTF-8 when ``length_in_bytes``;
         of BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is taken (PostgreSQL's
-        char(n) and varchar(n) cut them).
+        char(n), where blanks at the end mean nothing).
     nul_allowed: False when text with U+0000 cannot be held.
     nan_allowed: False when a FLOAT cannot hold NaN and the infinities.
     code_point_max: highest Unicode code point of TEXT (0xFFFF for MySQL's utf8mb3).
     choices: the only texts allowed (ENUM), or None.
+    form: what texts must look like, or None.
     """
 
     lowest: int | None = None
@@ -63,6 +77,7 @@ class Limits:
     magnitude_max: float | None = None
     precision: int | None = None
     scale: int | None = None
+    length_min: int = 0
     length_max: int | None = None
     length_in_bytes: bool = False
     trailing_spaces_free: bool = False
@@ -70,6 +85,7 @@ class Limits:
     nan_allowed: bool = True
     code_point_max: int | None = None
     choices: tuple[str, ...] | None = None
+    form: Form | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +95,7 @@ class Column:
     type: the server's own text for it, complete enough to declare another column by (``character varying(10)``).
     generated: the server computes it always, so that nobody may write it (GENERATED ALWAYS AS; identity ALWAYS).
     has_default: it may be left out (a default, an identity, auto_increment).
-    element: of an ARRAY, the kind of its elements.
+    element: of an ARRAY, its elements as a column.
     """
 
     name: str
@@ -89,7 +105,7 @@ class Column:
     has_default: bool = False
     generated: bool = False
     limits: Limits = field(default_factory=Limits)
-    element: Kind | None = None
+    element: Column | None = None
 
 
 @dataclass(frozen=True)

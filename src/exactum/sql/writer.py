@@ -65,17 +65,23 @@ class SqlWriter:
         self._rows = 0
         self._prepared: PreparedTransaction | None = None
         upsert = plan.mode is Mode.UPSERT
-        self._rules = Rules(plan.columns, plan.frame_columns, plan.key if upsert else (), plan.named_by)
+        key = plan.key if upsert else ()
+        self._rules = Rules(plan.columns, plan.frame_columns, key, plan.named_by, plan.dialect.broken)
         flag = () if plan.flag_column is None else (plan.flag_column,)
         self._sent = [*plan.frame_columns, *flag]
+        self._expected = sorted(self._sent)
 
     def write(self, batch: Any) -> Rejection | None:
-        missing = [name for name in self._sent if name not in batch.schema.names]
-        if missing:
+        """See the port.
+
+        Raises:
+            FrameRefused: the batch does not have exactly the columns that the frame had at start.
+        """
+        if sorted(batch.schema.names) != self._expected:
             raise FrameRefused(
-                f"{self._where()}: the batch has no column {missing[0]!r}, although the frame had it at start; it has "
-                f"{', '.join(batch.schema.names)}. Give each use in a query (another frame, rows=, dead_letters=) a "
-                "sink object of its own."
+                f"{self._where()}: the batch has the columns {', '.join(batch.schema.names)}, and the frame had "
+                f"{', '.join(self._sent)} at start. Nothing of the epoch is visible. Give each use in a query (another "
+                "frame, rows=, dead_letters=) a sink object of its own, and rows= the same columns for each batch."
             )
         accepted, rejection = self._rules.split(batch)
         if accepted.num_rows:

@@ -1,0 +1,146 @@
+"""Arrow arrays as JSON, a text for each value, by whole arrays: what Spark's ``to_json`` writes, but for three things.
+
+An instant is in UTC and keeps its microseconds; the key of a map is the text that its value would be; bytes that are no
+UTF-8 are shown as ``\\xff``. So a field that is null is left out, an element that is null is not; decimals are numbers;
+NaN and the infinities are text; bytes are base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exactum.values import times
+from exactum.values.nested import as_list, data_of, is_bytes, is_text
+from exactum.values.utf8 import repaired
+
+TEXT = pa.large_string()
+"""Texts of a whole batch may be more than 2 GiB."""
+_ESCAPES = {chr(c): json.dumps(chr(c))[1:-1] for c in (0x5C, 0x22, *range(0x20))}
+"""The backslash first."""
+
+
+def json_texts(values: Any) -> Any:
+    """A large_string array, null where the value is null.
+
+    Raises:
+        TypeError: a type that has no JSON (``is_writable``).
+    """
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return _structs(values)
+    if pa.types.is_map(kind):
+        entries = as_list(values)
+        pairs = entries.flatten()
+        items = pc.fill_null(json_texts(pairs.field(1)), "null")
+        return _joined(entries, _concatenated(_keys(pairs.field(0)), ":", items), "{", "}")
+    if pa.types.is_nested(kind):
+        return _joined(values, pc.fill_null(json_texts(values.flatten()), "null"), "[", "]")
+    return _leaves(values)
+
+
+def is_writable(kind: Any) -> bool:
+    """Whether ``json_texts`` takes the Arrow type."""
+    if pa.types.is_nested(kind):
+        return all(is_writable(kind.field(i).type) for i in range(kind.num_fields))
+    tests = (
+        is_text, is_bytes, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
+        pa.types.is_date32, pa.types.is_timestamp, pa.types.is_time, pa.types.is_null,
+    )  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _leaves(values: Any) -> Any:
+    kind = values.type
+    if is_text(kind):
+        return _quoted(repaired(values).cast(TEXT))
+    if is_bytes(kind):
+        texts = (None if b is None else f'"{base64.b64encode(b).decode()}"' for b in values.to_pylist())
+        return pa.array(texts, TEXT)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        return values.cast(TEXT)
+    if pa.types.is_floating(kind):
+        return _floats(values)
+    if pa.types.is_date32(kind):
+        return _concatenated('"', times.texts(values).cast(TEXT), '"')
+    if pa.types.is_timestamp(kind):
+        return _concatenated('"', _instants(values), '"')
+    if pa.types.is_time(kind):
+        return _concatenated('"', values.cast(TEXT), '"')
+    raise TypeError(f"values of the Arrow type {kind} have no JSON")
+
+
+def _structs(values: Any) -> Any:
+    """Each field with a comma before it, or nothing; then the first comma goes."""
+    kind = values.type
+    fields = [
+        _concatenated(f",{json.dumps(kind.field(i).name, ensure_ascii=False)}:", json_texts(values.field(i)), "")
+        for i in range(kind.num_fields)
+    ]
+    start = pa.repeat(_scalar("{"), len(values))
+    texts = pc.binary_join_element_wise(start, *fields, _scalar("}"), _scalar(""), null_handling="replace")
+    return _where_valid(values, pc.replace_substring(texts, "{,", "{", max_replacements=1))
+
+
+def _joined(lists: Any, items: Any, opening: str, closing: str) -> Any:
+    """``items``: a text, none of them null, for each element of ``lists``."""
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    body = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), _scalar(","))
+    return _where_valid(lists, _concatenated(opening, body, closing))
+
+
+def _keys(values: Any) -> Any:
+    """Keys are text: what has no quotes gets them."""
+    texts = json_texts(values)
+    quoted = pc.starts_with(texts, '"')
+    if pc.all(quoted).as_py():
+        return texts
+    if pa.types.is_nested(values.type):
+        return _quoted(texts)
+    return pc.if_else(quoted, texts, _concatenated('"', texts, '"'))
+
+
+def _quoted(values: Any) -> Any:
+    data = data_of(values)
+    if len(data):
+        controls = data.min() < 0x20
+        for character, escape in _ESCAPES.items():
+            if (controls or ord(character) >= 0x20) and np.count_nonzero(data == ord(character)):
+                values = pc.replace_substring(values, character, escape)
+    return _concatenated('"', values, '"')
+
+
+def _floats(values: Any) -> Any:
+    texts = values.cast(TEXT)
+    finite = pc.is_finite(values)
+    if pc.all(finite).as_py():
+        return texts
+    names = pc.if_else(pc.is_nan(values), '"NaN"', pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"'))
+    return pc.if_else(finite, texts, names.cast(TEXT))
+
+
+def _instants(values: Any) -> Any:
+    """With milliseconds, or with microseconds where there are any."""
+    texts = times.texts(values, between="T").cast(TEXT)
+    whole = pc.ends_with(texts, "000")
+    texts = pc.if_else(whole, pc.replace_substring_regex(texts, "000$", ""), texts)
+    return texts if values.type.tz is None else _concatenated("", texts, "Z")
+
+
+def _concatenated(before: Any, texts: Any, after: Any) -> Any:
+    """Null where one of the arrays is."""
+    return pc.binary_join_element_wise(_scalar(before), _scalar(texts), _scalar(after), _scalar(""))
+
+
+def _scalar(text: Any) -> Any:
+    return pa.scalar(text, TEXT) if isinstance(text, str) else text
+
+
+def _where_valid(values: Any, texts: Any) -> Any:
+    return pc.if_else(values.is_valid(), texts, pa.scalar(None, TEXT)) if values.null_count else texts

@@ -1,0 +1,65 @@
+"""Arrow arrays within arrays: the elements of lists, structs and maps, and the rows that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Test = Callable[[Any], Any]
+"""An array without nesting -> a NumPy mask of its values, or None for none."""
+
+
+def is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_bytes(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def as_list(values: Any) -> Any:
+    """A map as the list of its entries, structs of ``key`` and ``value``; a list as it is."""
+    kind = values.type
+    if not pa.types.is_map(kind):
+        return values
+    entry = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
+    return values.cast(pa.list_(entry))
+
+
+def rows_where(values: Any, test: Test) -> Any:
+    """Which rows hold, at any depth, a value for which ``test`` is true: a NumPy mask, or None for none."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        masks = [rows_where(child, test) for child in values.flatten()]
+        found = [mask for mask in masks if mask is not None]
+        return np.logical_or.reduce(found) if found else None
+    if not pa.types.is_nested(kind):
+        return test(values)
+    lists = as_list(values)
+    within = rows_where(lists.flatten(), test)
+    if within is None:
+        return None
+    mask = np.zeros(len(values), bool)
+    mask[pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)[within]] = True
+    return mask
+
+
+def data_of(values: Any) -> Any:
+    """The bytes of all values of a text or binary array, one after another, as NumPy sees them."""
+    width = np.int64 if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type) else np.int32
+    _, offsets, data = values.buffers()
+    if data is None or len(values) == 0:
+        return np.zeros(0, np.uint8)
+    bounds = np.frombuffer(offsets, width, len(values) + 1, values.offset * np.dtype(width).itemsize)
+    return np.frombuffer(data, np.uint8)[int(bounds[0]) : int(bounds[-1])]
+
+
+def numpy_mask(mask: Any) -> Any:
+    """An Arrow mask, where null is no, as NumPy's; None when it is false everywhere."""
+    if not pc.any(mask).as_py():
+        return None
+    return pc.fill_null(mask, False).to_numpy(zero_copy_only=False)

@@ -1,0 +1,45 @@
+"""Values as a person reads them in a message: one short text for each, whatever they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from exactum.values import times
+from exactum.values.json_text import is_writable, json_texts
+from exactum.values.nested import is_bytes, is_text
+from exactum.values.utf8 import repaired
+
+SHOWN_MAX = 60
+"""Most characters of a value's text."""
+
+
+def shown(values: Any) -> list[str]:
+    """For few values: those of rows that are refused."""
+    return ["None" if text is None else _cut(text) for text in _texts(values)]
+
+
+def _texts(values: Any) -> list[str | None]:
+    kind = values.type
+    if is_text(kind):
+        return [None if text is None else repr(text) for text in repaired(values).to_pylist()]
+    if is_bytes(kind):
+        return [None if value is None else repr(value) for value in values.to_pylist()]
+    if pa.types.is_date32(kind):
+        return _list(times.texts(values))
+    if pa.types.is_timestamp(kind):
+        zone = "" if kind.tz is None else "+00:00"
+        return [None if text is None else text + zone for text in _list(times.texts(values))]
+    if pa.types.is_nested(kind):
+        return _list(json_texts(values)) if is_writable(kind) else [str(kind)] * len(values)
+    return _list(values.cast(pa.string()))
+
+
+def _list(texts: Any) -> list[str | None]:
+    found: list[str | None] = texts.to_pylist()
+    return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."

@@ -1,0 +1,228 @@
+"""Values of users as Arrow holds them: nothing here raises, whatever the day, the instant or the bytes."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exactum.values import times
+from exactum.values.json_text import is_writable, json_texts
+from exactum.values.nested import rows_where
+from exactum.values.shown import SHOWN_MAX, shown
+from exactum.values.utf8 import not_utf8, repaired
+
+UTC = datetime.timezone.utc
+BAD = [b"a\xffb", None, b"ok", b"\xed\xa0\x80", "ü\0".encode()]
+
+
+def unchecked(values: list[bytes | None]) -> pa.Array:
+    """A string array of bytes that nobody has looked at."""
+    raw = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+
+
+# ---- days and instants ---------------------------------------------------------------------------
+
+
+@given(st.dates())
+def test_days_are_pythons(day: datetime.date) -> None:
+    """Within Python's years a day is spelled as Python spells it."""
+    assert times.day_text((day - datetime.date(1970, 1, 1)).days) == day.isoformat()
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_days_of_any_year(days: int) -> None:
+    """Beyond them NumPy counts the same year, month and day."""
+    year, month, day = times.civil(days)
+    first = np.datetime64(0, "Y") + np.timedelta64(year - 1970, "Y")
+    assert first.astype("datetime64[M]") + np.timedelta64(month - 1, "M") == np.datetime64(days, "D").astype(
+        "datetime64[M]"
+    )
+    assert 1 <= month <= 12
+    assert int((np.datetime64(days, "D") - np.datetime64(days, "D").astype("datetime64[M]")).astype(int)) + 1 == day
+
+
+@settings(max_examples=30)
+@given(st.datetimes())
+def test_instants_are_pythons(moment: datetime.datetime) -> None:
+    """Within Python's years an instant is spelled as Python spells it, with all six digits."""
+    micros = (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)  # noqa: DTZ001
+    assert times.instant_text(micros, between="T") == moment.isoformat(timespec="microseconds")
+    values = pa.array([None, micros, 2**63 - 1], pa.int64()).cast(pa.timestamp("us", "America/New_York"))
+    texts = times.texts(values).to_pylist()
+    assert texts == [None, moment.isoformat(" ", "microseconds"), "+294247-01-10 04:00:54.775807"]
+
+
+def test_days_of_an_array() -> None:
+    """Ordinary days, days beyond Python's, and null, in a slice of a larger array."""
+    days = pa.array([7, 0, 2**31 - 1, None, -719_163, -719_162, 2_932_896, 2_932_897], pa.int32()).cast(pa.date32())
+    assert times.texts(days.slice(1)).to_pylist() == [
+        "1970-01-01", "+5881580-07-11", None, "0000-12-31", "0001-01-01", "9999-12-31", "+10000-01-01",
+    ]  # fmt: skip
+    assert not times.are_ordinary(days)
+    assert times.are_ordinary(days.slice(5, 2)) and times.are_ordinary(days.slice(3, 1))
+    assert not times.are_ordinary(days.slice(4, 1)) and not times.are_ordinary(days.slice(7))
+
+
+# ---- UTF-8 and nesting ---------------------------------------------------------------------------
+
+
+def test_bytes_that_are_no_utf8() -> None:
+    """They are found, and shown without a loss; good text is left as it is."""
+    texts = unchecked(BAD)
+    assert not_utf8(texts).tolist() == [True, False, False, True, False]
+    assert not_utf8(texts.slice(1, 2)) is None
+    assert repaired(texts).to_pylist() == ["a\\xffb", None, "ok", "\\xed\\xa0\\x80", "ü\0"]
+    good = pa.array(["a"])
+    assert repaired(good) is good
+    assert not_utf8(pa.array([b"\xff"])) is None  # bytes may be anything
+
+
+def test_rows_of_what_is_nested() -> None:
+    """A value is traced to its row through lists, structs and maps, null ones and slices among them."""
+    kind = pa.struct([("l", pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.int32()))])))])
+    rows = [
+        {"l": [{"m": [("7", 0)]}]},
+        None,
+        {"l": None},
+        {"l": [None, {"m": [("a", 1), ("b", 7)]}]},
+        {"l": [{"m": []}, {"m": None}, {"m": [("a", None)]}]},
+    ]
+
+    def is_seven(leaf: Any) -> Any:
+        return np.asarray(pc.equal(pc.fill_null(leaf.cast(pa.string()), ""), "7"))
+
+    values = pa.array(rows, kind)
+    assert rows_where(values, is_seven).tolist() == [True, False, False, True, False]
+    assert rows_where(values.slice(1), is_seven).tolist() == [False, False, True, False]
+    assert rows_where(values, lambda leaf: None) is None
+
+
+def test_key_texts() -> None:
+    """Each is short, and none raises."""
+    assert shown(unchecked(BAD)) == ["'a\\\\xffb'", "None", "'ok'", "'\\\\xed\\\\xa0\\\\x80'", "'ü\\x00'"]
+    assert shown(pa.array([253_402_318_799_000_000], pa.int64()).cast(pa.timestamp("us", "Asia/Tokyo"))) == [
+        "+10000-01-01 04:59:59.000000+00:00"
+    ]
+    assert shown(pa.array([Decimal("1.50"), None])) == ["1.50", "None"]
+    assert shown(pa.array([math.nan, -0.0])) == ["nan", "-0"]
+    assert shown(pa.array([[1, None]])) == ["[1,null]"]
+    assert shown(pa.array([True])) == ["true"]
+    assert shown(pa.array([5], pa.duration("us"))) == ["5"]
+    assert shown(pa.array([[5]], pa.list_(pa.duration("us")))) == ["list<item: duration[us]>"]
+    assert len(shown(pa.array(["x" * 1000]))[0]) == SHOWN_MAX + 3
+
+
+# ---- JSON ----------------------------------------------------------------------------------------
+
+LEAVES: dict[Any, st.SearchStrategy[Any]] = {
+    pa.string(): st.text(),
+    pa.large_string(): st.text(),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.bool_(): st.booleans(),
+    pa.float64(): st.floats(),
+    pa.binary(): st.binary(),
+    pa.decimal128(38, 18): st.decimals(-(10**15), 10**15, places=18),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(),
+}
+
+
+def typed(depth: int = 2) -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
+    """An Arrow type, and values of it as Python has them; a map has keys of text."""
+    leaf = st.sampled_from(list(LEAVES)).map(lambda kind: (kind, st.none() | LEAVES[kind]))
+    if depth == 0:
+        return leaf
+    inner = typed(depth - 1)
+    return st.one_of(
+        leaf,
+        inner.map(lambda t: (pa.list_(t[0]), st.none() | st.lists(t[1], max_size=3))),
+        inner.map(
+            lambda t: (
+                pa.map_(pa.string(), t[0]),
+                st.none() | st.dictionaries(st.text(), t[1], max_size=3).map(lambda d: list(d.items())),
+            )
+        ),
+        st.lists(inner, max_size=3).map(
+            lambda ts: (
+                pa.struct([(f'f "{i}"', t[0]) for i, t in enumerate(ts)]),
+                st.none() | st.fixed_dictionaries({f'f "{i}"': t[1] for i, t in enumerate(ts)}),
+            )
+        ),
+    )
+
+
+def expected(value: Any, kind: Any) -> Any:
+    """What a parser that reads decimals finds in the JSON of a value. Not the code under test."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {f.name: expected(value[f.name], f.type) for f in kind if value[f.name] is not None}
+    if pa.types.is_map(kind):
+        return {k: expected(v, kind.item_type) for k, v in value}
+    if pa.types.is_list(kind):
+        return [expected(v, kind.value_type) for v in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, float):
+        names = {math.inf: "Infinity", -math.inf: "-Infinity"}
+        return Decimal(repr(value)) if math.isfinite(value) else names.get(value, "NaN")
+    return value
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_json_of_any_value(data: st.DataObject) -> None:
+    """Any parser reads every value back; a null field is left out, a null element stays."""
+    kind, values = data.draw(typed())
+    rows = data.draw(st.lists(values, min_size=1, max_size=4))
+    assert is_writable(kind)
+    array = pa.array([None, *rows], kind).slice(1)
+    texts = json_texts(array).to_pylist()
+    for text, row in zip(texts, rows, strict=True):
+        found = None if text is None else json.loads(text, parse_float=Decimal)
+        assert found == expected(row, kind), text
+
+
+def test_json_of_what_python_does_not_hold() -> None:
+    """Instants with a zone, days of any year, bytes that are no UTF-8, odd keys."""
+    kind = pa.timestamp("us", "America/New_York")
+    instants = pa.array([0, 1, 253_402_318_799_000_000, -(2**63)], pa.int64()).cast(kind)
+    assert json_texts(instants).to_pylist() == [
+        '"1970-01-01T00:00:00.000Z"',
+        '"1970-01-01T00:00:00.000001Z"',
+        '"+10000-01-01T04:59:59.000Z"',
+        '"-290308-12-21T19:59:05.224192Z"',
+    ]
+    assert json_texts(unchecked(BAD)).to_pylist()[:2] == ['"a\\\\xffb"', None]
+    assert json_texts(pa.array([0.1], pa.float32())).to_pylist() == ["0.1"]
+    keys = pa.array([[(datetime.date(2024, 1, 1), 1)], []], pa.map_(pa.date32(), pa.int32()))
+    assert json_texts(keys).to_pylist() == ['{"2024-01-01":1}', "{}"]
+    numbers = pa.array([[(1, None)]], pa.map_(pa.int32(), pa.int32()))
+    assert json_texts(numbers).to_pylist() == ['{"1":null}']
+    deep = pa.array([[({"a": "b"}, 1)]], pa.map_(pa.struct([("a", pa.string())]), pa.int32()))
+    assert [json.loads(t) for t in json_texts(deep).to_pylist()] == [{'{"a":"b"}': 1}]
+
+
+def test_types_without_json() -> None:
+    """They are known beforehand, at any depth."""
+    span = pa.duration("us")
+    for kind in (span, pa.list_(span), pa.struct([("a", pa.map_(pa.string(), span))])):
+        assert not is_writable(kind)
+    with pytest.raises(TypeError, match="duration"):
+        json_texts(pa.array([1], pa.duration("us")))
