@@ -125,6 +125,17 @@ class LeftoversSwept(Event):
 
 
 @dataclass(frozen=True)
+class FormerSinkOutOfReach(Event):
+    """The query had this sink before and none of its sinks reaches what that one may have left open.
+
+    ``place`` says where to look, without secrets.
+    """
+
+    participant: str
+    place: str
+
+
+@dataclass(frozen=True)
 class RowsDeadLettered(Event):
     """Rows that a sink refused stand in the dead letters, in the same epoch as all others."""
 

@@ -219,7 +219,8 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
 
         scope = TransactionScope(run.query_id, participant)
         scope.check()
-        return OpenSink(TwoPhaseParticipant(self, run, scope), TwoPhaseWriterFactory(self, scope))
+        trace = {"class": f"{type(self).__module__}.{type(self).__qualname__}", "names": f"{scope.prefix}..."}
+        return OpenSink(TwoPhaseParticipant(self, run, scope), TwoPhaseWriterFactory(self, scope), trace=trace)
 
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""

@@ -14,6 +14,7 @@ from exactum.files.format import Format, check_frame
 from exactum.files.participant import FileParticipant
 from exactum.files.place import Area, Place, Scope
 from exactum.files.writer import FilePlan, FileWriterFactory
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
 
 BYTES_PER_FILE_MAX = 128 * 1024 * 1024
@@ -110,7 +111,14 @@ class FileSink(NotAFunction):
         place = self._place(Scope(run.query_id, participant))
         place.open(Area.STAGED if run.guarantee is Guarantee.EXACTLY_ONCE else Area.PLAIN)
         plan = FilePlan(place, self._format, self._partition_by, self._rows_per_file_max, self._bytes_per_file_max)
-        return OpenSink(FileParticipant(place), FileWriterFactory(plan), self._target())
+        trace = {} if self._is_object_store else {"folder": os.path.realpath(self._path)}
+
+        def reach(former: str, its: Mapping[str, str]) -> Participant | None:
+            if not os.path.isdir(its.get("folder", "")):
+                return None
+            return FileParticipant(FolderPlace(its["folder"], Scope(run.query_id, former)))
+
+        return OpenSink(FileParticipant(place), FileWriterFactory(plan), self._target(), trace, reach)
 
     def _target(self) -> str | None:
         if not self._is_object_store:

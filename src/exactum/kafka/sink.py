@@ -13,6 +13,7 @@ from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.transactional_id import TransactionScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
 
 BROKER_TIMEOUT_MAX_MS = 900_000
@@ -112,8 +113,21 @@ class KafkaSink(NotAFunction):
             plan = self._with_timeout(plan, requests)
         cluster_id = requests.cluster_id()
         topics = "all topics" if self._topic is None else f"topic {self._topic!r}"
-        target = f"{topics} of Kafka cluster {cluster_id}"
-        return OpenSink(KafkaParticipant(plan, requests, cluster_id), KafkaWriterFactory(plan, self._topic), target)
+
+        def reach(former: str, trace: Mapping[str, str]) -> Participant | None:
+            if trace.get("kafka") != cluster_id:
+                return None
+            scope = TransactionScope(trace["prefix"], run.query_id, former)
+            own = BrokerRequests(self._bootstrap_servers, self._settings, self._where)
+            return KafkaParticipant(replace(plan, scope=scope), own, cluster_id)
+
+        return OpenSink(
+            KafkaParticipant(plan, requests, cluster_id),
+            KafkaWriterFactory(plan, self._topic),
+            f"{topics} of Kafka cluster {cluster_id}",
+            {"kafka": cluster_id, "prefix": self._prefix},
+            reach,
+        )
 
     def _with_message_size(self, requests: BrokerRequests) -> settings.Settings:
         """librdkafka refuses records above its own 1,000,000 bytes: let the topic's limit decide instead."""

@@ -82,11 +82,14 @@ class Coordinator:
         participants: Sequence[Participant],
         log: DecisionLog,
         *,
+        former: Sequence[Participant] = (),
         on_event: events.Listener = lambda event: None,
         parallel: Parallel[Participant, object] = one_after_another,
     ) -> None:
+        """``former``: of sinks that the query had before; what they left open is swept at the start."""
         self._run = run
         self._participants = tuple(participants)
+        self._former = tuple(former)
         self._log = log
         self._emit = on_event
         self._parallel = parallel
@@ -170,6 +173,7 @@ class Coordinator:
         """Redeliver what is decided, close the door, sweep what was open before. Idempotent."""
         refuse_lost(self._run.query_id, batch_id, self._log, self._each)
         sightings = self._list_open()
+        left = [(former, former.list_open()) for former in self._former]
         seen: list[DecisionRecord] = []
         for _ in range(STARTS_CONTESTED_MAX):
             records = self._log.read(batch_id)
@@ -189,6 +193,8 @@ class Coordinator:
                 continue
             swept = resolve.leftovers(sightings, seen)
             self._abort(batch_id, swept)
+            for former, its in left:
+                self._abort_of(former, batch_id, resolve.leftovers(its, seen))
             self._emit(events.DoorClosed(*self._name(batch_id), step.attempt, len(swept)))
             return resolve.Door(batch_id, step.attempt)
         raise Fenced(
@@ -409,12 +415,14 @@ class Coordinator:
 
     def _abort(self, batch_id: int, transactions: Sequence[Sighting]) -> None:
         def of(participant: Participant) -> None:
-            its = [t for t in transactions if t.participant == participant.name]
-            if its:
-                participant.abort(its)
-                self._emit(events.LeftoversSwept(*self._name(batch_id), participant.name, len(its)))
+            self._abort_of(participant, batch_id, [t for t in transactions if t.participant == participant.name])
 
         self._each(of)
+
+    def _abort_of(self, participant: Participant, batch_id: int, its: Sequence[Sighting]) -> None:
+        if its:
+            participant.abort(its)
+            self._emit(events.LeftoversSwept(*self._name(batch_id), participant.name, len(its)))
 
     def _fenced(self, record: DecisionRecord) -> Fenced:
         self._emit(events.IncarnationFenced(*self._name(record.epoch.batch_id), record.attempt, record.incarnation))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NoReturn, Protocol
 
@@ -143,6 +143,14 @@ class Sink(Protocol):
         """
 
 
+Reach = Callable[[str, Mapping[str, str]], Participant | None]
+"""Of a former sink's participant name and trace: a participant that lists and aborts what it left, or None."""
+
+
+def out_of_reach(participant: str, trace: Mapping[str, str]) -> None:
+    """A sink that reaches nobody's transactions but its own."""
+
+
 class NotAFunction:
     """A sink given to ``foreachBatch`` itself, which Spark would call: says what to write instead."""
 
@@ -158,12 +166,15 @@ class OpenSink:
     """Both halves of a sink for one run: the driver's participant and the tasks' writer factory.
 
     ``target`` names the one place that it writes to, the same for every sink that writes there; None where a sink
-    cannot tell.
+    cannot tell. ``trace`` is what finds the transactions that it leaves open (no secrets; empty: it leaves none that
+    anybody could find), and ``reach`` what finds them by this sink's connection for a sink that the query had before.
     """
 
     participant: Participant
     writers: WriterFactory
     target: str | None = None
+    trace: Mapping[str, str] = field(default_factory=dict)
+    reach: Reach = out_of_reach
 
 
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]

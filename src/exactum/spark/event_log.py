@@ -6,6 +6,7 @@ import logging
 from datetime import datetime, timezone
 
 from exactum import events
+from exactum.spark.former_sinks import FILE
 from exactum.spark.life import life
 
 logger = logging.getLogger("exactum")
@@ -17,7 +18,9 @@ def level_of(event: events.Event) -> int:
         return logging.WARNING
     if isinstance(event, events.EpochAbandoned | events.TransactionsExpired | events.TransactionsSalvaged):
         return logging.WARNING
-    if isinstance(event, events.IncarnationFenced | events.RowsSkipped | events.RowsDeadLettered):
+    if isinstance(
+        event, events.FormerSinkOutOfReach | events.IncarnationFenced | events.RowsSkipped | events.RowsDeadLettered
+    ):
         return logging.WARNING
     if isinstance(event, events.RunStarted | events.EpochRedelivered | events.LeftoversSwept):
         return logging.INFO
@@ -48,6 +51,12 @@ def text_of(event: events.Event) -> str:
             return f"{event.participant}: read back and written again, nothing is lost ({_size(event)})"
         case events.LeftoversSwept():
             return f"{event.participant}: {event.transactions} undecided transactions aborted"
+        case events.FormerSinkOutOfReach():
+            return (
+                f"the sink {event.participant!r} ({event.place}) is not among this query's sinks any more, and none of "
+                "them reaches it: what its tasks left open stays until the target times it out or you settle it. Start "
+                f"once with it, or remove it from {FILE} in the checkpoint's folder once nothing of it is open"
+            )
         case events.ControlChanged():
             return f"the control stream {event.topic!r} has other rules from here on ({event.keys} keys)"
         case events.RowsDeadLettered():

@@ -34,6 +34,7 @@ from exactum.spark.collecting import Collect, collected
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.decision_place import open_log
 from exactum.spark.decoding.bad_records import BadRecords
+from exactum.spark.former_sinks import FormerSinks
 from exactum.spark.life.handover import Columns
 from exactum.spark.life.run_start import RunStart
 from exactum.spark.query import RunningQuery
@@ -276,6 +277,8 @@ def start(
         for _, sink in opened:
             undo.callback(sink.participant.close)
         refuse_shared_targets(targets, opened)
+        former = FormerSinks(running, run, opened, on_event)
+        attending.append(former)
         undo.pop_all()
     participants = [sink.participant for _, sink in opened]
     protocol: EpochProtocol
@@ -284,7 +287,14 @@ def start(
     elif guarantee is Guarantee.AT_MOST_ONCE:
         protocol = AtMostOnce(run, log, on_event=on_event)
     else:
-        protocol = Coordinator(run, participants, log, on_event=beginning.listen, parallel=_parallel(pool))
+        protocol = Coordinator(
+            run,
+            participants,
+            log,
+            former=former.reached(batch_id),
+            on_event=beginning.listen,
+            parallel=_parallel(pool),
+        )
     read = query.reader_of(frame, running)
     return RunOfQuery(run, running, protocol, targets, opened, pool, read, attending, bad_records, on_event, columns)
 

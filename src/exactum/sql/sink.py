@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from exactum.errors import FrameRefused, SettingRefused
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
 from exactum.sql.columns import matched, named_by
 from exactum.sql.dialect import DIRECTORY, Dialect, Failure, Mode, Role, Session, SqlFailure
@@ -101,8 +102,16 @@ class SqlSink(NotAFunction):
             raise port_error(failure, f"{self._where} at {self._address.where}") from failure
         finally:
             session.close()
-        target = f"table {plan.target} at {self._address.where.rpartition('@')[2]}"  # whoever the user is
-        return OpenSink(SqlParticipant(plan), SqlWriterFactory(plan), target)
+        at = self._address.where.rpartition("@")[2]  # whoever the user is
+        trace = {self._dialect.scheme: at, "schema": plan.target.schema or "", "table": plan.target.table}
+
+        def reach(former: str, its: Mapping[str, str]) -> Participant | None:
+            if its.get(self._dialect.scheme) != at:
+                return None
+            target = TableName(its["schema"] or None, its["table"])
+            return SqlParticipant(replace(plan, scope=Scope(run.query_id, former), target=target))
+
+        return OpenSink(SqlParticipant(plan), SqlWriterFactory(plan), f"table {plan.target} at {at}", trace, reach)
 
     # ---- checks ------------------------------------------------------------------------------
 

@@ -1,0 +1,188 @@
+"""Sinks that a query had and has no longer: what they left open is found again, and swept or named.
+
+    <checkpoint>/exactum/sinks.json     the sinks of the last run, and former ones that were not found empty since
+
+A transaction is listed by the name of its sink. A start without that sink, or with a new name for it, would never look,
+and a prepared transaction would keep its locks for ever. The file informs; no guarantee rests on it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from exactum import events
+from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.errors import ExactumError
+from exactum.protocol.coordinator import Completed
+from exactum.protocol.model import Sighting
+from exactum.protocol.participant import Participant
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun
+from exactum.spark.attendant import Batch
+from exactum.spark.query import RunningQuery
+
+logger = logging.getLogger("exactum")
+
+FILE = "exactum/sinks.json"
+"""Where the file lies within the checkpoint's folder."""
+
+
+@dataclass(frozen=True)
+class KnownSink:
+    """A sink of some run: its participant's name, and what finds its transactions (see ``OpenSink.trace``)."""
+
+    name: str
+    trace: Mapping[str, str]
+
+    @property
+    def place(self) -> str:
+        return ", ".join(f"{key} {value}" for key, value in self.trace.items() if value)
+
+
+class FormerSinks:
+    """An attendant: remembers this run's sinks before its first task, and finds those of earlier runs.
+
+    Does nothing where the checkpoint is on no file system of ours, or where nothing is ever left open.
+    """
+
+    def __init__(
+        self, running: RunningQuery, run: QueryRun, opened: Sequence[tuple[str, OpenSink]], emit: events.Listener
+    ) -> None:
+        self._run = run
+        self._emit = emit
+        self._opened = tuple(opened)
+        self._present = [KnownSink(name, dict(sink.trace)) for name, sink in opened if sink.trace]
+        folder = running.folder if run.guarantee is Guarantee.EXACTLY_ONCE else None
+        self._path = None if folder is None else folder / FILE
+        self._former = [sink for sink in self._known() if sink not in self._present]
+        self._reached: dict[str, _Reached] = {}
+
+    def reached(self, batch_id: int) -> Sequence[Participant]:
+        """Participants for the former sinks that one of this run's sinks reaches; the others are told of.
+
+        Raises:
+            Unavailable: a target did not answer.
+        """
+        found: list[Participant] = []
+        for former in self._former:
+            participant = self._reach(former)
+            if participant is None:
+                self._emit(
+                    events.FormerSinkOutOfReach(
+                        self._run.query_id, batch_id, self._run.incarnation, former.name, former.place
+                    )
+                )
+            else:
+                self._reached[json.dumps(asdict(former))] = participant
+                found.append(participant)
+        return found
+
+    def _reach(self, former: KnownSink) -> _Reached | None:
+        for _, sink in self._opened:
+            participant = sink.reach(former.name, former.trace)
+            if participant is not None:
+                return _Reached(participant)
+        return None
+
+    def begin(self, batch: Batch) -> None:
+        """See the port. From here on tasks may leave something open."""
+        if batch.first:
+            self._remember([*self._present, *self._former])
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """See the port. A former sink that the start found empty is forgotten."""
+        if batch.first and self._former:
+            empty = [key for key, reached in self._reached.items() if reached.was_empty]
+            self._former = [sink for sink in self._former if json.dumps(asdict(sink)) not in empty]
+            self._remember([*self._present, *self._former])
+
+    def idle(self) -> None:
+        """See the port."""
+
+    def close(self) -> None:
+        """See the port."""
+        for reached in self._reached.values():
+            reached.close()
+
+    # ---- the file ----------------------------------------------------------------------------
+
+    def _known(self) -> list[KnownSink]:
+        """What is on file of this query; a fork has another id, and its origin's sinks are not its own."""
+        if self._path is None:
+            return []
+        try:
+            content = json.loads(self._path.read_bytes())
+            if content["query_id"] != self._run.query_id:
+                return []
+            return [KnownSink(str(sink["name"]), dict(sink["trace"])) for sink in content["sinks"]]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning(
+                "%s cannot be read (%s): what sinks left open that this query has no longer is not looked for",
+                self._path,
+                error,
+            )
+            return []
+
+    def _remember(self, sinks: Sequence[KnownSink]) -> None:
+        if self._path is None or sinks == self._known():
+            return
+        content = json.dumps({"query_id": self._run.query_id, "sinks": [asdict(sink) for sink in sinks]}, indent=1)
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            make_folder(self._path.parent)
+            write_durably(temporary, content.encode())
+            temporary.rename(self._path)
+            sync_folder(self._path.parent)
+        except OSError as error:
+            _remove(temporary)
+            logger.warning(
+                "%s cannot be written (%s): if one of this query's sinks is removed or renamed later, what its tasks "
+                "left open will not be looked for",
+                self._path,
+                error,
+            )
+
+
+class _Reached:
+    """A former sink's participant, and whether it had nothing open when the start looked.
+
+    What it cannot do is logged and stops nobody: its target may have been taken down with it.
+    """
+
+    def __init__(self, participant: Participant) -> None:
+        self._participant = participant
+        self.was_empty = False
+        self.name = participant.name
+        self.close = participant.close
+        self.list_committed = participant.list_committed
+        self.verify = participant.verify
+        self.commit = participant.commit
+        self.salvage = participant.salvage
+
+    def list_open(self) -> Sequence[Sighting]:
+        try:
+            seen = self._participant.list_open()
+        except ExactumError as error:
+            logger.warning("what the former sink %r left open could not be listed: %s", self.name, error)
+            return ()
+        self.was_empty = not seen
+        return seen
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        try:
+            self._participant.abort(transactions)
+        except ExactumError as error:
+            logger.warning("what the former sink %r left open could not be aborted: %s", self.name, error)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("%s could not be removed: %s", path, error)

@@ -1,0 +1,139 @@
+"""A sink that is removed from a query, or renamed: what its killed tasks left open is swept, or named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from kafka.admin import KafkaAdminClient
+
+import exactum
+from exactum import events
+from exactum.local import LocalKafka, LocalPostgres
+from exactum.protocol.model import new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, Sink, TaskName, WriteOrder
+from exactum.spark.former_sinks import FILE
+
+pytestmark = [pytest.mark.spark]
+
+COLUMNS = (("k", "string"), ("v", "bigint"))
+
+
+def leave_open(query: Any, sink: Sink, columns: Any, rows: Any) -> None:
+    """As a run of the query whose driver and task were killed before the decision."""
+    query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
+    run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    opened = sink.open(run, sink.name, columns)
+    writer = opened.writers.open(WriteOrder(run, 1, 0, 1), TaskName(0, 0, 0))
+    writer.write(rows)
+    assert writer.prepare() is not None
+    opened.participant.close()
+
+
+@pytest.fixture
+def tables(postgres: LocalPostgres) -> Any:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        for name in ("former", "present"):
+            connection.execute(f"DROP TABLE IF EXISTS {name}")
+            connection.execute(f"CREATE TABLE {name} (k text, v bigint)")
+        yield connection
+
+
+def prepared(connection: Any) -> int:
+    return int(connection.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()[0])
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("mechanism", ["prepared", "staged"])
+def test_a_database_sink_that_was_renamed(query: Any, tables: Any, postgres: LocalPostgres, mechanism: str) -> None:
+    """A prepared transaction or staged rows of the sink's old table are gone after the first start without it."""
+
+    def sink(table: str) -> exactum.PostgresSink:
+        return exactum.PostgresSink(postgres.url, table=table, mechanism=mechanism)
+
+    query.give(1)
+    assert query.run(query.exactly_once(sink("former"))) is None
+    leave_open(query, sink("former"), COLUMNS, pa.record_batch({"k": ["o"], "v": [99]}))
+    staged = "SELECT coalesce(sum(1), 0) FROM exactum_prepared"
+    before = prepared(tables) if mechanism == "prepared" else tables.execute(staged).fetchone()[0]
+    assert before == 1
+    query.give(2)
+    assert query.run(query.exactly_once(sink("present"))) is None
+    after = prepared(tables) if mechanism == "prepared" else tables.execute(staged).fetchone()[0]
+    assert after == 0
+    assert tables.execute("SELECT v FROM former").fetchall() == [(1,)]
+    assert tables.execute("SELECT v FROM present").fetchall() == [(2,)]
+    swept = [(e.participant, e.transactions) for e in query.seen(events.LeftoversSwept)]
+    assert swept == [("postgres:former", 1)]
+    query.give(3)
+    assert query.run(query.exactly_once(sink("present"))) is None
+    known = json.loads((query.checkpoint / FILE).read_text())["sinks"]
+    assert [one["name"] for one in known] == ["postgres:present"], "found empty, and forgotten"
+
+
+@pytest.mark.broker
+def test_a_kafka_sink_that_was_replaced(
+    query: Any, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """An open transaction of the sink's old topic is aborted by the first start with another sink on the cluster."""
+    old, new = topic("old", partitions=1), topic("new", partitions=1)
+
+    def sink(name: str, prefix: str) -> exactum.KafkaSink:
+        return exactum.KafkaSink(
+            name,
+            bootstrap_servers=kafka.bootstrap_servers,
+            transactional_id_prefix=prefix,
+            rows=lambda batch: batch.selectExpr("CAST(v AS STRING) AS value"),
+        )
+
+    query.give(1)
+    assert query.run(query.exactly_once(sink(old, "one"))) is None
+    leave_open(query, sink(old, "one"), (("value", "string"),), pa.record_batch({"value": ["lost"]}))
+    assert open_transactions(kafka, "one/") == 1
+    query.give(2)
+    assert query.run(query.exactly_once(sink(new, "two"))) is None
+    assert open_transactions(kafka, "one/") == 0
+    assert [e.participant for e in query.seen(events.LeftoversSwept)] == [f"kafka:{old}"]
+
+
+def open_transactions(kafka: LocalKafka, prefix: str) -> int:
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    try:
+        listed = admin.list_transactions()
+    finally:
+        admin.close()
+    each = [t for found in listed.values() for t in found]
+    return sum(t.transactional_id.startswith(prefix) and t.state.value == "Ongoing" for t in each)
+
+
+@pytest.mark.postgres
+def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPostgres) -> None:
+    """A start whose sinks are all elsewhere says which former one may have left something, and goes on saying it."""
+    query.give(1)
+    assert query.run(query.exactly_once(exactum.PostgresSink(postgres.url, table="former"))) is None
+    for _ in range(2):
+        query.give(2)
+        assert query.run(query.exactly_once()) is None
+    told = [(e.participant, "table former" in e.place) for e in query.seen(events.FormerSinkOutOfReach)]
+    assert told == [("postgres:former", True)] * 2
+    assert "secret" not in (query.checkpoint / FILE).read_text()
+    assert query.values() == [2, 2]
+
+
+@pytest.mark.postgres
+def test_a_damaged_file_stops_nobody(query: Any, tables: Any, postgres: LocalPostgres) -> None:
+    """The file informs: half of it, or another query's, is no reason not to run."""
+    sink = exactum.PostgresSink(postgres.url, table="former")
+    for number, content in enumerate(["{", json.dumps({"query_id": "other", "sinks": [{"name": "x", "trace": {}}]})]):
+        query.give(number)
+        assert query.run(query.exactly_once(sink)) is None
+        (query.checkpoint / FILE).write_text(content)
+    query.give(2)
+    assert query.run(query.exactly_once(sink)) is None
+    assert sorted(tables.execute("SELECT v FROM former").fetchall()) == [(0,), (1,), (2,)]
+    assert query.seen(events.FormerSinkOutOfReach) == []
