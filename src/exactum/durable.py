@@ -12,6 +12,14 @@ OF_THE_SETTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDI
 """Errors of a place that may not be written, whenever it is tried again; a full disk is none of them."""
 
 
+def stays_below(path: str) -> bool:
+    """Whether a relative path that was read somewhere stays below the folder that it is joined to.
+
+    It is made of plain names: none is empty, ``.`` or ``..``, and there is no NUL. Links are another matter.
+    """
+    return "\0" not in path and all(part not in ("", ".", "..") for part in path.split("/"))
+
+
 def write_durably(path: str | Path, content: bytes) -> None:
     """Create ``path`` with ``content`` and fsync it; its folder is the caller's to fsync.
 

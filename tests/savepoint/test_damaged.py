@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -259,3 +260,42 @@ def test_a_place_that_cannot_be_written(checkpoint: Path, savepoint: Path, tmp_p
         assert f"{arguments[-1]} could not be written: " in result.output
         assert "give another place" in result.output
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def _named(savepoint: Path, old: str, new: str) -> None:
+    """A manifest that was edited by somebody who knows how its digest is made."""
+    path = savepoint / "manifest.json"
+    value = json.loads(path.read_text())
+    for file in value["files"]:
+        if file["path"] == old:
+            file["path"] = new
+    del value["digest"]
+    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**value, "digest": digest}))
+
+
+@pytest.mark.parametrize(
+    "outside", ["../../precious", "/{tmp}/precious", "state/../../../precious", "./metadata", "a//b"]
+)
+def test_a_path_that_leads_out_of_it(savepoint: Path, tmp_path: Path, outside: str) -> None:
+    """verify and restore refuse a manifest whose paths leave the savepoint, whatever bytes the file there has."""
+    (tmp_path / "precious").write_bytes((savepoint / "checkpoint" / "metadata").read_bytes())
+    _named(savepoint, "metadata", outside.replace("{tmp}", str(tmp_path)[1:]))
+    for command in (("verify", str(savepoint)), ("restore", str(savepoint), "--checkpoint", str(tmp_path / "new"))):
+        result = run(*command)
+        assert result.exit_code != 0
+        assert "names a file outside of it" in " ".join(result.output.split())
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("what", ["metadata", "state", ""])
+def test_a_symbolic_link(savepoint: Path, tmp_path: Path, what: str) -> None:
+    """A file or folder of a savepoint that is a link to elsewhere is refused, whatever it leads to."""
+    place = savepoint / "checkpoint" / what if what else savepoint / "checkpoint"
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    for command in (("verify", str(savepoint)), ("restore", str(savepoint), "--checkpoint", str(tmp_path / "new"))):
+        result = run(*command)
+        assert result.exit_code != 0
+        assert "is a symbolic link" in " ".join(result.output.split())
+    assert not (tmp_path / "new").exists()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exactum.durable import stays_below
 from exactum.errors import InvariantBroken
 from exactum.files.place import Area, Move, Staging
 from exactum.protocol.model import Incarnation, PreparedTransaction
@@ -47,6 +48,9 @@ class FileTransaction:
         try:
             value = json.loads(prepared.payload)
             files = value.get("files")
+            for name in (value["incarnation"], prepared.identity, value["extension"]):
+                if "/" in name or not stays_below(name):
+                    raise ValueError(f"{name!r} leads out of the sink's folder")
             return FileTransaction(
                 Staging(Area.STAGED, Incarnation(value["incarnation"]), prepared.identity),
                 int(value["batch"]),
@@ -113,4 +117,8 @@ def sizes_of(files: Sequence[PartFile]) -> Mapping[str, int]:
 
 
 def _files(value: Sequence[Any]) -> tuple[PartFile, ...]:
-    return tuple(PartFile(str(folder), int(rows), int(size)) for folder, rows, size in value)
+    files = tuple(PartFile(str(folder), int(rows), int(size)) for folder, rows, size in value)
+    for file in files:
+        if file.folder and not stays_below(file.folder):
+            raise ValueError(f"{file.folder!r} leads out of the sink's folder")
+    return files

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused
 from exactum.ops.savepoint.copies import Copied, sha256_of
 from exactum.ops.savepoint.cut import Cut, Operator, cut_at
@@ -75,6 +76,9 @@ def read_manifest(savepoint: Path) -> Manifest:
     if digest != _digest(value):
         raise _damaged(savepoint, f"its {MANIFEST} was changed")
     del value["format"]
+    outside = [each["path"] for each in value["files"] if not stays_below(str(each["path"]))]
+    if outside:
+        raise _damaged(savepoint, f"its {MANIFEST} names a file outside of it, {outside[0]!r}: somebody changed it")
     return Manifest(
         **{
             **value,
@@ -86,13 +90,16 @@ def read_manifest(savepoint: Path) -> Manifest:
 
 
 def verify(savepoint: Path) -> Manifest:
-    """Check everything: manifest, every file's bytes, no file too many, and that the state is whole.
+    """Check everything: manifest, every file's bytes, no file too many, no links, and that the state is whole.
 
     Raises:
         CheckpointRefused: something is wrong; the message says what.
     """
     manifest = read_manifest(savepoint)
     content = savepoint / CONTENT
+    links = [p.relative_to(savepoint).as_posix() for p in (content, *content.rglob("*")) if p.is_symlink()]
+    if links:
+        raise _damaged(savepoint, f"{sorted(links)[0]} is a symbolic link, and a savepoint has none")
     wrong = [text for file in manifest.files if (text := _wrong(content, file))]
     known = {file.path for file in manifest.files}
     there = {p.relative_to(content).as_posix() for p in content.rglob("*") if not p.is_dir()}

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 
-from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.durable import make_folder, stays_below, sync_folder, write_durably
 from exactum.errors import CheckpointRefused
 from exactum.ops.savepoint import cut
 from exactum.ops.savepoint.copies import copy_files, move_into_place, writing
@@ -255,7 +255,7 @@ def _point_to_schemas(built: Path, folder: Path) -> None:
         value = json.loads(body)
         for store in value.get("stateStoreInfo", ()):
             names = [_SCHEMA_FILE.fullmatch(name) for name in store.get("stateSchemaFilePaths", ())]
-            if any(name is None or not (built / name[1]).is_file() for name in names):
+            if any(name is None or not stays_below(name[1]) or not (built / name[1]).is_file() for name in names):
                 raise CheckpointRefused(
                     f"The savepoint lacks a state schema that {path.relative_to(built)} names: {store}. Its checkpoint "
                     "was copied by hand from another place: make it from the original. Nothing was changed."

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused
 
 _VERSION = re.compile(r"(\d+)\.(zip|snapshot|changelog|delta)")
@@ -87,8 +88,8 @@ def _tables(snapshot: Path) -> list[Path]:
         with zipfile.ZipFile(snapshot) as archive:
             text = archive.read("metadata").decode()
         value = json.loads(text.partition("\n")[2])
-        tables = [snapshot.parent / "SSTs" / each["dfsSstFileName"] for each in value["sstFiles"]]
-        logs = [snapshot.parent / "logs" / each["dfsLogFileName"] for each in value.get("logFiles") or ()]
+        tables = [snapshot.parent / "SSTs" / _name(each["dfsSstFileName"]) for each in value["sstFiles"]]
+        logs = [snapshot.parent / "logs" / _name(each["dfsLogFileName"]) for each in value.get("logFiles") or ()]
     except FileNotFoundError as error:
         raise Vanished(str(snapshot)) from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
@@ -97,3 +98,14 @@ def _tables(snapshot: Path) -> list[Path]:
             "Spark that this exactum does not know. Nothing was written."
         ) from error
     return [*tables, *logs]
+
+
+def _name(text: str) -> str:
+    """A file's name, which is no path to anywhere else.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if "/" in text or not stays_below(text):
+        raise ValueError(f"{text!r} is no file of this store")
+    return text

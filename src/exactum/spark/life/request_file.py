@@ -82,6 +82,8 @@ def find(checkpoint: Path, incarnation: str) -> Request | None:
             request = Request(**json.loads((checkpoint / REQUESTS / name).read_text()))
         except FileNotFoundError:
             continue
+        if name != f"{request.id}.json":  # its answer would be written elsewhere
+            continue
         if time.time() * 1000 >= request.expires_ms:
             request.take_back(checkpoint)
         elif request.incarnation == incarnation:
