@@ -100,10 +100,20 @@ bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark, Quix Streams a
 	@command -v javac >/dev/null || { echo "bench-peers needs a JDK (Debian: apt-get install openjdk-17-jdk-headless)"; exit 1; }
 	$(BIN)/python -m bench.peers
 
-smoke: setup ## a run on the oldest supported PySpark, in an environment of its own
-	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip install --disable-pip-version-check -q 'pyspark==4.0.1' fastavro dist/*.whl
-	.venv-oldest/bin/python tests/smoke/oldest.py
+# Two environments of their own. The newest is what pip takes for a user who installs the wheel today.
+smoke: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+smoke: setup ## a run on the oldest and on the newest PySpark that is allowed
+	@$(MAKE) --no-print-directory -j2 .venv-oldest/.made .venv-newest/.made
+	.venv-oldest/bin/python tests/smoke/exact.py
+	.venv-newest/bin/python tests/smoke/exact.py
+
+.venv-oldest/.made: PYSPARK = pyspark==4.0.1
+.venv-newest/.made: PYSPARK = pyspark
+.venv-%/.made: $(VENV)/.installed
+	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --upgrade '$(PYSPARK)' fastavro dist/*.whl
+	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --no-deps --force-reinstall dist/*.whl
+	@touch $@
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-oldest dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest dist .pytest_cache .mypy_cache .ruff_cache

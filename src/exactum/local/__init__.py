@@ -1,7 +1,8 @@
 """Real servers for a laptop and for tests: Kafka brokers, PostgreSQL, MariaDB, and the jars they need."""
 
 from exactum.local.checkpoint_fs import checkpoint_jar
-from exactum.local.jars import broker_jars, spark_kafka_jars
+from exactum.local.connector import spark_kafka_jars
+from exactum.local.jars import broker_jars
 from exactum.local.kafka import LocalKafka
 from exactum.local.mariadb import LocalMariaDB
 from exactum.local.postgres import LocalPostgres

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactum.local.jars import broker_jars, cache_folder, pyspark_jars, spark_kafka_jars
+from exactum.local.connector import spark_kafka_jars
+from exactum.local.jars import broker_jars, cache_folder, pyspark_jars
 from exactum.local.java import java_program
 
 MADE_NAME = "classes.jsa"

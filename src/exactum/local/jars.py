@@ -1,4 +1,4 @@
-"""The jars of Spark's Kafka connector and of a Kafka broker, retrieved once into a cache.
+"""Sets of jars, such as those of a Kafka broker, retrieved once into a cache.
 
 PySpark carries Apache Ivy, and Ivy knows the central repository by itself: with PySpark and Java
 nothing else is needed, and no repository is named here. The cache is `$EXACTUM_CACHE`,
@@ -34,13 +34,13 @@ KAFKA_VERSION = "4.3.1"
 SCALA_VERSION = "2.13"
 SLF4J_VERSION = "1.7.36"  # the line that Kafka's own slf4j-api belongs to
 
-# Some mirrors lack the token provider of newer Sparks; 4.0.0 serves all of 4.0 to 4.2.
-TOKEN_PROVIDER_VERSION = "4.0.0"
-
 # A second attempt goes on from what the first one fetched: a hiccup of the network heals.
 ATTEMPTS_MAX = 2
 ATTEMPT_TIMEOUT_S = 900
-OUTPUT_LINES_KEPT = 15
+OUTPUT_LINES_KEPT = 4
+_MISSING = re.compile(r":: (\S+#\S+;\S+): not found")
+_TROUBLE = re.compile(r"Server access error|(?:SERVER|CLIENT) ERROR|Your proxy requires|\[FAILED|Connection ")
+"""What Ivy prints where it had no answer. It then calls a module "not found" that may well be there."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,8 @@ class JarSet:
         return f"{self.name}-{self.version}-{digest}"
 
 
-def spark_kafka_jars() -> list[Path]:
-    """Return the jars that `spark.jars` must name for the installed PySpark to read Kafka.
-
-    They are retrieved at the first call (some 10 s) and taken from the cache later. What PySpark
-    carries itself is not among them. Raises LocalServerError.
-    """
-    return cached(_spark_set())
+class NotPublished(LocalServerError):
+    """The repositories answered, and they do not have a module of the set in any version that was asked for."""
 
 
 def broker_jars() -> list[Path]:
@@ -83,24 +78,6 @@ def cache_folder() -> Path:
         return Path(own).expanduser().absolute()
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache").absolute() / "exactum"
-
-
-def _spark_set() -> JarSet:
-    version = _pyspark_version()
-    scala = SCALA_VERSION
-    # Ivy is told what PySpark has, so that it neither fetches it (70 MB) nor doubles a class path.
-    shipped = sorted({artifact_name(jar.name) for jar in pyspark_jars().glob("*.jar")})
-    return JarSet(
-        "spark",
-        version,
-        f"Spark's Kafka connector {version}",
-        recipe(
-            dependency("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", version),
-            *(f'<exclude module="{name}"/>' for name in shipped),
-            f'<override org="org.apache.spark" module="spark-token-provider-kafka-0-10_{scala}" '
-            f'rev="{TOKEN_PROVIDER_VERSION}"/>',
-        ),
-    )
 
 
 def _broker_set() -> JarSet:
@@ -137,7 +114,7 @@ def artifact_name(file_name: str) -> str:
     return match.group(1) if match else stem
 
 
-def _pyspark_version() -> str:
+def pyspark_version() -> str:
     try:
         installed = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError as error:
@@ -163,12 +140,21 @@ def pyspark_jars() -> Path:
     return folder
 
 
+def jar_folder(jars: JarSet) -> Path:
+    """Return the set's folder in the cache, which is there as soon as the set is complete."""
+    return cache_folder() / "jars" / jars.folder_name
+
+
 def cached(jars: JarSet) -> list[Path]:
     """Return the jars of the set, and retrieve them first if no finished folder is there.
 
     Idempotent. Any number of processes may call it at once: one retrieves, the others wait.
+
+    Raises:
+        NotPublished: the repositories do not have it, so that trying again is of no use.
+        LocalServerError: it could not be retrieved.
     """
-    folder = cache_folder() / "jars" / jars.folder_name
+    folder = jar_folder(jars)
     if not folder.is_dir():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -181,6 +167,14 @@ def cached(jars: JarSet) -> list[Path]:
             if not folder.is_dir():  # somebody may have finished while this process waited
                 _retrieve(jars, folder)
     return sorted(folder.glob("*.jar"))
+
+
+def retrieved_now(recipe: str) -> list[Path]:
+    """Return what the recipe's jars are called today; empty where Ivy finds none. Nothing is kept."""
+    java = java_program("java")
+    with tempfile.TemporaryDirectory(prefix="exactum-") as work:
+        _run_ivy(java, Path(work), recipe, lambda text, final: None)
+        return sorted((Path(work) / "complete").glob("*.jar"))
 
 
 @contextmanager
@@ -203,23 +197,31 @@ def _retrieve(jars: JarSet, folder: Path) -> None:
         _progress(f"retrieving the jars for {jars.purpose} into {folder}, once") as say,
     ):
         complete = Path(work) / "complete"
-        output: deque[str] = deque(maxlen=OUTPUT_LINES_KEPT)
         for _ in range(ATTEMPTS_MAX):
-            status = _run_ivy(java, Path(work), jars.recipe, say, output)
-            if status == 0 and any(complete.glob("*.jar")):
+            ended = _run_ivy(java, Path(work), jars.recipe, say)
+            if ended.status == 0 and any(complete.glob("*.jar")):
                 break
+            if ended.missing and not ended.trouble:
+                raise NotPublished(_not_published(jars, ended))
         else:
-            raise LocalServerError(_ivy_failure(jars, status, output))
+            raise LocalServerError(_ivy_failure(jars, ended))
         count = len(list(complete.glob("*.jar")))
         complete.rename(folder)
         say(f"{count} jars in {time.monotonic() - started:.0f} s", True)
 
 
-def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None], output: deque[str]) -> int:
-    """Run Ivy once, in `work` alone, and return its exit status. `output` keeps its last lines.
+@dataclass(frozen=True)
+class _Ended:
+    """How a run of Ivy ended: its exit status, modules that it did not find, where it had no answer, its last lines."""
 
-    It is killed after ATTEMPT_TIMEOUT_S (status -9).
-    """
+    status: int
+    missing: tuple[str, ...]
+    trouble: tuple[str, ...]
+    last: tuple[str, ...]
+
+
+def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None]) -> _Ended:
+    """Run Ivy once, in `work` alone. It is killed after ATTEMPT_TIMEOUT_S (status -9)."""
     ivy = next(pyspark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
         raise LocalServerError(f"the installed PySpark has no Ivy in {pyspark_jars()}.")
@@ -241,6 +243,9 @@ def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None
         *("-retrieve", str(work / "complete" / "[artifact]-[revision].[ext]")),
     ]
     found = fetched = 0
+    missing: dict[str, None] = {}
+    trouble: dict[str, None] = {}
+    last: deque[str] = deque(maxlen=OUTPUT_LINES_KEPT)
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -254,9 +259,13 @@ def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None
         watch.start()
         try:
             for line in process.stdout or ():
-                text = line.strip().lstrip(".").strip()
-                if text:
-                    output.append(text[:300])
+                text = line.strip().lstrip(".").strip()[:300]
+                if text.strip(":"):
+                    last.append(text)
+                if absent := _MISSING.search(text):
+                    missing[absent[1]] = None
+                if _TROUBLE.search(text):
+                    trouble[text] = None
                 found += text.startswith("found ")
                 fetched += text.startswith("[SUCCESSFUL")
                 say(f"{found} modules found, {fetched} fetched", False)
@@ -265,18 +274,24 @@ def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None
             raise
         finally:
             watch.cancel()
-    return process.returncode
+    return _Ended(process.returncode, tuple(missing), tuple(trouble), tuple(last))
 
 
-def _ivy_failure(jars: JarSet, status: int, output: deque[str]) -> str:
-    last = "\n".join(f"    {line}" for line in output)
+def _not_published(jars: JarSet, ended: _Ended) -> str:
     return (
-        f"Ivy could not retrieve the jars for {jars.purpose} (exit status {status}, "
-        f"{ATTEMPTS_MAX} attempts). Its last lines:\n{last}\n"
-        "Try again if the network was away; behind a proxy set "
-        'JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT"; '
-        "for a mirror set EXACTUM_IVY_SETTINGS to an Ivy settings file. "
-        f"Nothing was kept in {cache_folder()}."
+        f"the jars for {jars.purpose} are not published where Ivy looks: {', '.join(ended.missing)} not found. Nothing "
+        f"was kept in {cache_folder()}. Where another repository has them, set EXACTUM_IVY_SETTINGS to an Ivy settings "
+        "file that names it."
+    )
+
+
+def _ivy_failure(jars: JarSet, ended: _Ended) -> str:
+    said = (*ended.trouble, *(f"{module}: not found" for module in ended.missing))[:OUTPUT_LINES_KEPT] or ended.last
+    return (
+        f"Ivy could not retrieve the jars for {jars.purpose} (exit status {ended.status}, {ATTEMPTS_MAX} attempts): "
+        f"{'; '.join(said) or 'it said nothing'}. Nothing was kept in {cache_folder()}. Try again if the network was "
+        'away; behind a proxy set JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT"; for a mirror set '
+        "EXACTUM_IVY_SETTINGS to an Ivy settings file."
     )
 
 

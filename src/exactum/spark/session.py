@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import site
 import sys
@@ -11,10 +12,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum.errors import SettingRefused
+from exactum.errors import LocalServerError, SettingRefused
 from exactum.local import checkpoint_fs, sockets, spark_kafka_jars
 from exactum.local.archive import spark_archive
+from exactum.local.connector import connector_version
+from exactum.local.jars import pyspark_version
 from exactum.spark import warmth
+
+logger = logging.getLogger("exactum")
 
 ARROW_BATCH_BYTES = 2 * 2**20
 """Of one Arrow batch between the JVM and Python, about: a batch that is larger than a core's cache is written to memory
@@ -50,13 +55,18 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
 
     Raises:
         SettingRefused: a setting's name does not begin with ``spark``.
-        LocalServerError: the connector's jars could not be fetched.
+        LocalServerError: the connector's jars could not be fetched, or no connector is published for the installed
+            PySpark; the message says which PySpark to install.
     """
     given = {setting_name(name): _text(value) for name, value in spark_conf.items()}
     # Spark ignores spark.pyspark.python when it is set this late; the environment is what it reads.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in {**_defaults(given), **given}.items():
+    try:
+        defaults = _defaults(given)
+    except LocalServerError as error:
+        raise error.with_traceback(None) from None  # how Ivy was run would bury what to do
+    for name, value in {**defaults, **given}.items():
         builder = builder.config(name, value)
     warmth.import_modules()
     session: SparkSession = builder.getOrCreate()
@@ -98,17 +108,23 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
         defaults |= sockets.socket_settings()
     if "spark.jars" not in given:
         jars, writes_checkpoints = spark_kafka_jars(), checkpoint_fs.checkpoint_jar()
+        _tell_connector(connector_version(jars))
         if writes_checkpoints is not None:
             jars = [*jars, writes_checkpoints]
             defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
         defaults["spark.jars"] = ",".join(map(str, jars))
-    archive = spark_archive().reading_options()
-    if archive:
-        defaults["spark.driver.defaultJavaOptions"] = java_options(archive)
+        archive = spark_archive().reading_options()  # which is made for these very jars
+        if archive:
+            defaults["spark.driver.defaultJavaOptions"] = java_options(archive)
     package = _package_path()
     if package is not None:
         defaults["spark.executorEnv.PYTHONPATH"] = package
     return defaults
+
+
+def _tell_connector(version: str) -> None:
+    if version != pyspark_version():
+        logger.info("PySpark %s reads Kafka with the connector of Spark %s", pyspark_version(), version)
 
 
 def _package_path() -> str | None:

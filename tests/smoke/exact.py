@@ -1,4 +1,5 @@
-"""A smoke run on the oldest PySpark that is supported: `make smoke`. Not in `make test`: it installs a second Spark.
+"""A smoke run on whatever PySpark is installed: `make smoke` takes the oldest and the newest that are supported. Not in
+`make test`: each needs an environment of its own.
 
 Kafka to Kafka exactly once, as it comes and through `decode` with bad records in several plans, and the rows of one key
 into a topic of their own; each query with Spark's note of its last batch taken away once, so that the batch is asked
