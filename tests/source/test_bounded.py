@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -107,3 +108,17 @@ def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> Non
     topics.give(two, 1, partitions=1)
     assert stream.run(more, processingTime="100 milliseconds") is None
     assert stream.rows() == [*expected, (two, 0, 4)]
+
+
+def test_one_thread_looks(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:
+    """However many bounded sources a session makes, one thread looks after their queries, and each of them ends."""
+    name = topic("many", partitions=2)
+    topics.give(name, RECORDS)
+    streams = [make_stream() for _ in range(3)]
+    frames = [stream.read(name, stop={name: {0: n, 1: n}}) for n, stream in enumerate(streams, 2)]
+    for _ in range(20):
+        streams[0].read(name, stop="latest")
+    assert [thread.name for thread in threading.enumerate()].count("exactum-bounded") == 1
+    queries = [stream.start(frame, processingTime="0 seconds") for stream, frame in zip(streams, frames, strict=True)]
+    assert [stream.end(query) for stream, query in zip(streams, queries, strict=True)] == [None] * 3
+    assert [len(stream.rows()) for stream in streams] == [4, 6, 8]

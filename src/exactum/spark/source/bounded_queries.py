@@ -36,31 +36,45 @@ FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
 
 
+_watchers: dict[Any, _Watcher] = {}
+"""By Spark context. A frame may be started at any time while its session lasts, so a watcher lasts as long."""
+_registering = threading.Lock()
+
+
 def watch(spark: SparkSession, source_id: str) -> None:
-    """Look after every query that reads the source of this ``read_kafka``. Returns at once."""
-    watcher = _Watcher(spark, source_id)
-    threading.Thread(target=watcher.run, name="exactum-bounded", daemon=True).start()
+    """Look after every query that reads the source of this ``read_kafka``. Returns at once.
+
+    One thread looks after all bounded sources of a Spark context.
+    """
+    context = spark.sparkContext
+    with _registering:
+        watcher = _watchers.get(context)
+        if watcher is None:
+            watcher = _watchers[context] = _Watcher(spark)
+            threading.Thread(target=watcher.run, name="exactum-bounded", daemon=True).start()
+        watcher.source_ids.add(source_id)
 
 
 class _Watcher:
-    """Looks at the active queries of one session for one bounded source."""
+    """Looks at the active queries of one Spark context for its bounded sources."""
 
-    def __init__(self, spark: SparkSession, source_id: str) -> None:
+    def __init__(self, spark: SparkSession) -> None:
+        self.source_ids: set[str] = set()
         self._spark: Any = spark
-        self._source_id = source_id
+        self._context = spark.sparkContext
         self._sources: dict[str, tuple[RunningSource, ...]] = {}  # by run id, once Spark has planned the query
+        self._failures = 0  # looks in a row at which something failed
 
     def run(self) -> None:
-        failures = 0
         while self._session_runs():
-            try:
-                self._look()
-                failures = 0
-            except Exception as error:  # noqa: BLE001  (a query may end while it is looked at; the next look tells)
-                failures += 1
-                level = logging.WARNING if failures == FAILURES_TOLD else logging.DEBUG
+            error = self._look()
+            self._failures = 0 if error is None else self._failures + 1
+            if error is not None:
+                level = logging.WARNING if self._failures == FAILURES_TOLD else logging.DEBUG
                 logger.log(level, "bounded queries cannot be looked at, so they do not end: %r", error)
             time.sleep(LOOK_EVERY_S)
+        with _registering:
+            _watchers.pop(self._context, None)
 
     def _session_runs(self) -> bool:
         try:
@@ -68,19 +82,31 @@ class _Watcher:
         except (AttributeError, Py4JError, OSError):  # stopped, and the JVM perhaps gone
             return False
 
-    def _look(self) -> None:
-        active = self._spark._jsparkSession.sharedState().activeStreamingQueries()
+    def _look(self) -> Exception | None:
+        """Look at every query, whatever becomes of the others. A query may end while it is looked at."""
+        failed: Exception | None = None
+        try:
+            active = list(self._spark._jsparkSession.sharedState().activeStreamingQueries().values())
+        except Exception as error:  # noqa: BLE001  (the next look tells)
+            return error
         runs: set[str] = set()
-        for execution in list(active.values()):
-            if execution is None:  # ended meanwhile
-                continue
-            run_id = str(execution.runId().toString())
-            runs.add(run_id)
-            sources = self._sources.get(run_id) or sources_of_execution(execution)
-            self._sources[run_id] = sources
-            if any(SourceNotes.of(s.options).source_id == self._source_id for s in sources):
-                self._end_if_read(execution, sources)
+        for execution in active:
+            try:
+                if execution is not None:  # else it has ended meanwhile
+                    runs.add(self._look_at(execution))
+            except Exception as error:  # noqa: BLE001  (likewise)
+                failed = error
         self._sources = {run_id: sources for run_id, sources in self._sources.items() if run_id in runs}
+        return failed
+
+    def _look_at(self, execution: Any) -> str:
+        """Look at one query; returns its run id."""
+        run_id = str(execution.runId().toString())
+        sources = self._sources.get(run_id) or sources_of_execution(execution)
+        self._sources[run_id] = sources
+        if any(SourceNotes.of(s.options).source_id in self.source_ids for s in sources):
+            self._end_if_read(execution, sources)
+        return run_id
 
     def _end_if_read(self, execution: Any, sources: tuple[RunningSource, ...]) -> None:
         root = str(execution.resolvedCheckpointRoot())
