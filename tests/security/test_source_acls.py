@@ -185,17 +185,11 @@ def test_a_topic_that_may_not_be_read_is_named(source: Source) -> None:
     assert "DAGScheduler" not in (error or ""), "nothing of Spark's own trace"
 
 
-def test_a_topic_that_may_not_be_seen_is_refused_by_spark(source: Source) -> None:
-    """Where the start is one of Spark's own words nobody asks before Spark does, and the error is Spark's."""
-    read, error = source.run("sees-no-topic")
-    assert read == []
-    assert "TopicAuthorizationException: Topic authorization failed" in (error or "")
-
-
-def test_a_topic_that_may_not_be_seen_is_named_where_its_offsets_are_asked_for(source: Source) -> None:
-    """A start by time, a stop or a group: refused at once, before there is a query."""
+@pytest.mark.parametrize("arguments", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"stop": "latest"}])
+def test_a_topic_that_may_not_be_seen_is_named(source: Source, arguments: dict[str, object]) -> None:
+    """Refused at once, before there is a query, with every kind of start."""
     with refused(f"describe topic '{TOPIC}'.*AUTHORIZATION_FAILED.*docs/source.md"):
-        source.stream("sees-no-topic", start=0)
+        source.stream("sees-no-topic", **arguments)
 
 
 def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureFixture) -> None:

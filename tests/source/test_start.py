@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -13,8 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 from source_stream import EPOCH_MS, Stream, Topics
 
-from exactum.errors import SettingRefused
+import exactum
+from exactum.errors import SettingRefused, Unavailable
 from exactum.local import LocalKafka
+from exactum.spark.source import read_kafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -206,10 +210,41 @@ def test_refused_at_once(arguments: dict[str, Any], said: str, stream: Any, topi
         stream.read(name, **given)
 
 
-def test_no_such_topic(stream: Any, topic: Callable[..., str]) -> None:
-    """A topic or a partition that is not there is refused by name, where offsets have to be asked for."""
-    with pytest.raises(SettingRefused, match="nowhere does not exist"):
-        stream.read(["nowhere"], group_id="g")
+@pytest.mark.parametrize("start", [{"start": "earliest"}, {"start": "latest"}, {"group_id": "g"}])
+def test_no_such_topic(
+    start: dict[str, Any], stream: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic or a partition that is not there is refused by name, with every kind of start."""
+    monkeypatch.setattr(read_kafka, "NEW_TOPIC_S", 0.1)
     name = topic("small", partitions=2)
+    with pytest.raises(SettingRefused, match=f"nowhere does not exist at {stream.kafka.bootstrap_servers}"):
+        stream.read([name, "nowhere"], **start)
     with pytest.raises(SettingRefused, match=f"{name}-5 does not exist"):
-        stream.read({name: [0, 5]}, group_id="g")
+        stream.read({name: [0, 5]}, **start)
+
+
+@pytest.mark.parametrize("start", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"group_id": "g"}])
+def test_wrong_address(start: dict[str, Any], spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody answers, read_kafka says so with the address, with every kind of start and of topics."""
+    monkeypatch.setattr(read_kafka, "LOOK_TIMEOUT_MS", 1500)
+    for topics in ("orders", re.compile("order.*")):
+        with pytest.raises(Unavailable, match=r"at 127\.0\.0\.1:1 within .*Connection refused"):
+            exactum.read_kafka(spark, topics, bootstrap_servers="127.0.0.1:1", **start)
+
+
+def test_topic_made_a_moment_ago(stream: Any, topics: Any) -> None:
+    """A topic that appears while read_kafka looks is not called missing."""
+    name = f"just-made-{time.time_ns()}"
+    making = threading.Timer(0.7, stream.kafka.create_topic, [name], {"partitions": 1})
+    making.start()
+    frame = stream.read(name, start="earliest")
+    making.join()
+    topics.give(name, 3, partitions=1)
+    assert stream.run(frame) is None
+    assert len(stream.rows()) == 3
+
+
+def test_pattern_of_nothing(stream: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A pattern may wait for its first topic; the log says that there is none yet, and where."""
+    stream.read(re.compile("no-such-topic-.*"))
+    assert f"no topics matching 'no-such-topic-.*' at {stream.kafka.bootstrap_servers} yet" in caplog.text

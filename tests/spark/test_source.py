@@ -126,7 +126,8 @@ import exactum
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
-    exactum.read_kafka(spark, "t", bootstrap_servers="localhost:1")
+    store = {"kafka.ssl.truststore.location": "for-the-jvm-alone.jks"}  # so the driver asks no broker
+    exactum.read_kafka(spark, "t", bootstrap_servers="localhost:1", **store)
 except exactum.errors.SettingRefused as error:
     print(error)
 spark.stop()

@@ -15,6 +15,7 @@ from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.notes import SourceNotes
 from exactum.spark.source.query_sources import sources_of
+from exactum.spark.source.read_kafka import ISOLATION, reads_committed
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.start_report import StartReport
 from exactum.spark.source.stop_guard import StopGuard
@@ -42,6 +43,16 @@ def source_attendants(
             "two runs is not noticed.",
             running,
         )
+    for source in sources:
+        if not SourceNotes.of(source.options).source_id and not reads_committed(source.options):
+            logger.warning(
+                "%s: source %d, made by Spark's own reader, reads records of transactions that are still open or were "
+                'aborted as if they were valid: kafka.isolation.level is not read_committed. Say .option("%s", '
+                '"read_committed"), or use exactum.read_kafka.',
+                running,
+                source.index,
+                ISOLATION,
+            )
     read = reader_of(frame, running)
     records = {s.index: SourceRecord.of(running.folder, s) for s in sources}
     watched: list[tuple[WatchedSource, Mapping[str, str]]] = []

@@ -7,7 +7,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exactum.errors import SettingRefused
 from exactum.kafka.java_settings import librdkafka_settings
-from exactum.kafka.topic_requests import TopicRequests
+from exactum.kafka.topic_requests import TopicRequests, TopicSeen
 from exactum.spark.life import standby
 from exactum.spark.source import bounded_queries, start_position, stop_position
 from exactum.spark.source import notes as source_notes
@@ -44,6 +45,11 @@ FETCH_BYTES_MAX = 2 * 2**20
 """What a poll returns is bounded by this as well: with Kafka's own default of 1 MiB, larger records would be asked for
 twice as often. Each consumer that Spark keeps (64 in an executor) may hold as much."""
 SCALA_VERSION = "2.13"
+LOOK_TIMEOUT_MS = 8_000
+"""For one question at the start; a wrong address is told within ten seconds."""
+NEW_TOPIC_S = 2.0
+"""How long a topic that does not exist is looked for."""
+LOOK_PAUSE_S = 0.2
 
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
 
@@ -110,7 +116,7 @@ def read_kafka(
     Raises:
         SettingRefused: an option that would break the guarantee or contradicts the arguments, an unknown or
             impossible position, a topic that does not exist, or no connector on the class path.
-        Unavailable: the cluster had to be asked for offsets and did not answer.
+        Unavailable: the cluster did not answer within some seconds.
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")
@@ -121,10 +127,11 @@ def read_kafka(
     made_ms = time.time_ns() // 1_000_000
     word = str(begin) if start_position.is_word(begin) else None
     resolved, end = Resolved(word or ""), None
-    if stop is not None or word is None:
-        positions = _positions(chosen, own, group_id, auto_offset_reset)
-        resolved = resolved if word is not None else start_position.resolve(begin, positions)
-        end = None if stop is None else stop_position.resolve(stop, positions)
+    with _asked(chosen, own, group_id, auto_offset_reset, needed=stop is not None or word is None) as found:
+        if found is not None and word is None:
+            resolved = start_position.resolve(begin, found)
+        if found is not None and stop is not None:
+            end = stop_position.resolve(stop, found)
     if resolved.refusal is not None:
         logger.warning("read_kafka: %s. A query that has a checkpoint goes on from there.", resolved.refusal)
     notes = SourceNotes(
@@ -161,24 +168,59 @@ def check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bo
         raise SettingRefused("read_kafka: commit_offsets=True needs group_id=, the group to commit to.")
 
 
-def _positions(chosen: Mapping[str, str], client: Mapping[str, str], group_id: str | None, reset: str) -> Positions:
-    """What the brokers are asked about the partitions that are there now.
+@contextmanager
+def _asked(
+    chosen: Mapping[str, str], client: Mapping[str, str], group_id: str | None, reset: str, *, needed: bool
+) -> Iterator[Positions | None]:
+    """What the brokers say about the partitions that are there now. They are asked for every kind of start, so that a
+    wrong address and a missing topic are told here, and not by a query that reads nothing.
+
+    ``needed``: whether offsets are asked for. Else it is None where the driver cannot log in as Spark does.
 
     Raises:
-        SettingRefused: a topic or a partition does not exist, or the driver cannot log in.
+        SettingRefused: a topic or a partition does not exist, or the driver cannot log in and has to.
+        Unavailable: no answer within ``LOOK_TIMEOUT_MS``.
+    """
+    try:
+        settings = librdkafka_settings(chosen, client, "read_kafka")
+    except SettingRefused as error:
+        if needed:
+            raise
+        logger.info("read_kafka: neither the address nor the topics were looked at: %s", error)
+        yield None
+        return
+    requests = TopicRequests(settings, "read_kafka", LOOK_TIMEOUT_MS)
+    try:
+        subscribed = Subscription.of(chosen)
+        seen = _seen(subscribed, requests, chosen["kafka.bootstrap.servers"])
+        yield Positions(requests, subscribed.partitions(seen), group_id, reset, reads_committed(chosen))
+    finally:
+        requests.close()
+
+
+def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> dict[str, TopicSeen]:
+    """The topics that are there now. One that was made a moment ago may not be known to every broker: look twice.
+
+    Raises:
+        SettingRefused: a topic or a partition that is named does not exist.
         Unavailable: no answer.
     """
-    requests = TopicRequests(librdkafka_settings(chosen, client, "read_kafka"), "read_kafka")
-    subscribed = Subscription.of(chosen)
-    seen = subscribed.seen(requests)
-    missing = [name for name in subscribed.named() if name not in seen]
-    missing += [f"{t}-{i}" for t, i in subscribed.partitions(seen) if i >= seen[t].partitions]
-    if missing:
-        raise SettingRefused(
-            f"read_kafka: {', '.join(missing)} does not exist at {chosen['kafka.bootstrap.servers']}, or the user "
-            "lacks DESCRIBE on it. Create it first: exactum never creates topics."
-        )
-    return Positions(requests, subscribed.partitions(seen), group_id, reset, reads_committed(chosen))
+    deadline_s = time.monotonic() + NEW_TOPIC_S
+    while True:
+        seen = subscribed.seen(requests)
+        missing = [name for name in subscribed.named() if name not in seen]
+        missing += [f"{t}-{i}" for t, i in subscribed.partitions(seen) if i >= seen[t].partitions]
+        if not missing:
+            break
+        if time.monotonic() > deadline_s:
+            raise SettingRefused(
+                f"read_kafka: {', '.join(missing)} does not exist at {servers}, or the user lacks DESCRIBE on it. "
+                "Create it first: exactum never creates topics."
+            )
+        time.sleep(LOOK_PAUSE_S)
+    if not seen:
+        logger.warning("read_kafka: there are no %s at %s yet; the query waits for one.", subscribed, servers)
+    return seen
 
 
 def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -285,6 +327,7 @@ def _no_connector() -> str:
     return (
         "This Spark session has no Kafka connector on its class path. Make the session with "
         'exactum.local_session("name"), which brings it, or start it with '
-        f'.config("spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{version}") '
+        f'.config("spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{version}"), where '
+        f"{version} is not published with the newest {version.rpartition('.')[0]} that is "
         "(a session that is running already must be stopped first: jars are read at its start)."
     )

@@ -1,0 +1,70 @@
+"""A source made by Spark's own reader, ``spark.readStream.format("kafka")``, under ``exactly_once``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+RECORDS = 10
+WARNED = "kafka.isolation.level is not read_committed"
+
+
+def plain(stream: Any, topic: str, **options: str) -> DataFrame:
+    servers = stream.kafka.bootstrap_servers
+    reader = stream.spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+    for name, value in options.items():
+        reader = reader.option(name.replace("_", "."), value)
+    return reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
+
+
+def abort_some(stream: Any, topic: str) -> None:
+    """Records of a transaction that is aborted."""
+    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in (0, 1):
+        producer.produce(topic, b"aborted", partition=partition)
+    producer.flush(30)
+    producer.abort_transaction(30)
+
+
+def test_plain_source_is_exact(
+    stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It works as read_kafka's does: each committed record once, also for a batch that is run again."""
+    name = topic("plain", partitions=2)
+    topics.give(name, RECORDS)
+    abort_some(stream, name)
+    frame = plain(stream, name, kafka_isolation_level="read_committed")
+    assert stream.run(frame) is None
+    expected = [(name, p, o) for p in (0, 1) for o in range(RECORDS)]
+    assert stream.rows() == expected
+    last = max(int(f.name) for f in (stream.checkpoint / "commits").iterdir() if f.name.isdigit())
+    (stream.checkpoint / "commits" / str(last)).unlink()
+    (stream.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    assert stream.run(plain(stream, name, kafka_isolation_level="read_committed")) is None
+    assert stream.rows() == expected
+    assert WARNED not in caplog.text
+    topics.made_anew(name)
+    topics.give(name, RECORDS * 3)
+    error = stream.run(plain(stream, name, kafka_isolation_level="read_committed"))
+    assert "deleted and made anew" in (error or ""), "its topics are watched as well"
+
+
+@pytest.mark.parametrize("level", [{}, {"kafka_isolation_level": "read_uncommitted"}])
+def test_plain_source_that_reads_uncommitted(
+    level: dict[str, str], stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka's default isolation level shows aborted records, so the log warns of it, once for each run."""
+    name = topic("uncommitted", partitions=2)
+    topics.give(name, RECORDS)
+    abort_some(stream, name)
+    assert stream.run(plain(stream, name, **level)) is None
+    assert len(stream.rows()) == 2 * RECORDS + 2, "the aborted ones too"
+    assert [r.levelname for r in caplog.records if WARNED in r.getMessage()] == ["WARNING"]
