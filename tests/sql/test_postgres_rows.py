@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
+import uuid
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -73,3 +76,143 @@ def test_text_that_is_no_utf8_comes_back(database: Database, mechanism: str) -> 
     assert sorted(database.rows(f"SELECT n, v FROM {table}")) == [(0, "good"), (2, None)]
     assert rejection.reasons == tuple(f"the row with n={n}: column 'v' (text) takes UTF-8 only" for n in (1, 3))
     assert rejection.rows.column("v").cast(pa.binary()).to_pylist() == [b"bad \xff", b"\xed\xa0\x80"]
+
+
+def kept_and_refused(database: Database, sql_type: str, spark_type: str, values: Any) -> tuple[list[Any], list[str]]:
+    """The texts that the server shows of what it holds, by row, and the reasons of the other rows."""
+    table = database.table(f"n int PRIMARY KEY, v {sql_type}")
+    rejections = written(database, table, spark_type, values)
+    rows = database.rows(f"SELECT v::text FROM {table} ORDER BY n")
+    return [text for (text,) in rows], [reason for r in rejections for reason in r.reasons]
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "spark_type", "values", "kept", "words"),
+    [
+        ("date", "date", pa.array([2_932_897, -719_163, -2_440_588, 2_145_042_905], pa.int32()).cast(pa.date32()),
+         ["10000-01-01", "0001-12-31 BC", "4714-11-24 BC", "5874897-12-31"], []),
+        ("date", "date", pa.array([None, -2_440_589, 2_145_042_906, 0], pa.int32()).cast(pa.date32()),
+         [None, "1970-01-01"], ["n=1: column 'v' (date) holds the days -4713-11-24 to +5874897-12-31, the row has "
+         "-4713-11-23", "+5874898-01-01"]),
+        ("timestamp", "date", pa.array([0, 106_762_939, 106_762_940], pa.int32()).cast(pa.date32()),
+         ["1970-01-01 00:00:00", "294276-12-31 00:00:00"], ["the row has +294277-01-01"]),
+        ("timestamptz", "timestamp",
+         pa.array([253_402_318_799_000_000, -62_135_596_800_000_001, 2**63 - 1, 1], pa.int64())
+         .cast(pa.timestamp("us", "America/New_York")),
+         ["10000-01-01 04:59:59+00", "0001-12-31 23:59:59.999999+00 BC", "294247-01-10 04:00:54.775807+00",
+         "1970-01-01 00:00:00.000001+00"], []),
+        ("timestamp", "timestamp_ntz",
+         pa.array([-(2**63), -210_866_803_200_000_000, None], pa.int64()).cast(pa.timestamp("us")),
+         ["4714-11-24 00:00:00 BC", None], ["holds the times -4713-11-24 00:00:00.000000 to"]),
+        ("timestamp(3)", "timestamp_ntz", pa.array([1_001_000, -1_001_000, 1_001], pa.int64()).cast(pa.timestamp("us")),
+         ["1970-01-01 00:00:01.001", "1969-12-31 23:59:58.999"], ["3 digits of a second's fraction, the row"]),
+        ("timestamptz(0)[]", "array<timestamp>",
+         pa.array([[253_402_318_799_000_000, None], [1], []], pa.list_(pa.int64()))
+         .cast(pa.list_(pa.timestamp("us", "UTC"))), ['{"10000-01-01 04:59:59+00",NULL}', "{}"], ["holds 0 digits of"]),
+        ("date[]", "array<date>", pa.array([[2_932_897, 0], [2**31 - 1], None], pa.list_(pa.int32()))
+         .cast(pa.list_(pa.date32())), ["{10000-01-01,1970-01-01}", None], ["an element that it cannot take"]),
+        ("double precision", "float", pa.array([0.1, 16_777_216, math.nan, -0.0], pa.float32()),
+         ["0.10000000149011612", "16777216", "NaN", "-0"], []),
+        ("double precision[]", "array<float>", pa.array([[0.1, None, math.inf]], pa.list_(pa.float32())),
+         ["{0.10000000149011612,NULL,Infinity}"], []),
+        ("real[]", "array<float>", pa.array([[0.1, 16_777_216]], pa.list_(pa.float32())), ["{0.1,1.6777216e+07}"], []),
+        ("numeric(3,2)", "decimal(10,4)", pa.array([Decimal("9.9900"), Decimal("9.995"), Decimal("1.001")],
+         pa.decimal128(10, 4)), ["9.99"], ["holds 2 digits after the point, the row has 9.9950", "1.0010"]),
+        ("numeric(3,2)[]", "array<decimal(10,4)>", pa.array([[Decimal("9.99"), None], [Decimal("10")]],
+         pa.list_(pa.decimal128(10, 4))), ["{9.99,NULL}"], ["holds 1 digits before the point"]),
+        ("varchar(3)", "string", pa.array(["abc", "abc   ", "äöü", "four"]), ["abc", "äöü"],
+         ["holds 3 characters, the row has 6", "the row has 4"]),
+        ("char(3)", "string", pa.array(["ab", "abc   ", "four"]), ["ab", "abc"], ["holds 3 characters, the row has 4"]),
+        ("varchar(3)[]", "array<string>", pa.array([["abc", None], ["abc", "four"], ["a\0"]]), ["{abc,NULL}"],
+         ["an element that it cannot take: it holds 3 characters", "U+0000"]),
+        ("name", "string", pa.array(["x" * 63, "x" * 64]), ["x" * 63], ["holds 63 bytes, the row has 64"]),
+        ("time(3)", "string", pa.array(["12:00:00.123", "12:00:00.1234", "2024-01-01 12:00:00", "24:00:00", "1:00"]),
+         ["12:00:00.123", "24:00:00"], ["at most 3 digits", "the row has '2024", "the row has '1:00'"]),
+        ("timetz", "string", pa.array(["12:00:00.1+01", "12:00:00", "12:00:00Z"]), ["12:00:00.1+01", "12:00:00+00"],
+         ["like 23:59:59+00"]),
+        ("uuid", "string", pa.array(["0" * 32, "{00000000-0000-0000-0000-00000000000A}", "no", "0" * 31]),
+         [str(uuid.UUID(int=0)), str(uuid.UUID(int=10))], ["holds a UUID, the row has 'no'", "holds a UUID"]),
+        ("uuid[]", "array<string>", pa.array([["0" * 32], ["x"]]), [f"{{{uuid.UUID(int=0)}}}"], ["holds a UUID"]),
+        ("jsonb", "struct<a:string,b:decimal(5,2)>",
+         pa.array([{"a": None, "b": Decimal("1.50")}, {"a": "x\0", "b": None}],
+         pa.struct([("a", pa.string()), ("b", pa.decimal128(5, 2))])), ['{"b": 1.50}'], ["U+0000 in a text"]),
+        ("jsonb", "map<string,timestamp>", pa.array([[("a", 253_402_318_799_000_000)], [("\0", None)]],
+         pa.map_(pa.string(), pa.int64())).cast(pa.map_(pa.string(), pa.timestamp("us", "America/New_York"))),
+         ['{"a": "+10000-01-01T04:59:59.000Z"}'], ["U+0000 in a text"]),
+        ("json", "array<float>", pa.array([[0.1, None, math.nan]], pa.list_(pa.float32())), ['[0.1,null,"NaN"]'], []),
+        ("jsonb", "string", pa.array(['{"a":"\\\\u0000"}', '"\\u0000"', '"\\\\\\u0000"', '"\\\\\\\\u0000"']),
+         ['{"a": "\\\\u0000"}', '"\\\\\\\\u0000"'], ["cannot hold \\u0000", "cannot hold \\u0000"]),
+    ],
+)  # fmt: skip
+def test_values_at_the_edge(
+    database: Database, sql_type: str, spark_type: str, values: Any, kept: list[Any], words: list[str]
+) -> None:
+    """What the column holds is there as the server itself shows it; the rest comes back, and nothing is altered."""
+    found, reasons = kept_and_refused(database, sql_type, spark_type, values)
+    assert found == kept
+    assert len(reasons) == len(words), reasons
+    for reason, word in zip(reasons, words, strict=True):
+        assert word in reason and reason.startswith("the row with n=")
+
+
+@pytest.mark.parametrize("scale", [-2, 5])
+def test_a_numeric_of_another_scale(database: Database, scale: int) -> None:
+    """numeric(3,-2) keeps hundreds, numeric(3,5) thousandths and less: all else comes back instead of being rounded."""
+    numbers = [Decimal(text) for text in ("0", "99900", "-100", "99950", "150", "100000", "0.00999", "0.01", "0.00001")]
+    found, reasons = kept_and_refused(
+        database, f"numeric(3,{scale})", "decimal(20,5)", pa.array(numbers, pa.decimal128(20, 5))
+    )
+    assert list(map(Decimal, found)) == ([numbers[0], *numbers[1:3]] if scale < 0 else [numbers[0], *numbers[6::2]])
+    assert len(reasons) == 6
+    whole, refused = kept_and_refused(
+        database, f"numeric(3,{scale})", "bigint", pa.array([0, 99_900, 99_950, 2**63 - 1])
+    )
+    assert list(map(Decimal, whole)) == ([0, 99_900] if scale < 0 else [0]) and len(refused) == 4 - len(whole)
+
+
+@pytest.mark.parametrize(
+    "sql_type", ['"char"', "money", "oid", "regclass", "interval(3)", "interval year to month", '"char"[]']
+)
+def test_types_that_would_alter_a_text(database: Database, sql_type: str) -> None:
+    """They are refused before the first row: the server would cut, round or reinterpret the text."""
+    spark_type = "array<string>" if sql_type.endswith("[]") else "string"
+    with pytest.raises(FrameRefused, match="cannot take it"):
+        kept_and_refused(database, sql_type, spark_type, pa.array(["a"]))
+
+
+@pytest.mark.parametrize("spark_type", ["array<double>", "array<int>", "array<bigint>"])
+def test_arrays_follow_their_elements(database: Database, spark_type: str) -> None:
+    """What a column would round, its array rounds as well: refused before the first row."""
+    with pytest.raises(FrameRefused, match="cannot take it"):
+        kept_and_refused(database, "real[]", spark_type, pa.array([[1]]))
+
+
+def test_enums_and_domains_at_the_edge(database: Database) -> None:
+    """A label that an enum lacks comes back; a domain holds what its type holds, of a double as well."""
+    database.run("DROP TYPE IF EXISTS tempo; DROP DOMAIN IF EXISTS share; DROP DOMAIN IF EXISTS code")
+    database.run("CREATE TYPE tempo AS ENUM ('slow', 'qu\"ick\\'); CREATE DOMAIN share AS float8")
+    database.run("CREATE DOMAIN code AS varchar(2)")
+    found, (reason,) = kept_and_refused(database, "tempo", "string", pa.array(['qu"ick\\', "fast", None]))
+    assert found == ['qu"ick\\', None] and "holds one of slow" in reason
+    found, (reason,) = kept_and_refused(database, "tempo[]", "array<string>", pa.array([['qu"ick\\', None], ["fast"]]))
+    assert found == ['{"qu\\"ick\\\\",NULL}'] and "holds one of slow" in reason
+    assert kept_and_refused(database, "share", "double", pa.array([0.1])) == (["0.1"], [])
+    assert kept_and_refused(database, "code", "string", pa.array(["ab"])) == (["ab"], [])
+    database.drop_all()
+    database.run("DROP TYPE tempo; DROP DOMAIN share; DROP DOMAIN code")
+
+
+def test_create_table_of_text_with_a_collation(database: Database) -> None:
+    """Spark's collated strings are text like any other, in arrays as well."""
+    columns = (("n", "string collate UNICODE_CI"), ("v", "array<string collate UTF8_LCASE>"))
+    batch = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array([["B", None]])], names=["n", "v"])
+    query = Query(
+        lambda: PostgresSink(database.url, table="collated", create_table=True),
+        f"collated-{next(_queries)}",
+        columns,
+        lambda batch_id: [[batch]],
+    )
+    driver = query.start()
+    driver.run(0)
+    driver.close()
+    assert database.rows("SELECT * FROM collated") == [("a", ["B", None])]

@@ -6,7 +6,7 @@ What would be rounded, cut or padded by the server counts as what a column canno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -224,6 +224,13 @@ def _date(column: Column, values: Any) -> Iterator[Broken]:
 
 
 def _timestamp(column: Column, values: Any) -> Iterator[Broken]:
+    """A day goes into a column of timestamps as its midnight."""
+    if pa.types.is_date32(values.type):
+        lowest, highest = column.limits.lowest, column.limits.highest
+        first = None if lowest is None else -(-lowest // times.MICROS_A_DAY)
+        last = None if highest is None else highest // times.MICROS_A_DAY
+        yield from _date(replace(column, limits=Limits(lowest=first, highest=last)), values)
+        return
     if not pa.types.is_timestamp(values.type):
         return
     bounds = column.limits.lowest, column.limits.highest

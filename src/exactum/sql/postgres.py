@@ -61,9 +61,9 @@ class PostgresDialect:
         return postgres_types.takes(column, spark_type)
 
     def broken(self, column: Column, values: Any) -> Iterator[Broken]:
-        from exactum.sql.checks import no_further
+        from exactum.sql.postgres_checks import broken
 
-        return no_further(column, values)
+        return broken(column, values)
 
     def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
         postgres_catalog.create_target(session, name, columns, key)

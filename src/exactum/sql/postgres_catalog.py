@@ -20,7 +20,9 @@ COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod)
         || CASE WHEN a.attcollation <> t.typcollation AND co.collname IS NOT NULL
            THEN ' COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END,
-    b.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END, e.typname,
+    b.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+    (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder) FROM pg_enum l WHERE l.enumtypid = b.oid), e.typname,
+    (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder) FROM pg_enum l WHERE l.enumtypid = e.oid),
     a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL,
     a.attgenerated <> '' OR a.attidentity = 'a'
 FROM pg_attribute a

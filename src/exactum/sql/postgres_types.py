@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.sql.table import Column, Kind, Limits
+from exactum.sql.table import Column, Form, Kind, Limits
 
 KINDS = {
     "bool": Kind.BOOLEAN,
@@ -29,11 +29,25 @@ KINDS = {
 }
 INTEGER_BITS = {"int2": 16, "int4": 32, "int8": 64}
 
-_EPOCH = datetime.date(1970, 1, 1)
-DAY_FIRST = (datetime.date(1, 1, 1) - _EPOCH).days
-DAY_LAST = (datetime.date(9999, 12, 31) - _EPOCH).days
-"""Days and times go as ISO text, which PostgreSQL reads without doubt from year 1 to 9999."""
-MICROS_A_DAY = 86_400_000_000
+FLOAT_BITS = {"float4": 24, "float8": 53}
+UNFIT = frozenset({"char", "money", "oid", "xid", "cid"})
+"""What a text is cut or rounded for, or read as another value: ``"char"`` keeps one byte, an oid takes -1."""
+NAME_BYTES = 63
+"""Of the type ``name``: longer texts are cut without a word."""
+
+DIGITS = 6
+"""Of a second's fraction, where a type names none."""
+DAY_FIRST = -2_440_588
+"""4714-11-24 BC, in days since 1970-01-01: the first day that PostgreSQL holds."""
+DAY_LAST = 2_145_042_905
+"""5874897-12-31."""
+MICROS_FIRST = DAY_FIRST * 86_400_000_000
+MICROS_LAST = 106_762_940 * 86_400_000_000 - 1
+"""294276-12-31, after the last instant that Spark has, but not after its last day."""
+
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{0,{0}}}0*)?|24:00:00"
+_ZONE = r"(Z|[+-][0-9]{2}(:?[0-5][0-9])?)"
+_UUID = r"(?i)[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}|\{[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\}"
 
 TYPES = {
     "boolean": "boolean",
@@ -82,7 +96,9 @@ class CatalogColumn:
     type_text: str
     type_name: str
     modifier: int
+    labels: tuple[str, ...] | None
     element_name: str | None
+    element_labels: tuple[str, ...] | None
     not_null: bool
     has_default: bool
     generated: bool
@@ -90,12 +106,13 @@ class CatalogColumn:
 
 def column_of(c: CatalogColumn) -> Column:
     """An array's modifier is that of its elements: ``numeric(5,2)[]`` has elements of ``numeric(5,2)``."""
-    kind = Kind.ARRAY if c.element_name is not None else KINDS.get(c.type_name, Kind.OTHER)
     element = None
     if c.element_name is not None:
-        inner = KINDS.get(c.element_name, Kind.OTHER)
-        limits = limits_of(inner, c.element_name, c.modifier)
-        element = Column(c.name, c.type_text.removesuffix("[]"), inner, limits=limits)
+        text = c.type_text.removesuffix("[]")
+        inner = kind_named(c.element_name, c.modifier)
+        limits = limits_of(inner, c.element_name, c.modifier, c.element_labels)
+        element = Column(c.name, text, inner, limits=limits)
+    kind = kind_named(c.type_name, c.modifier) if element is None else Kind.ARRAY
     return Column(
         name=c.name,
         type=c.type_text,
@@ -103,13 +120,20 @@ def column_of(c: CatalogColumn) -> Column:
         nullable=not c.not_null,
         has_default=c.has_default,
         generated=c.generated,
-        limits=limits_of(kind, c.type_name, c.modifier),
+        limits=limits_of(kind, c.type_name, c.modifier, c.labels),
         element=element,
     )
 
 
-def limits_of(kind: Kind, type_name: str, modifier: int) -> Limits:
-    """By the type's name and its modifier (atttypmod: -1 where none is given)."""
+def kind_named(type_name: str, modifier: int) -> Kind:
+    """Of a type that is no array. An interval of fewer fields or digits is cut to them, so it takes nothing."""
+    if type_name in UNFIT or type_name.startswith("reg") or (type_name == "interval" and modifier != -1):
+        return Kind.UNFIT
+    return KINDS.get(type_name, Kind.OTHER)
+
+
+def limits_of(kind: Kind, type_name: str, modifier: int, labels: Sequence[str] | None = None) -> Limits:
+    """By the type's name, its modifier (atttypmod: -1 where none is given) and, of an enum, its labels."""
     match kind:
         case Kind.INTEGER:
             bits = INTEGER_BITS[type_name]
@@ -117,18 +141,42 @@ def limits_of(kind: Kind, type_name: str, modifier: int) -> Limits:
         case Kind.DECIMAL if modifier >= 4:
             scale = ((modifier - 4) & 0x7FF ^ 1024) - 1024
             return Limits(precision=((modifier - 4) >> 16) & 0xFFFF, scale=scale)
+        case Kind.FLOAT:
+            return Limits(precision=FLOAT_BITS[type_name])
         case Kind.TEXT:
             if type_name in ("varchar", "bpchar") and modifier >= 4:
-                return Limits(length_max=modifier - 4, trailing_spaces_free=type_name == "bpchar", nul_allowed=False)
+                blanks = type_name == "bpchar"  # they mean nothing at the end of a char(n)
+                return Limits(length_max=modifier - 4, trailing_spaces_free=blanks, nul_allowed=False)
             return Limits(nul_allowed=False)
-        case Kind.JSON | Kind.OTHER:
+        case Kind.OTHER:
+            return _other_limits(type_name, modifier, labels)
+        case Kind.JSON:
             return Limits(nul_allowed=False)
         case Kind.DATE:
             return Limits(lowest=DAY_FIRST, highest=DAY_LAST)
         case Kind.TIMESTAMP | Kind.TIMESTAMP_TZ:
-            return Limits(lowest=DAY_FIRST * MICROS_A_DAY, highest=(DAY_LAST + 1) * MICROS_A_DAY - 1)
+            return Limits(lowest=MICROS_FIRST, highest=MICROS_LAST, scale=modifier if 0 <= modifier < DIGITS else None)
         case _:
             return Limits()
+
+
+def _other_limits(type_name: str, modifier: int, labels: Sequence[str] | None) -> Limits:
+    """Of types that take text. What has no form here is read by the server alone."""
+    digits = modifier if 0 <= modifier < DIGITS else DIGITS
+    if labels is not None:
+        return Limits(nul_allowed=False, choices=tuple(labels))
+    match type_name:
+        case "name":
+            return Limits(nul_allowed=False, length_max=NAME_BYTES, length_in_bytes=True)
+        case "uuid":
+            return Limits(nul_allowed=False, form=Form(_UUID, "a UUID"))
+        case "time":
+            says = f"a time of day like 23:59:59, with at most {digits} digits after the point"
+            return Limits(nul_allowed=False, form=Form(_CLOCK.format(digits), says))
+        case "timetz":
+            says = f"a time of day like 23:59:59+00, with at most {digits} digits after the point"
+            return Limits(nul_allowed=False, form=Form(f"({_CLOCK.format(digits)}){_ZONE}", says))
+    return Limits(nul_allowed=False)
 
 
 def takes(column: Column, spark_type: str) -> bool:
@@ -139,7 +187,7 @@ def takes(column: Column, spark_type: str) -> bool:
     if element is not None or spark_type.startswith(("struct<", "map<")):
         return column.kind is Kind.JSON
     if column.kind is Kind.FLOAT and spark_type in ("int", "double"):
-        return column.type == "double precision"  # real holds 24 bits
+        return column.limits.precision == FLOAT_BITS["float8"]
     return column.kind in TAKES.get(_plain(spark_type), set())
 
 
@@ -150,8 +198,8 @@ def type_for(spark_type: str) -> str | None:
     if (characters := _CHARACTERS.fullmatch(spark_type)) is not None:
         return f"{'character varying' if characters[1] == 'varchar' else 'character'}({characters[2]})"
     if (element := _ARRAY.fullmatch(spark_type)) is not None:
-        inner = TYPES.get(element[1]) or (type_for(element[1]) if element[1].startswith("decimal") else None)
-        return None if inner is None else f"{inner}[]"
+        inner = type_for(element[1])
+        return None if inner is None or inner.endswith("[]") or inner == "jsonb" else f"{inner}[]"
     if spark_type.startswith(("struct<", "map<")):
         return "jsonb"
     return TYPES.get(_plain(spark_type))

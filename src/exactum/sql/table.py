@@ -39,6 +39,7 @@ class Kind(Enum):
     JSON = "json"
     ARRAY = "array"
     OTHER = "other"  # anything else (uuid, enum, interval, inet, ...): takes text, and the server casts it
+    UNFIT = "unfit"  # takes nothing: the server would read a text as another value, or cut it
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Limits:
         microseconds since 1970-01-01T00:00 (UTC). Of DECIMAL and FLOAT ``lowest`` 0 alone means something (unsigned).
     magnitude_max: of FLOAT, the largest absolute value.
     precision, scale: of DECIMAL, all digits, and those after the point; a scale below 0 keeps whole tens, hundreds, ...
-        Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's fraction. What has more is refused.
+        Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's fraction. What has more is refused. Of
+        FLOAT, ``precision`` is its bits (24 or 53), where the dialect says it.
     length_min: of BYTES: shorter ones would be filled up.
     length_max: of TEXT in characters (Unicode code points), or in bytes of UTF-8 when ``length_in_bytes``;
         of BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is taken (PostgreSQL's
