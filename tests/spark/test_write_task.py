@@ -18,7 +18,7 @@ from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.failure import TaskFailed, carried_by
 from exactum.spark.prefetch import Prefetch
-from exactum.spark.write_task import DeadLetterPlan, RunTask, WriteTask, prepared_of
+from exactum.spark.write_task import DeadLetterPlan, RunTask, WriteTask, _first, prepared_of
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
 PREPARED = PreparedTransaction("p", "x", 1)
@@ -238,3 +238,20 @@ def test_a_task_whose_job_has_no_order_writes_nothing() -> None:
     """It could only guess for which epoch it writes."""
     with pytest.raises(InvariantBroken, match="has no order"):
         RunTask((), ORDER.run)(batches(1))
+
+
+def test_a_refusal_says_each_rule_once() -> None:
+    """Many rows by one rule are counted, with the first one's key and place; other rules are said beside it."""
+    rows = pa.record_batch({"topic": ["orders"] * 6, "partition": [0] * 6, "offset": list(range(7, 13))})
+    of_key = "the row with id={}: column 'value' (character varying(3)) holds 3 characters, the row has {}"
+    reasons = (
+        of_key.format(1, 7), of_key.format(2, 9), of_key.format(3, 4),
+        "the row with id=4: column 'n' (integer) must not be null", "no such thing", "no such thing",
+    )  # fmt: skip
+    assert _first(Rejection(rows, reasons)) == (
+        f"{reasons[0]} (topic 'orders', partition 0, offset 7) (2 more by this rule); "
+        f"{reasons[3]} (topic 'orders', partition 0, offset 10); "
+        "no such thing (topic 'orders', partition 0, offset 11) (1 more by this rule)."
+    )
+    many = Rejection(rows.select([]), ("a", "b", "c", "d", "d", "e"))
+    assert _first(many) == "a; b; c; and 3 more by other rules."

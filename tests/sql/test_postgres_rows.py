@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import math
+import random
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from postgres_server import NOTHING, Database
 from sql_epochs import Query
 
-from exactum.errors import FrameRefused
+from exactum.errors import FrameRefused, RowsRefused
 from exactum.protocol.sink import Rejection
 from exactum.sql.postgres_sink import PostgresSink
 
@@ -32,9 +34,11 @@ def written(database: Database, table: str, spark_type: str, values: Any, **sett
         lambda batch_id: [[batch.slice(0, 1), batch.slice(1)]],
     )
     driver = query.start()
-    driver.run(0)
-    driver.close()
-    assert database.leftovers() == NOTHING
+    try:
+        driver.run(0)
+    finally:
+        driver.close()
+        assert database.leftovers() == NOTHING
     return driver.write.rejections
 
 
@@ -216,3 +220,20 @@ def test_create_table_of_text_with_a_collation(database: Database) -> None:
     driver.run(0)
     driver.close()
     assert database.rows("SELECT * FROM collated") == [("a", ["B", None])]
+
+
+def test_a_row_without_a_key_is_named_all_the_same(database: Database) -> None:
+    """In a table without a unique key the first columns name the row, and the reason says what it has."""
+    (rejection,) = written(database, database.table("v varchar(3), n int"), "string", pa.array(["abc", "abcdefg"]))
+    assert rejection.reasons == (
+        "the row with n=1, v='abcdefg': column 'v' (character varying(3)) holds 3 characters, the row has 7",
+    )
+
+
+def test_what_an_index_cannot_hold_is_no_passing_trouble(database: Database) -> None:
+    """A key too long for its index is refused as rows are, before the decision: the same again would fail again."""
+    table = database.table("n int, v text PRIMARY KEY")
+    noise = base64.b64encode(random.Random(1).randbytes(30_000)).decode()
+    with pytest.raises(RowsRefused, match="index row"):
+        written(database, table, "string", pa.array(["short", noise]))
+    assert database.rows(f"SELECT * FROM {table}") == []

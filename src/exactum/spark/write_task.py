@@ -145,7 +145,9 @@ class _Refused:
             )
 
 
-REASONS_SHOWN_MAX = 3
+RULES_SHOWN_MAX = 3
+HAS = ", the row has "
+"""What follows the rule in a reason: what this row has instead."""
 
 
 def _count(rejection: Rejection) -> str:
@@ -154,9 +156,32 @@ def _count(rejection: Rejection) -> str:
 
 
 def _first(rejection: Rejection) -> str:
-    shown = "; ".join(rejection.reasons[:REASONS_SHOWN_MAX])
-    more = len(rejection.reasons) - REASONS_SHOWN_MAX
-    return f"{shown}; and {more} more." if more > 0 else f"{shown}."
+    """One row for each rule, and how many more break it: a rule is said once."""
+    rows_of: dict[str, list[int]] = {}
+    for place, reason in enumerate(rejection.reasons):
+        rows_of.setdefault(_rule(reason), []).append(place)
+    shown = []
+    for places in list(rows_of.values())[:RULES_SHOWN_MAX]:
+        more = "" if len(places) == 1 else f" ({len(places) - 1} more by this rule)"
+        shown.append(f"{rejection.reasons[places[0]]}{_source(rejection.rows, places[0])}{more}")
+    others = sum(map(len, list(rows_of.values())[RULES_SHOWN_MAX:]))
+    return f"{'; '.join(shown)}{f'; and {others} more by other rules' if others else ''}."
+
+
+def _rule(reason: str) -> str:
+    """The reason without what names the row and what the row has, as far as a sink says them (see ``sql.rules``)."""
+    return (reason.partition(": column ")[2] or reason).partition(HAS)[0]
+
+
+def _source(rows: Any, place: int) -> str:
+    """Where the row came from, if the frame still has the columns of Spark's Kafka source."""
+    names = ("topic", "partition", "offset")
+    if not all(rows.schema.names.count(name) == 1 for name in names):
+        return ""
+    from exactum.values.shown import shown
+
+    topic, partition, offset = (shown(rows.column(name).slice(place, 1))[0] for name in names)
+    return f" (topic {topic}, partition {partition}, offset {offset})"
 
 
 def prepare(writers: Sequence[Writer]) -> list[PreparedTransaction]:

@@ -8,6 +8,10 @@ from exactum.errors import FrameRefused
 from exactum.sql.dialect import Dialect
 from exactum.sql.table import Column, Table
 
+SOURCE = ("topic", "partition", "offset")
+NAMED_BY_MAX = 3
+"""Most columns that name a row of a table without a key."""
+
 
 def matched(table: Table, frame: Sequence[tuple[str, str]], dialect: Dialect, where: str) -> tuple[Column, ...]:
     """The table's column for each of the frame's, given as (name, Spark type).
@@ -50,13 +54,16 @@ def matched(table: Table, frame: Sequence[tuple[str, str]], dialect: Dialect, wh
 
 
 def named_by(unique_keys: Sequence[frozenset[str]], by_frame: Mapping[str, Column]) -> tuple[str, ...]:
-    """The frame's columns whose values best name a row: the shortest unique key that is written whole, or none.
+    """The frame's columns whose values best name a row: the shortest unique key that is written whole; where there is
+    none, the record's place in Kafka, or else the first columns.
 
     ``by_frame``: the table's column for each of the frame's.
     """
     names = {column.name: name for name, column in by_frame.items()}
     whole = sorted((k for k in unique_keys if k <= names.keys()), key=lambda k: (len(k), sorted(k)))
-    return tuple(names[column] for column in sorted(whole[0])) if whole else ()
+    if whole:
+        return tuple(names[column] for column in sorted(whole[0]))
+    return SOURCE if by_frame.keys() >= set(SOURCE) else tuple(by_frame)[:NAMED_BY_MAX]
 
 
 def _find(table: Table, name: str) -> Column | None:

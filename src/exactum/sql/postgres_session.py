@@ -237,7 +237,7 @@ def failure_of(code: str) -> Failure:
         return Failure.DENIED
     if code[:2] in ("42", "3D", "3F", "0A"):
         return Failure.MISSING
-    if code[:2] in ("22", "23", "21", "44", "P0"):
+    if code[:2] in ("22", "23", "21", "44", "P0", "54"):  # 54: a row or a key beyond what a page or an index takes
         return Failure.ROWS
     return Failure.OTHER
 
