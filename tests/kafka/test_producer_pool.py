@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import logging
+import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from transactions import frame, opened, read_all
 
-from exactum.errors import SettingRefused
+from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka import librdkafka, producer_pool
-from exactum.kafka.producer import Producer
-from exactum.kafka.producer_pool import ProducerPlan, ProducerPool, initialised
+from exactum.kafka.messages import produce
+from exactum.kafka.producer import DeliveryError, Producer
+from exactum.kafka.producer_pool import ProducerPlan, ProducerPool, initialised, pool_of
+from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transactional_id import TransactionScope
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
+from exactum.protocol.sink import TaskName, WriteOrder
 
 pytestmark = pytest.mark.broker
 
@@ -107,3 +115,129 @@ def test_a_librdkafka_that_logs_something_else(plan: ProducerPlan, monkeypatch: 
     monkeypatch.setattr("exactum.kafka.producer._ACQUIRED", re.compile(b"Got PID"))
     with pytest.raises(SettingRefused, match=r"librdkafka 2\.\d+.* does not log the producer id"):
         initialised(plan, "other")
+
+
+SINKS = 11
+"""More than a process remembers pools that nobody uses."""
+
+
+@pytest.fixture
+def no_pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[ProducerPlan, ProducerPool]]:
+    """A process that has no pools yet."""
+    pools: dict[ProducerPlan, ProducerPool] = {}
+    monkeypatch.setattr(producer_pool, "_pools", pools)
+    yield pools
+    for pool in pools.values():
+        pool.close()
+
+
+def test_many_sinks_in_one_task(kafka: LocalKafka, topic: Callable[..., str], no_pools: Any) -> None:
+    """However many they are, and however often: each keeps the producers that it writes with."""
+    names = [topic(f"many-{number}", partitions=1) for number in range(SINKS)]
+    with contextlib.ExitStack() as stack:
+        made = [KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers) for name in names]
+        sinks = [stack.enter_context(opened(sink)) for sink in made]
+        for sequence in (1, 2):
+            order = [WriteOrder(sink.run, sequence, 0, sequence) for sink in sinks]
+            writers = [s.opened.writers.open(o, TaskName(0, 0, 0)) for s, o in zip(sinks, order, strict=True)]
+            for writer in writers * 2:
+                assert writer.write(frame([b"v"])) is None
+            for sink, one in zip(sinks, [writer.prepare() for writer in writers], strict=True):
+                assert one is not None
+                verified = sink.participant.verify([one])
+                sink.participant.commit(sink.permit(verified), verified)
+        assert len(no_pools) == SINKS
+    assert [len(read_all(kafka.bootstrap_servers, name)) for name in names] == [4] * SINKS
+
+
+def plans(kafka: LocalKafka, count: int) -> list[ProducerPlan]:
+    scopes = [TransactionScope("test", "query", f"out-{number}") for number in range(count)]
+    return [ProducerPlan(kafka.bootstrap_servers, (), scope, new_incarnation(), 60_000) for scope in scopes]
+
+
+class User:
+    """Some writer."""
+
+
+def test_pools_go_when_nobody_uses_them(
+    kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those idle for longest, of more than a few, and never at once; one whose user was forgotten is idle as well."""
+    many = plans(kafka, SINKS)
+    kept, users = User(), [User() for _ in many]
+    for plan, user in zip(many, users, strict=True):
+        pool_of(plan, user)
+    for plan, user in zip(many[:-1], users[:-1], strict=True):
+        no_pools[plan].leave(user)
+    del users, user
+    gc.collect()
+    pool_of(many[1], kept)
+    assert len(no_pools) == SINKS
+    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
+    pool_of(many[1], kept)
+    assert list(no_pools) == [many[1], *many[-producer_pool.POOLS_IDLE_MAX - 1 : -1]]
+
+
+def test_a_later_run_ends_the_pools_of_the_one_before(
+    kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same sink, when nobody has used them for some time."""
+    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
+    first, other = plans(kafka, 2)
+    users = User(), User(), User()
+    used = pool_of(first, users[0])
+    pool_of(other, users[1])
+    later = replace(first, incarnation=new_incarnation())
+    pool_of(later, users[2])
+    assert list(no_pools) == [first, other, later]
+    used.leave(users[0])
+    pool_of(later, users[2])
+    assert list(no_pools) == [other, later]
+
+
+def test_a_forked_process_has_pools_of_its_own(kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool]) -> None:
+    """And ends nothing of its parent's: librdkafka would wait for threads that are not there."""
+    (plan,) = plans(kafka, 1)
+    user = User()
+    pool = pool_of(plan, user)
+    assert set(pool.topics.facts(["never-made"])) == {"never-made"}
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if pool_of(plan, user) is not pool and gc.collect() >= 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_producer_that_was_let_go_is_not_used(plan: ProducerPlan) -> None:
+    """librdkafka would crash, and the process with it."""
+    producer = initialised(plan, "gone")
+    producer.begin_transaction()
+    assert plan.topic is not None
+    produce(producer, frame([b"v"]), plan.topic, timeout_ms=1_000)
+    producer.destroy()
+    producer.destroy()
+    for use in (
+        lambda: produce(producer, frame([b"v"]), plan.topic, timeout_ms=1_000),
+        lambda: producer.produce_record(str(plan.topic), b"k", b"v", [], timeout_ms=1_000),
+        lambda: producer.flush(1_000),
+        lambda: producer.poll(0),
+        producer.begin_transaction,
+        lambda: producer.abort_transaction(1_000),
+        lambda: producer.learn(plan.topic, 1_000),
+    ):
+        with pytest.raises(InvariantBroken, match="after it was let go"):
+            use()
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 600, "a b", "\ud800"])
+def test_a_producer_takes_no_name_that_c_reads_otherwise(plan: ProducerPlan, name: str) -> None:
+    """Whoever calls it: the name would be cut at a NUL, and for an endless one there is no topic at all."""
+    producer = Producer(plan.producer_settings(None))
+    try:
+        with pytest.raises(DeliveryError, match="TOPIC_EXCEPTION"):
+            producer.produce_record(name, b"k", b"v", [], timeout_ms=1_000)
+        with pytest.raises(DeliveryError, match="TOPIC_EXCEPTION"):
+            producer.produce_array(name, np.zeros(1, dtype=librdkafka.MESSAGE), timeout_ms=1_000)
+        with pytest.raises(InvariantBroken):
+            producer.produce_array("t", np.zeros(4, dtype=librdkafka.MESSAGE)[::2], timeout_ms=1_000)
+    finally:
+        producer.destroy()

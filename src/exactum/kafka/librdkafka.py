@@ -34,21 +34,18 @@ MESSAGE = np.dtype(
 """``rd_kafka_message_t`` on a 64-bit machine (rdkafka.h)."""
 
 PRODUCER = 0
-CONF_OK = 0
+CONF_OK, CONF_UNKNOWN = 0, -2
 F_COPY = 0x2
 F_PARTITION = 0x8
 ERR_QUEUE_FULL = -184
 EVENT_DR, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
+EVENTS = EVENT_DR | EVENT_LOG | EVENT_ERROR
 VTYPE_RKT, VTYPE_PARTITION, VTYPE_VALUE, VTYPE_KEY = 2, 3, 4, 5
-VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADER = 7, 8, 9
+VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADERS = 7, 8, 10
 
 
 class Memory(ctypes.Structure):
     _fields_ = [("ptr", c_void_p), ("size", c_size_t)]
-
-
-class Header(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("val", c_void_p), ("size", c_ssize_t)]
 
 
 class Value(ctypes.Union):
@@ -58,7 +55,7 @@ class Value(ctypes.Union):
         ("i32", c_int32),
         ("i64", c_int64),
         ("mem", Memory),
-        ("header", Header),
+        ("headers", c_void_p),
         ("pad", ctypes.c_char * 64),
     ]
 
@@ -124,6 +121,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_conf_new": (c_void_p, []),
     "rd_kafka_conf_destroy": (None, [c_void_p]),
     "rd_kafka_conf_set": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_size_t]),
+    "rd_kafka_conf_dump": (POINTER(c_char_p), [c_void_p, POINTER(c_size_t)]),
+    "rd_kafka_conf_dump_free": (None, [POINTER(c_char_p), c_size_t]),
+    "rd_kafka_topic_conf_new": (c_void_p, []),
+    "rd_kafka_topic_conf_destroy": (None, [c_void_p]),
+    "rd_kafka_topic_conf_dump": (POINTER(c_char_p), [c_void_p, POINTER(c_size_t)]),
     "rd_kafka_conf_set_events": (None, [c_void_p, c_int]),
     "rd_kafka_new": (c_void_p, [c_int, c_void_p, c_char_p, c_size_t]),
     "rd_kafka_destroy": (None, [c_void_p]),
@@ -147,6 +149,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_metadata_destroy": (None, [POINTER(Metadata)]),
     "rd_kafka_topic_name": (c_char_p, [c_void_p]),
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
+    "rd_kafka_headers_new": (c_void_p, [c_size_t]),
+    "rd_kafka_headers_destroy": (None, [c_void_p]),
+    "rd_kafka_header_add": (c_int, [c_void_p, c_void_p, c_ssize_t, c_void_p, c_ssize_t]),
     "rd_kafka_produceva": (c_void_p, [c_void_p, POINTER(Field), c_size_t]),
     "rd_kafka_flush": (c_int, [c_void_p, c_int]),
     "rd_kafka_outq_len": (c_int, [c_void_p]),

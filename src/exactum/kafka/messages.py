@@ -7,7 +7,7 @@ tombstone), optional ``key`` (string or binary), ``headers`` (array of struct of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.errors import FrameRefused
+from exactum.kafka import record_size
+from exactum.kafka.arrow_memory import pointers
 from exactum.kafka.librdkafka import MESSAGE, PARTITION_UNASSIGNED
 from exactum.kafka.producer import Producer
-from exactum.protocol.sink import Rejection
+from exactum.kafka.record_headers import HeaderColumn
 
 TYPES = {
     "value": ("string", "binary"),
@@ -30,8 +32,6 @@ TYPES = {
 
 DEAD_LETTER_COLUMNS = (("key", "binary"), ("value", "binary"), ("headers", TYPES["headers"][0]))
 """A dead letter in Kafka: the original bytes; who refused them, why and whence they came stand in the headers."""
-
-_EMPTY = np.zeros(8, dtype=np.uint8)
 
 
 def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: str) -> None:
@@ -56,52 +56,48 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: 
             )
 
 
-def produce(producer: Producer, batch: pa.RecordBatch, topic: str | None, *, timeout_ms: int) -> None:
-    """Enqueue every row of ``batch``, in order within each topic.
+def produce(
+    producer: Producer,
+    batch: pa.RecordBatch,
+    topic: str | None,
+    *,
+    timeout_ms: int,
+    narrow: Mapping[str, int] | None = None,
+) -> None:
+    """Enqueue every row of ``batch``, in order within each topic. Kafka can take all of them (see ``takeable``).
+
+    ``narrow``: the largest batch of those topics that take less than the producer's ``batch.size``.
 
     Raises:
         DeliveryError: librdkafka refused a row or the queue stayed full.
-        FrameRefused: a row has no topic.
     """
+    if batch.num_rows == 0:
+        return
     names = set(batch.schema.names)
     messages = _messages(batch, names)
+    headers = HeaderColumn(batch.column("headers")) if "headers" in names else None
     anywhere = all(
         name not in names or batch.column(name).null_count == batch.num_rows for name in ("key", "partition")
     )
-    for name, chosen in _by_topic(batch, names, topic):
+    for name, chosen in _by_topic(batch, topic):
         rows = messages if chosen is None else messages[chosen]
-        if "headers" in names:
-            _produce_with_headers(producer, name, batch, rows, chosen, timeout_ms=timeout_ms)
-        else:
-            producer.produce_array(name, rows, timeout_ms=timeout_ms, anywhere=anywhere)
-
-
-def without_too_large(batch: pa.RecordBatch, bytes_max: int) -> tuple[pa.RecordBatch, Rejection | None]:
-    """The batch without the records whose key and value have more bytes than ``bytes_max``, and those.
-
-    librdkafka measures a record so against message.max.bytes (rdkafka_msg.c, rd_kafka_msg_new0), before compression.
-    """
-    sizes = pc.fill_null(pc.binary_length(batch.column("value")), 0)
-    if "key" in batch.schema.names:
-        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(batch.column("key")), 0))
-    if batch.num_rows == 0 or pc.max(sizes).as_py() <= bytes_max:
-        return batch, None
-    large = pc.greater(sizes, bytes_max)
-    refused = batch.filter(large)
-    keys = refused.column("key").to_pylist() if "key" in batch.schema.names else [None] * refused.num_rows
-    reasons = tuple(
-        f"the record with key {key!r:.100} has {size} bytes, larger than the {bytes_max} that the topic takes "
-        "(max.message.bytes of the topic; message.max.bytes of the sink's producer settings, if it is set there)"
-        for key, size in zip(keys, sizes.filter(large).to_pylist(), strict=True)
-    )
-    return batch.filter(pc.invert(large)), Rejection(refused, reasons)
+        if int(rows["partition"].max()) >= producer.partition_count(name) and not anywhere:
+            producer.learn(name, timeout_ms)  # of one that was added, librdkafka may not know yet
+        for part in _parts(batch, chosen, (narrow or {}).get(name)):
+            if headers is not None:
+                made = map(headers.of, range(batch.num_rows)[part] if chosen is None else chosen[part].tolist())
+                producer.produce_with_headers(name, rows[part], made, timeout_ms=timeout_ms)
+            else:
+                producer.produce_array(name, rows[part], timeout_ms=timeout_ms, anywhere=anywhere)
+            if narrow and name in narrow:
+                producer.flush(timeout_ms)
 
 
 def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:
     messages = np.zeros(batch.num_rows, dtype=MESSAGE)
-    messages["payload"], messages["len"] = _pointers(batch.column("value"))
+    messages["payload"], messages["len"] = pointers(batch.column("value"))
     if "key" in names:
-        messages["key"], messages["key_len"] = _pointers(batch.column("key"))
+        messages["key"], messages["key_len"] = pointers(batch.column("key"))
     messages["partition"] = PARTITION_UNASSIGNED
     if "partition" in names:
         column = batch.column("partition")
@@ -109,63 +105,28 @@ def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:
     return messages
 
 
-def _pointers(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Address and length of each value; address 0 for null. Valid as long as ``column`` lives."""
-    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    count = len(column)
-    _, offsets_buffer, data_buffer = column.buffers()
-    offsets: Any = np.frombuffer(offsets_buffer, dtype=np.int64 if wide else np.int32)
-    offsets = offsets[column.offset : column.offset + count + 1].astype(np.uint64)
-    # An empty value must not have address 0: that is how librdkafka knows a null.
-    base = data_buffer.address if data_buffer is not None and data_buffer.size else _EMPTY.ctypes.data
-    addresses = offsets[:-1] + np.uint64(base)
-    lengths = offsets[1:] - offsets[:-1]
-    if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        addresses = np.where(valid, addresses, np.uint64(0))
-        lengths = np.where(valid, lengths, np.uint64(0))
-    return addresses, lengths
-
-
-def _by_topic(
-    batch: pa.RecordBatch, names: set[str], topic: str | None
-) -> Iterator[tuple[str, np.ndarray[Any, Any] | None]]:
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, np.ndarray[Any, Any] | None]]:
     """(topic, indices of its rows in order); None for all rows."""
     if topic is not None:
         yield topic, None
         return
-    column = batch.column("topic")
-    if column.null_count:
-        row = int(np.flatnonzero(~column.is_valid().to_numpy(zero_copy_only=False))[0])
-        raise FrameRefused(
-            f"A row has null in the column 'topic' and the sink has no topic of its own (row {row} of its "
-            "batch). Give the sink a topic, or filter such rows out."
-        )
-    encoded = column.dictionary_encode()
+    encoded = batch.column("topic").dictionary_encode()
     codes = encoded.indices.to_numpy()
     for code, name in enumerate(encoded.dictionary.to_pylist()):
         yield name, np.flatnonzero(codes == code)
 
 
-def _produce_with_headers(
-    producer: Producer,
-    topic: str,
-    batch: pa.RecordBatch,
-    messages: np.ndarray[Any, Any],
-    chosen: np.ndarray[Any, Any] | None,
-    *,
-    timeout_ms: int,
-) -> None:
-    rows = batch if chosen is None else batch.take(pa.array(chosen))
-    values = rows.column("value").cast(pa.binary()).to_pylist()
-    keys = rows.column("key").cast(pa.binary()).to_pylist() if "key" in rows.schema.names else None
-    headers = rows.column("headers").to_pylist()
-    for i, value in enumerate(values):
-        producer.produce_record(
-            topic,
-            keys[i] if keys else None,
-            value,
-            [(h["key"], h["value"]) for h in headers[i] or () if h is not None],
-            partition=int(messages["partition"][i]),
-            timeout_ms=timeout_ms,
-        )
+def _parts(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any] | None, bytes_max: int | None) -> list[slice]:
+    """What to send in one go: all, or as many rows as are no larger together than one batch may be."""
+    count = batch.num_rows if chosen is None else len(chosen)
+    if bytes_max is None:
+        return [slice(0, count)]
+    sizes = record_size.record_bytes_max(batch)
+    room = bytes_max - record_size.BATCH_HEAD
+    parts, begin, held = [], 0, 0
+    for place, size in enumerate((sizes if chosen is None else sizes[chosen]).tolist()):
+        if held and held + size > room:
+            parts.append(slice(begin, place))
+            begin, held = place, 0
+        held += size
+    return [*parts, slice(begin, count)]

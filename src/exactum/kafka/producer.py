@@ -12,14 +12,15 @@ import ctypes
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_void_p
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from exactum.errors import SettingRefused
-from exactum.kafka import librdkafka, sticky
+from exactum.errors import InvariantBroken, SettingRefused
+from exactum.kafka import client_settings, librdkafka, record_headers, sticky, topic_name
 from exactum.kafka.sticky import StickyPartition
 
 log = logging.getLogger("exactum.kafka")
@@ -36,6 +37,8 @@ _ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
 """How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``, the same text since
 1.0). Its statistics tell it as well, but they cannot be had once: each takes a millisecond of a core, and those that
 nobody reads pile up in memory (docs/adr/0006)."""
+ARRAY_MAX = 1 << 20
+"""Most messages in one call: librdkafka counts them in 32 bits."""
 _LOG_INFO = 6
 """syslog's; librdkafka's default of log_level."""
 
@@ -48,6 +51,18 @@ class DeliveryError(Exception):
         self.name = name
         self.retriable = retriable
         self.fatal = fatal
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """Of one topic: when, whose turn it is of the partitions with a leader, and how many partitions there are.
+
+    Without ``turns`` librdkafka's partitioner is to be asked.
+    """
+
+    at_s: float
+    turns: StickyPartition | None
+    partitions: int
 
 
 class Producer:
@@ -68,22 +83,12 @@ class Producer:
         self._failed: dict[tuple[str, str], int] = {}
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}
-        self._learned: dict[str, tuple[float, StickyPartition | None]] = {}  # of each topic: when, and whose turn it is
-        conf = self._c.rd_kafka_conf_new()
-        text = ctypes.create_string_buffer(512)
+        self._learned: dict[str, _Learned] = {}
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
-        self._log_level = None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
         if "transactional.id" in settings:
             own["debug"] = ",".join(filter(None, (settings.get("debug", ""), "eos")))  # where _ACQUIRED is found
-        for name, value in {**settings, **own}.items():
-            if self._c.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, 512) != librdkafka.CONF_OK:
-                self._c.rd_kafka_conf_destroy(conf)
-                raise SettingRefused(f"librdkafka does not take the setting {name!r}: {text.value.decode()}.")
-        self._c.rd_kafka_conf_set_events(conf, librdkafka.EVENT_DR | librdkafka.EVENT_LOG | librdkafka.EVENT_ERROR)
-        self._handle = self._c.rd_kafka_new(librdkafka.PRODUCER, conf, text, 512)
-        if not self._handle:
-            self._c.rd_kafka_conf_destroy(conf)
-            raise SettingRefused(f"librdkafka refused the producer settings: {text.value.decode()}.")
+        self._handle: int | None = client_settings.new_producer({**settings, **own}, events=librdkafka.EVENTS)
+        self._log_level = None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
         self._sticky_linger_ms = sticky.linger_ms(settings)
         self._queue = self._c.rd_kafka_queue_get_main(self._handle)
         self._c.rd_kafka_set_log_queue(self._handle, self._queue)
@@ -97,10 +102,10 @@ class Producer:
             DeliveryError: the coordinator refused, or did not answer within ``timeout_ms``.
             SettingRefused: librdkafka did not tell the epoch in the way that exactum knows.
         """
-        self._raise(self._c.rd_kafka_init_transactions(self._handle, timeout_ms))
+        self._raise(self._c.rd_kafka_init_transactions(self._client, timeout_ms))
         self.poll(0)  # the log's line is in the queue before the call returns: the same thread writes both
         if self._log_level is not None:
-            self._c.rd_kafka_set_log_level(self._handle, self._log_level)  # the rest of the debug log is of no use
+            self._c.rd_kafka_set_log_level(self._client, self._log_level)  # the rest of the debug log is of no use
         if self._identity is None:
             version = self._c.rd_kafka_version_str().decode()
             raise SettingRefused(
@@ -109,7 +114,7 @@ class Producer:
             )
 
     def begin_transaction(self) -> None:
-        self._raise(self._c.rd_kafka_begin_transaction(self._handle))
+        self._raise(self._c.rd_kafka_begin_transaction(self._client))
 
     def abort_transaction(self, timeout_ms: int) -> None:
         """Abort, in short steps: it waits for the reports of dropped records, which only ``poll`` takes off the queue.
@@ -123,7 +128,7 @@ class Producer:
             self.flush(min(timeout_ms, ABORT_FLUSH_TIMEOUT_MS))
         while True:
             try:
-                self._raise(self._c.rd_kafka_abort_transaction(self._handle, 100))
+                self._raise(self._c.rd_kafka_abort_transaction(self._client, 100))
                 return
             except DeliveryError as error:
                 if not error.retriable or time.monotonic() > end_s:
@@ -151,28 +156,32 @@ class Producer:
         """
         answer = POINTER(librdkafka.Metadata)()
         handle = self._topic(topic) if topic is not None else None
-        code = self._c.rd_kafka_metadata(self._handle, 0, handle, byref(answer), timeout_ms)
+        code = self._c.rd_kafka_metadata(self._client, 0, handle, byref(answer), timeout_ms)
         if code != 0:
             name = self._c.rd_kafka_err2name(code).decode()
             raise DeliveryError(name, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
             if topic is not None:
-                self._learned[topic] = time.monotonic(), self._turns(topic, answer.contents)
+                self._learned[topic] = self._what_is_told(topic, answer.contents)
         finally:
             self._c.rd_kafka_metadata_destroy(answer)
 
     def knows(self, topic: str) -> bool:
         """Whether it has learned of the topic, and not too long ago."""
-        return topic in self._learned and time.monotonic() - self._learned[topic][0] < LEARNED_AGE_MAX_S
+        return topic in self._learned and time.monotonic() - self._learned[topic].at_s < LEARNED_AGE_MAX_S
 
-    def _turns(self, topic: str, metadata: librdkafka.Metadata) -> StickyPartition | None:
-        """Those of the partitions that have a leader; None: librdkafka's partitioner is to be asked."""
+    def partition_count(self, topic: str) -> int:
+        """How many partitions it had when it was learned of; 0 where nothing is known."""
+        return self._learned[topic].partitions if topic in self._learned else 0
+
+    def _what_is_told(self, topic: str, metadata: librdkafka.Metadata) -> _Learned:
         for known in metadata.topics[: metadata.topic_cnt]:
-            partitions = known.partitions[: known.partition_cnt]
-            led = sorted(partition.id for partition in partitions if partition.leader >= 0)
-            if known.topic == topic.encode() and led and self._sticky_linger_ms:
-                return StickyPartition(led, self._sticky_linger_ms)
-        return None
+            if known.topic == topic.encode():
+                partitions = known.partitions[: known.partition_cnt]
+                led = sorted(partition.id for partition in partitions if partition.leader >= 0)
+                turns = StickyPartition(led, self._sticky_linger_ms) if led and self._sticky_linger_ms else None
+                return _Learned(time.monotonic(), turns, len(partitions))
+        return _Learned(time.monotonic(), None, 0)
 
     # ---- records -----------------------------------------------------------------------------
 
@@ -187,31 +196,45 @@ class Producer:
         Raises:
             DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full ``timeout_ms``.
         """
+        if messages.dtype != librdkafka.MESSAGE or not messages.flags.c_contiguous:
+            raise InvariantBroken(f"Messages of {messages.dtype} were to be sent, or some that do not lie in a row.")
         handle = self._topic(topic)
         end_s = time.monotonic() + timeout_ms / 1000
         partition, flags = librdkafka.PARTITION_UNASSIGNED, librdkafka.F_COPY | librdkafka.F_PARTITION
-        turns = self._learned[topic][1] if anywhere and self.knows(topic) else None
+        turns = self._learned[topic].turns if anywhere and self.knows(topic) else None
         if turns is not None:
             partition, flags = turns.current(), librdkafka.F_COPY
         while len(messages):
-            count = self._c.rd_kafka_produce_batch(
-                handle,
-                partition,
-                flags,
-                messages.ctypes.data,
-                len(messages),
-            )
-            if count == len(messages):
-                break
-            failed = np.flatnonzero(messages["err"])
+            part = messages[:ARRAY_MAX]
+            count = self._c.rd_kafka_produce_batch(handle, partition, flags, part.ctypes.data, len(part))
+            if count == len(part):
+                messages = messages[count:]
+                continue
+            failed = np.flatnonzero(part["err"])
             first = int(failed[0]) if len(failed) else count
-            code = int(messages["err"][first]) if len(failed) else librdkafka.ERR_QUEUE_FULL
+            code = int(part["err"][first]) if len(failed) else librdkafka.ERR_QUEUE_FULL
             if code != librdkafka.ERR_QUEUE_FULL:
-                raise self._refused(topic, messages[first], code)
+                raise self._refused(topic, part[first], code)
             if time.monotonic() > end_s:
                 raise DeliveryError("_QUEUE_FULL", f"the producer queue stayed full for {timeout_ms} ms")
             messages = messages[first:]
             self._wait_for_room()
+
+    def produce_with_headers(
+        self, topic: str, messages: np.ndarray[Any, Any], headers: Iterable[int | None], *, timeout_ms: int
+    ) -> None:
+        """Enqueue messages (dtype ``MESSAGE``), each with its headers or None; slower than ``produce_array``.
+
+        The headers are made by ``record_headers``, and belong to librdkafka from here on.
+
+        Raises:
+            DeliveryError: as ``produce_array``.
+        """
+        handle, end_s = self._topic(topic), time.monotonic() + timeout_ms / 1000
+        columns = [messages[name].tolist() for name in ("payload", "len", "key", "key_len", "partition")]
+        for value, value_size, key, key_size, partition, made in zip(*columns, headers, strict=True):
+            values = librdkafka.Memory(value, value_size), librdkafka.Memory(key, key_size)
+            self._enqueue(self._fields(handle, *values, partition, 0), made, end_s)
 
     def produce_record(
         self,
@@ -224,33 +247,43 @@ class Producer:
         timestamp_ms: int = 0,
         timeout_ms: int,
     ) -> None:
-        """Enqueue one record with headers; slower than arrays, which cannot carry headers.
+        """Enqueue one record with headers.
 
         Raises:
             DeliveryError: as ``produce_array``.
         """
-        fields = (librdkafka.Field * (6 + len(headers)))()
-        fields[0].vtype, fields[0].u.rkt = librdkafka.VTYPE_RKT, self._topic(topic)
+        values = _memory(value), _memory(key)
+        fields = self._fields(self._topic(topic), *values, partition, timestamp_ms)
+        self._enqueue(fields, record_headers.made_of(headers), time.monotonic() + timeout_ms / 1000)
+
+    def _fields(
+        self, topic: int, value: librdkafka.Memory, key: librdkafka.Memory, partition: int, timestamp_ms: int
+    ) -> Any:
+        fields = (librdkafka.Field * 7)()
+        fields[0].vtype, fields[0].u.rkt = librdkafka.VTYPE_RKT, topic
         fields[1].vtype, fields[1].u.i32 = librdkafka.VTYPE_PARTITION, partition
-        fields[2].vtype, fields[2].u.mem = librdkafka.VTYPE_VALUE, _memory(value)
-        fields[3].vtype, fields[3].u.mem = librdkafka.VTYPE_KEY, _memory(key)
+        fields[2].vtype, fields[2].u.mem = librdkafka.VTYPE_VALUE, value
+        fields[3].vtype, fields[3].u.mem = librdkafka.VTYPE_KEY, key
         fields[4].vtype, fields[4].u.i = librdkafka.VTYPE_MSGFLAGS, librdkafka.F_COPY
         fields[5].vtype, fields[5].u.i64 = librdkafka.VTYPE_TIMESTAMP, timestamp_ms
-        for i, (name, header) in enumerate(headers):
-            pointer = ctypes.cast(c_char_p(header), c_void_p) if header is not None else None
-            size = -1 if header is None else len(header)
-            field = fields[6 + i]
-            field.vtype = librdkafka.VTYPE_HEADER
-            field.u.header = librdkafka.Header(name.encode(), pointer, size)
-        end_s = time.monotonic() + timeout_ms / 1000
-        while True:
-            try:
-                self._raise(self._c.rd_kafka_produceva(self._handle, fields, len(fields)))
-                return
-            except DeliveryError as error:
-                if error.name != "_QUEUE_FULL" or time.monotonic() > end_s:
-                    raise
-            self._wait_for_room()
+        return fields
+
+    def _enqueue(self, fields: Any, headers: int | None, end_s: float) -> None:
+        """Hand over one record: the first six of ``fields``, and its headers if there are any."""
+        fields[6].vtype, fields[6].u.headers = librdkafka.VTYPE_HEADERS, headers
+        try:
+            while True:
+                try:
+                    self._raise(self._c.rd_kafka_produceva(self._client, fields, 6 if headers is None else 7))
+                    headers = None  # they are the record's now
+                    return
+                except DeliveryError as error:
+                    if error.name != "_QUEUE_FULL" or time.monotonic() > end_s:
+                        raise
+                self._wait_for_room()
+        finally:
+            if headers is not None:
+                self._c.rd_kafka_headers_destroy(headers)
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged.
@@ -259,11 +292,11 @@ class Producer:
             DeliveryError: a record failed for good, or ``timeout_ms`` passed.
         """
         end_s = time.monotonic() + timeout_ms / 1000
-        while self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS) != 0:
+        while self._c.rd_kafka_flush(self._client, FLUSH_SLICE_MS) != 0:
             self._rest(0)
             self.raise_delivery_errors()
             if time.monotonic() > end_s:
-                waiting = self._c.rd_kafka_outq_len(self._handle)
+                waiting = self._c.rd_kafka_outq_len(self._client)
                 last = f"; last: {self._errors[-1]}" if self._errors else ""
                 raise DeliveryError("_TIMED_OUT", f"{waiting} records unacknowledged after {timeout_ms} ms{last}")
         self.poll(0)
@@ -271,9 +304,9 @@ class Producer:
 
     def _wait_for_room(self) -> None:
         """Wait until a record has left the full queue, or send batches that are not full: all of them may be such."""
-        waiting = self._c.rd_kafka_outq_len(self._handle)
+        waiting = self._c.rd_kafka_outq_len(self._client)
         if not self._rest(waiting - 1):
-            self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS)
+            self._c.rd_kafka_flush(self._client, FLUSH_SLICE_MS)
         self.raise_delivery_errors()
 
     def _rest(self, waiting: int) -> bool:
@@ -284,7 +317,7 @@ class Producer:
         end_s = time.monotonic() + FLUSH_REST_MS / 1000
         while True:
             self.poll(1)
-            if self._c.rd_kafka_outq_len(self._handle) <= waiting:
+            if self._c.rd_kafka_outq_len(self._client) <= waiting:
                 return True
             if time.monotonic() > end_s:
                 return False
@@ -304,14 +337,14 @@ class Producer:
 
     def _fatal_error(self) -> DeliveryError | None:
         text = ctypes.create_string_buffer(512)
-        code = self._c.rd_kafka_fatal_error(self._handle, text, 512)
+        code = self._c.rd_kafka_fatal_error(self._client, text, 512)
         if code == 0:
             return None
         return DeliveryError(self._c.rd_kafka_err2name(code).decode(), text.value.decode(errors="replace"), fatal=True)
 
     def poll(self, timeout_ms: int) -> None:
         """Serve events for at most ``timeout_ms``; returns after the first one and all that queue behind."""
-        event = self._c.rd_kafka_queue_poll(self._queue, timeout_ms)
+        event = self._c.rd_kafka_queue_poll(self._queue if self._client else None, timeout_ms)
         while event:
             try:
                 self._serve(event)
@@ -326,7 +359,7 @@ class Producer:
 
     def destroy(self) -> None:
         """Let go, leaving an open transaction open. Records not yet sent are dropped. Idempotent."""
-        if not self._handle:
+        if self._handle is None:
             return
         handle, self._handle = self._handle, None
         for topic in self._topics.values():
@@ -387,9 +420,21 @@ class Producer:
         )
 
     def _topic(self, name: str) -> int:
+        client = self._client
         if name not in self._topics:
-            self._topics[name] = self._c.rd_kafka_topic_new(self._handle, name.encode(), None)
+            trouble = topic_name.trouble(name.encode(errors="backslashreplace"))
+            made = None if trouble else self._c.rd_kafka_topic_new(client, name.encode(), None)
+            if not made:
+                raise DeliveryError("TOPIC_EXCEPTION", f"the topic {name!r} {trouble or 'is refused by librdkafka'}")
+            self._topics[name] = made
         return self._topics[name]
+
+    @property
+    def _client(self) -> int:
+        """The handle; librdkafka would crash without one."""
+        if self._handle is None:
+            raise InvariantBroken("A producer was used after it was let go.")
+        return self._handle
 
     def _raise(self, error: int | None) -> None:
         if not error:
@@ -406,6 +451,4 @@ class Producer:
 
 
 def _memory(data: bytes | None) -> librdkafka.Memory:
-    if data is None:
-        return librdkafka.Memory(None, 0)
-    return librdkafka.Memory(ctypes.cast(c_char_p(data), c_void_p), len(data))
+    return librdkafka.Memory(record_headers.address(data), 0 if data is None else len(data))

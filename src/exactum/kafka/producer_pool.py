@@ -19,6 +19,7 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +27,8 @@ from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.producer import DeliveryError, Producer
-from exactum.kafka.settings import DEFAULTS, Settings, linger_ms
+from exactum.kafka.settings import Settings, of_producer
+from exactum.kafka.topic_facts import TopicBook
 from exactum.kafka.transactional_id import TransactionScope
 from exactum.protocol.model import Incarnation
 
@@ -37,8 +39,10 @@ AHEAD_MAX = 16
 AHEAD_AGE_MAX_S = 3_600.0
 """Longest that one of them waits: the broker forgets an id that was idle for transactional.id.expiration.ms (a
 week by default), and a producer whose id is forgotten fails with its first record."""
-POOLS_MAX = 8
-"""Most runs of queries whose producers one process remembers; older ones are let go."""
+POOLS_IDLE_MAX = 8
+"""Most pools that wait for their next task; of more, those go that have been idle for longest."""
+POOL_IDLE_MIN_S = 60.0
+"""Shortest time that a pool waits for its next task, however many others there are: a query may have many sinks."""
 INIT_TIMEOUT_MS = 60_000
 LEARN_TIMEOUT_MS = 1_000
 """Longest wait of a task for the topic's leaders, with which it sends records without a key a little faster."""
@@ -57,17 +61,11 @@ class ProducerPlan:
 
     def producer_settings(self, transactional_id: str | None) -> dict[str, str]:
         """librdkafka settings; ``transactional_id`` None: idempotent only."""
-        own = {
-            "bootstrap.servers": self.bootstrap_servers,
-            "enable.idempotence": "true",
-            "acks": "all",
-            "allow.auto.create.topics": "false",
-        }
+        own = {"bootstrap.servers": self.bootstrap_servers}
         if transactional_id is not None:
             own["transactional.id"] = transactional_id
             own["transaction.timeout.ms"] = str(self.transaction_timeout_ms)
-        settings = {**DEFAULTS, **dict(self.settings), **own}
-        return {"linger.ms": linger_ms(settings), **settings}
+        return of_producer(dict(self.settings), own)
 
 
 @dataclass
@@ -109,6 +107,27 @@ class ProducerPool:
         self._ahead: deque[Future[OwnedProducer]] = deque()
         self._background = ThreadPoolExecutor(max_workers=4, thread_name_prefix="exactum-producers")
         self._plain: Producer | None = None
+        self.topics = TopicBook(plan.bootstrap_servers, plan.settings)
+        self._users: weakref.WeakSet[object] = weakref.WeakSet()
+        self.used_s = time.monotonic()
+        """When somebody left it last."""
+
+    # ---- whether it is needed ----------------------------------------------------------------
+
+    def enter(self, user: object) -> None:
+        """The pool is in use until ``user`` leaves, or is forgotten by everybody."""
+        self._users.add(user)
+
+    def leave(self, user: object) -> None:
+        """Idempotent."""
+        self._users.discard(user)
+        self.used_s = time.monotonic()
+
+    @property
+    def in_use(self) -> bool:
+        return len(self._users) > 0
+
+    # ---- producers ---------------------------------------------------------------------------
 
     def take(self, sequence: int) -> OwnedProducer:
         """An initialised producer with no transaction begun, for a task of write job ``sequence``.
@@ -173,6 +192,7 @@ class ProducerPool:
         for future in waiting:
             future.add_done_callback(_destroy_result)
         self.forget_plain()
+        self._background.submit(self.topics.close)
         self._background.shutdown(wait=False)
 
     def _next(self) -> Future[OwnedProducer]:
@@ -273,17 +293,36 @@ def _destroy_result(future: Future[OwnedProducer]) -> None:
 _pools: dict[ProducerPlan, ProducerPool] = {}
 _pools_lock = threading.Lock()
 _pools_process = os.getpid()
+_of_the_parent: list[ProducerPool] = []
+"""Kept for ever: librdkafka would wait for threads that a forked process does not have."""
 
 
-def pool_of(plan: ProducerPlan, make: Callable[[ProducerPlan], ProducerPool] = ProducerPool) -> ProducerPool:
-    """This process's pool for ``plan``. Spark keeps worker processes, so it outlives a task and an epoch."""
+def pool_of(
+    plan: ProducerPlan, user: object, make: Callable[[ProducerPlan], ProducerPool] = ProducerPool
+) -> ProducerPool:
+    """This process's pool for ``plan``, in use by ``user`` from here on.
+
+    Spark keeps worker processes, so it outlives a task and an epoch. It is never closed while somebody uses it.
+    """
     global _pools_process
     with _pools_lock:
         if _pools_process != os.getpid():  # forked: the parent's threads and sockets are not ours
+            _of_the_parent.extend(_pools.values())
             _pools.clear()
             _pools_process = os.getpid()
         if plan not in _pools:
-            while len(_pools) >= POOLS_MAX:
-                _pools.pop(next(iter(_pools))).close()
             _pools[plan] = make(plan)
-        return _pools[plan]
+        pool = _pools[plan]
+        pool.enter(user)
+        _close_the_unused(plan)
+        return pool
+
+
+def _close_the_unused(plan: ProducerPlan) -> None:
+    """Those that have been idle for long and are of an earlier run of the same sink, or too many."""
+    now_s = time.monotonic()
+    idle = {each: now_s - pool.used_s for each, pool in _pools.items() if not pool.in_use}
+    for count, each in enumerate(sorted(idle, key=idle.__getitem__)):
+        of_another_run = each.scope == plan.scope and each.incarnation != plan.incarnation
+        if idle[each] > POOL_IDLE_MIN_S and (of_another_run or count >= POOLS_IDLE_MAX):
+            _pools.pop(each).close()

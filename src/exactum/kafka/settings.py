@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exactum.errors import SettingRefused
+from exactum.kafka import client_settings
 
 Settings = tuple[tuple[str, str], ...]
 """librdkafka settings as sorted pairs: hashable and picklable."""
@@ -55,6 +56,38 @@ record that has waited longer than this (rdkafka_broker.c, rd_kafka_toppar_produ
 """
 
 
+RECORD_BYTES_MAX = 1_000_000
+"""librdkafka's default of message.max.bytes."""
+RECORD_BYTES_RANGE = (1_000, 1_000_000_000)
+"""What librdkafka takes for it."""
+
+
+def number(settings: Settings, name: str) -> int:
+    """The user's, else exactum's default of a setting that is a number."""
+    return int({**DEFAULTS, "message.max.bytes": str(RECORD_BYTES_MAX), **dict(settings)}[name])
+
+
+def with_sizes(settings: Settings, has_topic: bool, batch_bytes_max: int | None) -> Settings:
+    """The same, so that librdkafka is in the way of no record that the topic takes, and fills no batch beyond it.
+
+    ``batch_bytes_max``: the topic's; None where it is not known. Without a topic of the sink's own, rows are measured
+    by the limits of theirs.
+    """
+    given, (least, most) = dict(settings), RECORD_BYTES_RANGE
+    if batch_bytes_max is not None:
+        sizes = {
+            "message.max.bytes": max(least, min(batch_bytes_max, most)),
+            "batch.size": max(1, min(number(settings, "batch.size"), batch_bytes_max)),
+        }
+        queue_kbytes = -(-sizes["message.max.bytes"] // 1024)
+        if queue_kbytes > number(settings, "queue.buffering.max.kbytes"):
+            sizes["queue.buffering.max.kbytes"] = queue_kbytes
+        given = {**{name: str(size) for name, size in sizes.items()}, **given, "batch.size": str(sizes["batch.size"])}
+    elif not has_topic:
+        given.setdefault("message.max.bytes", str(most))
+    return tuple(sorted(given.items()))
+
+
 def linger_ms(settings: Mapping[str, str]) -> str:
     """The default of ``linger.ms``: librdkafka wants it shorter than the timeout of a record, or of a transaction."""
     names = ("message.timeout.ms", "delivery.timeout.ms", "transaction.timeout.ms")
@@ -83,11 +116,15 @@ def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
     """The user's ``producer`` settings as text pairs.
 
     Raises:
-        SettingRefused: one of them is owned by exactum, is not text, number or bool, or concerns
-            security in a way that the driver's client cannot follow.
+        SettingRefused: one of them is owned by exactum, is not text, number or bool, concerns security in a way that
+            the driver's client cannot follow, or is one that librdkafka does not know or take.
     """
     settings: dict[str, str] = {}
+    if producer is not None and not isinstance(producer, Mapping):
+        raise SettingRefused(f"{where}: producer must be a dict of settings, like {{'compression.type': 'zstd'}}.")
     for name, value in (producer or {}).items():
+        if not isinstance(name, str):
+            raise SettingRefused(f"{where}: the producer setting {name!r} has a name that is no text.")
         if name in OWNED:
             raise SettingRefused(f"{where}: the producer setting {name!r} cannot be given: {OWNED[name]}.")
         if not isinstance(value, (str, int, float, bool)):
@@ -98,7 +135,15 @@ def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
         settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
     pairs = tuple(sorted(settings.items()))
     admin_settings(pairs, where)
+    client_settings.try_out(of_producer(settings, {}), where)
     return pairs
+
+
+def of_producer(settings: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a producer: exactum's defaults, the user's, and those that nobody can change."""
+    fixed = {"enable.idempotence": "true", "acks": "all", "allow.auto.create.topics": "false", **own}
+    found = {**DEFAULTS, **settings, **fixed}
+    return {"linger.ms": linger_ms(found), **found}
 
 
 def admin_settings(settings: Settings, where: str) -> dict[str, Any]:

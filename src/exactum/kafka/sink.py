@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.kafka import messages, settings
+from exactum.kafka import client_settings, messages, settings, topic_name
 from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.topic_facts import CONFIGS, TopicFacts, facts_of
 from exactum.kafka.transactional_id import TransactionScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
 from exactum.protocol.participant import Participant
@@ -53,11 +54,18 @@ class KafkaSink(NotAFunction):
         producer: Mapping[str, object] | None = None,
         rows: Callable[[Any], Any] | None = None,
     ) -> None:
-        where = f"KafkaSink({topic!r})" if topic else "KafkaSink()"
+        where = f"KafkaSink({topic!r})" if topic is not None else "KafkaSink()"
         if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
             raise SettingRefused(f"{where}: bootstrap_servers must be text like 'localhost:9092'.")
-        if topic is not None and (not isinstance(topic, str) or not topic):
+        client_settings.text_for_c(bootstrap_servers, f"{where}: bootstrap_servers")
+        if topic is not None and not isinstance(topic, str):
             raise SettingRefused(f"{where}: topic must be the name of a topic, or None.")
+        if topic is not None and (trouble := topic_name.trouble(topic.encode(errors="backslashreplace"))):
+            raise SettingRefused(f"{where}: topic must be the name of a topic, or None. This name {trouble}.")
+        if transaction_timeout_ms is not None and type(transaction_timeout_ms) is not int:
+            raise SettingRefused(f"{where}: transaction_timeout_ms must be a whole number of milliseconds, or None.")
+        if rows is not None and not callable(rows):
+            raise SettingRefused(f"{where}: rows must be a function from a DataFrame to a DataFrame, or None.")
         if transaction_timeout_ms is not None and transaction_timeout_ms < TIMEOUT_MIN_MS:
             raise SettingRefused(
                 f"{where}: transaction_timeout_ms={transaction_timeout_ms} is shorter than any epoch can be; give "
@@ -94,23 +102,19 @@ class KafkaSink(NotAFunction):
             raise
 
     def _open(self, run: QueryRun, participant: str, requests: BrokerRequests) -> OpenSink:
-        if self._topic is not None and self._topic not in requests.partition_counts([self._topic]):
-            raise SettingRefused(
-                f"{self._where}: the topic {self._topic!r} does not exist at {self._bootstrap_servers}, or the user "
-                "lacks DESCRIBE on it. Create it first, with the number of partitions that you want: exactum never "
-                "creates topics."
-            )
+        facts = TopicFacts(0) if self._topic is None else self._facts(self._topic, requests)
         plan = ProducerPlan(
             bootstrap_servers=self._bootstrap_servers,
-            settings=self._with_message_size(requests),
+            settings=settings.with_sizes(self._settings, self._topic is not None, facts.batch_bytes_max),
             scope=TransactionScope(self._prefix, run.query_id, participant),
             incarnation=run.incarnation,
             transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
             topic=self._topic,
         )
         if run.guarantee is Guarantee.EXACTLY_ONCE:
-            self._check_transactions(plan, requests)
+            self._check_transactions(plan, facts, requests)
             plan = self._with_timeout(plan, requests)
+            client_settings.try_out(plan.producer_settings("tried"), self._where)
         cluster_id = requests.cluster_id()
         topics = "all topics" if self._topic is None else f"topic {self._topic!r}"
 
@@ -123,18 +127,21 @@ class KafkaSink(NotAFunction):
 
         return OpenSink(
             KafkaParticipant(plan, requests, cluster_id),
-            KafkaWriterFactory(plan, self._topic),
+            KafkaWriterFactory(plan, self._topic, facts),
             f"{topics} of Kafka cluster {cluster_id}",
             {"kafka": cluster_id, "prefix": self._prefix},
             reach,
         )
 
-    def _with_message_size(self, requests: BrokerRequests) -> settings.Settings:
-        """librdkafka refuses records above its own 1,000,000 bytes: let the topic's limit decide instead."""
-        if self._topic is None or "message.max.bytes" in dict(self._settings):
-            return self._settings
-        limit = requests.config("topic", self._topic, "max.message.bytes")
-        return self._settings if limit is None else (*self._settings, ("message.max.bytes", limit))
+    def _facts(self, topic: str, requests: BrokerRequests) -> TopicFacts:
+        count = requests.partition_counts([topic]).get(topic)
+        if count is None:
+            raise SettingRefused(
+                f"{self._where}: the topic {topic!r} does not exist at {self._bootstrap_servers}, or the user "
+                "lacks DESCRIBE on it. Create it first, with the number of partitions that you want: exactum never "
+                "creates topics."
+            )
+        return facts_of(count, {name: requests.config("topic", topic, name) for name in CONFIGS})
 
     def _with_timeout(self, plan: ProducerPlan, requests: BrokerRequests) -> ProducerPlan:
         shown = requests.config("broker", "", "transaction.max.timeout.ms")
@@ -147,7 +154,7 @@ class KafkaSink(NotAFunction):
         timeout_ms = self._timeout_ms or allowed_ms or BROKER_TIMEOUT_MAX_MS
         return replace(plan, transaction_timeout_ms=timeout_ms)
 
-    def _check_transactions(self, plan: ProducerPlan, requests: BrokerRequests) -> None:
+    def _check_transactions(self, plan: ProducerPlan, facts: TopicFacts, requests: BrokerRequests) -> None:
         """The broker has the requests that settle transactions, and lets this user send them."""
         if not requests.has_transaction_tools():
             raise SettingRefused(
@@ -157,5 +164,4 @@ class KafkaSink(NotAFunction):
         probe = plan.scope.transactional_id(plan.incarnation, "0" * 16, 0)
         requests.describe_transactions([probe])
         if self._topic is not None:
-            count = requests.partition_counts([self._topic])[self._topic]
-            requests.describe_producers((self._topic, i) for i in range(count))
+            requests.describe_producers((self._topic, i) for i in range(facts.partitions))

@@ -8,21 +8,26 @@ nothing: an empty transaction cannot be committed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from exactum.errors import EpochAborted, SettingRefused
-from exactum.kafka.messages import produce, without_too_large
+from exactum.errors import EpochAborted, RowsRefused, SettingRefused
+from exactum.kafka.messages import produce
 from exactum.kafka.producer import DeliveryError, Producer
-from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, ProducerPool, pool_of
+from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, pool_of
+from exactum.kafka.settings import number
+from exactum.kafka.takeable import Limits, Rules
+from exactum.kafka.topic_facts import TopicBook, TopicFacts
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 
 log = logging.getLogger("exactum.kafka")
 
-RECORD_BYTES_MAX = 1_000_000
-"""librdkafka's default of message.max.bytes."""
+PARTITIONS_AGE_MAX_S = 5.0
+"""Before a row is refused for its partition, the topic's are asked for again, unless that was so long ago."""
 ABORT_TIMEOUT_MS = 10_000
 DELIVERY_TIMEOUT_MS = 300_000
 """Longest wait for room in the queue and for the last acknowledgements; librdkafka's own default."""
@@ -34,37 +39,54 @@ class KafkaWriterFactory:
 
     plan: ProducerPlan
     topic: str | None
+    facts: TopicFacts
+    """Of the topic, when the query started; of no meaning without one."""
 
-    @property
-    def record_bytes_max(self) -> int:
-        """The largest record that librdkafka sends: key and value, before compression."""
-        return int(dict(self.plan.settings).get("message.max.bytes", RECORD_BYTES_MAX))
+    def rules(self, book: TopicBook) -> Rules:
+        """Which rows can be taken; ``book`` tells of topics that only they name."""
+        limits = Limits(
+            number(self.plan.settings, "message.max.bytes"),
+            number(self.plan.settings, "queue.buffering.max.kbytes") * 1024,
+        )
+        return Rules(
+            limits, self.topic, self.facts, book.facts, partial(book.facts, known_age_max_s=PARTITIONS_AGE_MAX_S)
+        )
+
+    def narrow(self, batch: Any, book: TopicBook) -> Mapping[str, int]:
+        """The largest batch of those of the rows' topics that take less than the producers put into one."""
+        if self.topic is not None or batch.num_rows == 0:
+            return {}  # the plan's settings have heeded it
+        batch_bytes = number(self.plan.settings, "batch.size")
+        facts = book.facts(batch.column("topic").unique().to_pylist())
+        limits = {name: about.batch_bytes_max for name, about in facts.items()}
+        return {name: limit for name, limit in limits.items() if limit is not None and limit < batch_bytes}
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        pool = pool_of(self.plan)
         if order.run.guarantee is Guarantee.EXACTLY_ONCE:
-            return TransactionalWriter(self, pool, order, task)
-        return PlainWriter(self, pool, task)
+            return TransactionalWriter(self, order, task)
+        return PlainWriter(self, task)
 
 
 class TransactionalWriter:
     """Exactly once: rows go into an open transaction that only the driver's decision ends."""
 
-    def __init__(self, factory: KafkaWriterFactory, pool: ProducerPool, order: WriteOrder, task: TaskName) -> None:
+    def __init__(self, factory: KafkaWriterFactory, order: WriteOrder, task: TaskName) -> None:
         self._factory = factory
-        self._pool = pool
+        self._pool = pool_of(factory.plan, self)
         self._order = order
         self._task = task
+        self._rules = factory.rules(self._pool.topics)
         self._owned: OwnedProducer | None = None
         self._rows = 0
 
     def write(self, batch: Any) -> Rejection | None:
-        batch, rejection = without_too_large(batch, self._factory.record_bytes_max)
+        batch, rejection = self._rules.takeable(batch)
         if batch.num_rows == 0:
             return rejection
+        narrow = self._factory.narrow(batch, self._pool.topics)
         try:
             producer = self._begun()
-            produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
+            produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS, narrow=narrow)
         except DeliveryError as error:
             raise write_failure(self._cause(error), self._task, self._factory) from error
         self._rows += batch.num_rows
@@ -73,6 +95,7 @@ class TransactionalWriter:
     def prepare(self) -> PreparedTransaction | None:
         if self._owned is None:
             self._pool.prepare_ahead()
+            self._pool.leave(self)
             return None
         owned, producer = self._owned, self._owned.producer
         try:
@@ -83,10 +106,12 @@ class TransactionalWriter:
         self._owned = None
         self._pool.let_go(owned)
         self._pool.prepare_ahead()
+        self._pool.leave(self)
         return transaction.prepared(self._factory.plan.scope.participant, self._rows)
 
     def abort(self) -> None:
         if self._owned is None:
+            self._pool.leave(self)
             return
         owned, self._owned = self._owned, None
         try:
@@ -95,6 +120,7 @@ class TransactionalWriter:
             # The driver sweeps what is still open under this query's name.
             log.warning("task %s could not abort its own transaction: %s", self._task, error)
         self._pool.let_go(owned)
+        self._pool.leave(self)
 
     def _cause(self, error: DeliveryError) -> DeliveryError:
         return error if self._owned is None else transaction_failure(error, self._owned.producer)
@@ -111,16 +137,18 @@ class TransactionalWriter:
 class PlainWriter:
     """At least once and at most once: an idempotent producer, kept by the process."""
 
-    def __init__(self, factory: KafkaWriterFactory, pool: ProducerPool, task: TaskName) -> None:
+    def __init__(self, factory: KafkaWriterFactory, task: TaskName) -> None:
         self._factory = factory
-        self._pool = pool
+        self._pool = pool_of(factory.plan, self)
         self._task = task
+        self._rules = factory.rules(self._pool.topics)
 
     def write(self, batch: Any) -> Rejection | None:
-        batch, rejection = without_too_large(batch, self._factory.record_bytes_max)
+        batch, rejection = self._rules.takeable(batch)
+        narrow = self._factory.narrow(batch, self._pool.topics)
         try:
             producer = self._pool.informed(self._pool.plain())
-            produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS)
+            produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS, narrow=narrow)
         except DeliveryError as error:
             self._pool.forget_plain()
             raise write_failure(error, self._task, self._factory) from error
@@ -132,10 +160,12 @@ class PlainWriter:
         except DeliveryError as error:
             self._pool.forget_plain()
             raise write_failure(error, self._task, self._factory) from error
+        self._pool.leave(self)
         return None
 
     def abort(self) -> None:
         self._pool.forget_plain()
+        self._pool.leave(self)
 
 
 def transaction_failure(error: DeliveryError, producer: Producer) -> DeliveryError:
@@ -155,13 +185,33 @@ def transaction_failure(error: DeliveryError, producer: Producer) -> DeliveryErr
     return error
 
 
-def write_failure(error: DeliveryError, task: TaskName, factory: KafkaWriterFactory) -> EpochAborted | SettingRefused:
+REFUSED_FOR_GOOD = (
+    "INVALID_TIMESTAMP",
+    "POLICY_VIOLATION",
+    "TOPIC_EXCEPTION",
+    "UNSUPPORTED_COMPRESSION_TYPE",
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+)
+"""What the next attempt would be told as well."""
+
+
+def write_failure(
+    error: DeliveryError, task: TaskName, factory: KafkaWriterFactory
+) -> EpochAborted | SettingRefused | RowsRefused:
     """What a failed record means: nothing of the task becomes visible."""
     where = f"task {task.partition_id} (attempt {task.attempt_number}) of sink {factory.plan.scope.participant!r}"
     if error.name == "MSG_SIZE_TOO_LARGE":
         return SettingRefused(
-            f"{where}: a record is larger than the broker takes: {error}. Raise max.message.bytes of the topic "
-            "(and message.max.bytes in the sink's producer settings, if it is set), or make the record smaller."
+            f"{where}: a record is larger than the broker takes: {error}. The topic's max.message.bytes was lowered "
+            "while the query ran, or the user may not read it (DESCRIBE_CONFIGS on the topic). Start the query again, "
+            "with that right: then such rows are found before they are sent, and go to the dead letters."
+        )
+    if error.name == "INVALID_RECORD":
+        return RowsRefused(
+            f"{where}: the broker refuses records for good: {error}. A compacted topic takes none without a key: its "
+            "cleanup.policy was changed while the query ran, or the user may not read it (DESCRIBE_CONFIGS on the "
+            "topic). Start the query again, with that right: then such rows are found before they are sent, and go to "
+            "the dead letters. Nothing of the epoch is visible."
         )
     if "AUTHORIZATION" in error.name:
         return SettingRefused(
@@ -172,5 +222,10 @@ def write_failure(error: DeliveryError, task: TaskName, factory: KafkaWriterFact
         return SettingRefused(
             f"{where}: {error}. The topic or the partition does not exist; create it, or correct the "
             "columns 'topic' and 'partition'."
+        )
+    if error.name in REFUSED_FOR_GOOD:
+        return SettingRefused(
+            f"{where}: the broker refuses the records for good: {error}. Correct the topic's settings or the sink's. "
+            "Nothing of the epoch is visible."
         )
     return EpochAborted(f"{where}: {error}. The attempt is void; start the query again.")

@@ -1,0 +1,247 @@
+"""Which rows of a batch Kafka can take. Each of the others is handed back with its key, its column and the reason.
+
+A row that is not found here would fail with the broker or inside librdkafka, and the whole transaction with it. Good
+rows are looked at as whole arrays; only what is refused becomes Python objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exactum.kafka import record_size, topic_name
+from exactum.kafka.arrow_memory import lengths
+from exactum.kafka.topic_facts import FactsOf, TopicFacts
+from exactum.protocol.sink import Rejection
+
+KEY_SHOWN_MAX = 100
+NO_LIMIT = 2**62
+Rows = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the producers of this query take, whatever the topic.
+
+    ``record_bytes_max``: librdkafka's message.max.bytes. ``value_bytes_max``: the room of its queue.
+    """
+
+    record_bytes_max: int
+    value_bytes_max: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """``topic``: where all rows go, with its ``facts``; None: each row names its own, and ``facts`` say nothing.
+
+    ``facts_of`` tells of topics that rows name, ``facts_now`` the same as fresh as is reasonable.
+    """
+
+    limits: Limits
+    topic: str | None
+    facts: TopicFacts
+    facts_of: FactsOf
+    facts_now: FactsOf
+
+    def takeable(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Rejection | None]:
+        """The batch without the rows that can never be taken, and those."""
+        if batch.num_rows == 0:
+            return batch, None
+        return _Inspection(self, batch).outcome()
+
+
+class _Inspection:
+    """One batch's."""
+
+    def __init__(self, rules: Rules, batch: pa.RecordBatch) -> None:
+        self._rules = rules
+        self._batch = batch
+        self._columns = set(batch.schema.names)
+        self._reasons: dict[int, str] = {}  # the first one of each row
+        self._topics: list[str] = []
+        self._facts: list[TopicFacts] = []
+        self._topic_of: Rows | None = None  # place in both, for each row; None: all rows have the only one
+
+    def outcome(self) -> tuple[pa.RecordBatch, Rejection | None]:
+        self._check_topics()
+        if "partition" in self._columns:
+            self._check_partitions()
+        header_sizes, header_counts = self._check_headers()
+        self._check_keys()
+        self._check_sizes(header_sizes, header_counts)
+        if not self._reasons:
+            return self._batch, None
+        refused = sorted(self._reasons)
+        taken = np.ones(self._batch.num_rows, dtype=bool)
+        taken[refused] = False
+        rows = self._batch.take(pa.array(refused))
+        keys = rows.column("key").cast(pa.binary()).to_pylist() if "key" in self._columns else [None] * len(refused)
+        reasons = tuple(
+            f"the record with key {_shown(key)}: {self._reasons[row]}" for key, row in zip(keys, refused, strict=True)
+        )
+        return self._batch.filter(pa.array(taken)), Rejection(rows, reasons)
+
+    def _refuse(self, rows: Rows, reason: str | Callable[[int], str]) -> None:
+        for row in np.flatnonzero(rows).tolist():
+            if row not in self._reasons:
+                self._reasons[row] = reason if isinstance(reason, str) else reason(row)
+
+    # ---- topic -------------------------------------------------------------------------------
+
+    def _check_topics(self) -> None:
+        if self._rules.topic is not None:
+            self._topics, self._facts = [self._rules.topic], [self._rules.facts]
+            return
+        column = self._batch.column("topic")
+        if column.null_count:
+            nulls = column.is_null().to_numpy(zero_copy_only=False)
+            self._refuse(nulls, "its column 'topic' is null, and the sink has no topic of its own")
+        encoded = column.cast(pa.binary()).dictionary_encode()
+        self._topic_of = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
+        named: list[bytes] = encoded.dictionary.to_pylist()
+        trouble = {name: topic_name.trouble(name) for name in named}
+        facts = self._rules.facts_of([name.decode() for name in named if not trouble[name]])
+        for place, name in enumerate(named):
+            shown = name.decode(errors="backslashreplace")
+            about = facts.get(shown, TopicFacts(0, trouble=trouble[name]))
+            self._topics.append(shown)
+            self._facts.append(about)
+            if about.trouble:
+                self._refuse(
+                    self._topic_of == place, f"its column 'topic' holds {_cut(repr(shown))}, which {about.trouble}"
+                )
+        if not named:
+            self._topics, self._facts = [""], [TopicFacts(0, trouble="null")]
+
+    def _each(self, of_topic: Callable[[TopicFacts], int]) -> Rows:
+        """A number of each row's topic; of all rows where they have the same one."""
+        numbers = np.array([of_topic(facts) for facts in self._facts])
+        return numbers if self._topic_of is None else numbers[self._topic_of]
+
+    def _topic(self, row: int) -> int:
+        return 0 if self._topic_of is None else int(self._topic_of[row])
+
+    # ---- partition ---------------------------------------------------------------------------
+
+    def _check_partitions(self) -> None:
+        column = self._batch.column("partition")
+        if column.null_count == len(column):
+            return
+        partitions = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+        given = column.is_valid().to_numpy(zero_copy_only=False)
+        outside = given & (partitions >= self._each(lambda facts: facts.partitions))
+        if outside.any():  # partitions are added, never taken away
+            places = {self._topic(row) for row in np.flatnonzero(outside).tolist()}
+            asked = [self._topics[place] for place in places if not self._facts[place].trouble]
+            now = self._rules.facts_now(asked)
+            self._facts = [now.get(name, facts) for name, facts in zip(self._topics, self._facts, strict=True)]
+            outside = given & (partitions >= self._each(lambda facts: facts.partitions))
+        self._refuse(
+            outside | (given & (partitions < 0)),
+            lambda row: (
+                f"its column 'partition' holds {partitions[row]}, and the topic {self._topics[self._topic(row)]!r} has "
+                f"{self._facts[self._topic(row)].partitions} partitions, from 0 on"
+            ),
+        )
+
+    # ---- headers -----------------------------------------------------------------------------
+
+    def _check_headers(self) -> tuple[Rows, Rows]:
+        """Bytes of all headers of each row, and their count; 0 where there are none."""
+        if "headers" not in self._columns:
+            return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        column = self._batch.column("headers")
+        cells, counts = column.flatten(), record_size.header_counts(column)
+        names, _ = cells.flatten()
+        if cells.null_count:
+            self._refuse_headers(cells.is_null(), counts, "has a header that is null")
+        if names.null_count:
+            self._refuse_headers(names.is_null(), counts, "has a header without a key")
+        try:
+            names.cast(pa.binary()).cast(pa.string())
+        except pa.ArrowInvalid:
+            wrong = [name is not None and not _is_utf8(name) for name in names.cast(pa.binary()).to_pylist()]
+            self._refuse_headers(pa.array(wrong), counts, "has a header whose key is not UTF-8 text")
+        return record_size.header_bytes(column), counts
+
+    def _refuse_headers(self, wrong: pa.Array, counts: Rows, reason: str) -> None:
+        rows = np.repeat(np.arange(len(counts)), counts)[wrong.to_numpy(zero_copy_only=False)]
+        refused = np.zeros(len(counts), dtype=bool)
+        refused[rows] = True
+        self._refuse(refused, f"its column 'headers' {reason}")
+
+    # ---- key and size ------------------------------------------------------------------------
+
+    def _check_keys(self) -> None:
+        if not any(facts.compacted for facts in self._facts):
+            return
+        if "key" not in self._columns:
+            missing, where = np.ones(self._batch.num_rows, dtype=bool), "there is no column 'key'"
+        else:
+            missing = self._batch.column("key").is_null().to_numpy(zero_copy_only=False)
+            where = "there is null in the column 'key'"
+        self._refuse(
+            missing & self._each(lambda facts: facts.compacted).astype(bool),
+            lambda row: (
+                f"{where}, and the topic {self._topics[self._topic(row)]!r} is compacted (its cleanup.policy), so it "
+                "takes no record without a key"
+            ),
+        )
+
+    def _check_sizes(self, headers: Rows, header_counts: Rows) -> None:
+        limits = self._rules.limits
+        values = lengths(self._batch.column("value"))
+        keys = lengths(self._batch.column("key")) if "key" in self._columns else np.zeros(1, dtype=np.int64)
+        topic_limits = self._each(lambda facts: NO_LIMIT if facts.batch_bytes_max is None else facts.batch_bytes_max)
+        content = values + keys + headers
+        overhead_max = record_size.BATCH_HEAD + record_size.RECORD_OVERHEAD_MAX
+        least = min(limits.record_bytes_max, limits.value_bytes_max, int(topic_limits.min()))
+        if int(content.max()) <= least - overhead_max:
+            return
+        client = content + record_size.RECORD_OVERHEAD_MAX
+        batch = np.broadcast_to(record_size.batch_bytes(keys, values, headers, header_counts), content.shape)
+        topic_limits = np.broadcast_to(topic_limits, content.shape)
+        self._refuse(
+            batch > topic_limits,
+            lambda row: (
+                f"it has {content[row]} bytes in key, value and headers, with Kafka's own {batch[row]}, larger than "
+                f"the {topic_limits[row]} that the topic {self._topics[self._topic(row)]!r} takes (its "
+                "max.message.bytes)"
+            ),
+        )
+        self._refuse(
+            client > limits.record_bytes_max,
+            lambda row: (
+                f"it has {content[row]} bytes in key, value and headers, with the client's own {client[row]}, larger "
+                f"than the {limits.record_bytes_max} that the producer takes (message.max.bytes of the sink's producer "
+                "settings; unless it is set there, it follows the topic where the user may read the topic's settings)"
+            ),
+        )
+        self._refuse(
+            values > limits.value_bytes_max,
+            lambda row: (
+                f"its column 'value' has {values[row]} bytes, larger than the {limits.value_bytes_max} that the "
+                "producer's queue can hold (queue.buffering.max.kbytes of the sink's producer settings)"
+            ),
+        )
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _shown(key: bytes | None) -> str:
+    return "null" if key is None else _cut(repr(key[:KEY_SHOWN_MAX]))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= KEY_SHOWN_MAX else f"{text[:KEY_SHOWN_MAX]}..."

@@ -1,0 +1,306 @@
+"""Rows that Kafka can never take are handed back, each with its key, its column and the reason; all others are written.
+
+Whatever a row holds, it arrives exactly or is handed back: never altered, never an error of the task.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from transactions import OpenedSink, frame, opened, read_all
+
+from exactum.errors import RowsRefused, SettingRefused
+from exactum.kafka import topic_facts
+from exactum.kafka.sink import KafkaSink
+from exactum.kafka.topic_facts import TopicBook
+from exactum.local import LocalKafka
+from exactum.protocol.sink import Guarantee, Rejection
+from kafka import KafkaConsumer
+from kafka import TopicPartition as Partition
+
+pytestmark = pytest.mark.broker
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+NOT_UTF8 = b"\xff\xfe"
+TopicFactory = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one broker of the tests knows at once which topics there are."""
+    monkeypatch.setattr(topic_facts, "UNKNOWN_WAIT_S", 0.5)
+
+
+def text(values: Sequence[bytes | None]) -> pa.Array:
+    """A column of strings with just these bytes, valid UTF-8 or not: Spark's strings may hold any."""
+    raw = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count)
+
+
+def headers(rows: Sequence[Sequence[tuple[bytes | None, bytes | None] | None] | None]) -> pa.Array:
+    """A column of headers; their names are given as bytes, valid UTF-8 or not."""
+    flat = [header for row in rows for header in row or ()]
+    offsets, end = [], 0
+    for row in rows:
+        offsets.append(None if row is None else end)
+        end += len(row or ())
+    names = text([None if header is None else header[0] for header in flat])
+    values = pa.array([None if header is None else header[1] for header in flat], pa.binary())
+    missing = pa.array([header is None for header in flat], pa.bool_())
+    cells = pa.StructArray.from_arrays([names, values], names=["key", "value"], mask=missing)
+    return pa.ListArray.from_arrays(pa.array([*offsets, end], pa.int32()), cells)
+
+
+def written(sink: OpenedSink, batch: pa.RecordBatch) -> Rejection | None:
+    """Write and commit the batch; what was handed back."""
+    verified = sink.participant.verify(sink.write(batch))
+    if verified:
+        sink.participant.commit(sink.permit(verified), verified)
+    return sink.rejections[-1]
+
+
+def refused(rejection: Rejection | None) -> dict[bytes | None, str]:
+    """The reason for each key that was handed back."""
+    assert rejection is not None
+    keys = rejection.rows.column("key").cast(pa.binary()).to_pylist()
+    assert len(keys) == len(set(keys)) == len(rejection.reasons)
+    return dict(zip(keys, rejection.reasons, strict=True))
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
+def test_a_topic_that_no_record_can_go_to(kafka: LocalKafka, topic: TopicFactory, guarantee: Guarantee) -> None:
+    """Null, empty, illegal, endless, not UTF-8, unknown, or Kafka's own: the row is handed back, the others arrive."""
+    good = topic("named", partitions=1)
+    odd: dict[bytes, tuple[bytes | None, str]] = {
+        b"null": (None, "null"),
+        b"empty": (b"", "empty"),
+        b"nul": (good.encode() + b"\0x", "may have"),
+        b"blank": (b"a b", "may have"),
+        b"slash": (b"a/b", "may have"),
+        b"umlaut": ("ä".encode(), "may have"),
+        b"dot": (b".", "may not be"),
+        b"dots": (b"..", "may not be"),
+        b"long": (b"x" * 250, "250 characters"),
+        b"endless": (b"x" * 600, "600 characters"),
+        b"bytes": (NOT_UTF8, "may have"),
+        b"unknown": (b"never-made", "does not exist"),
+        b"internal": (b"__consumer_offsets", "Kafka's own"),
+    }
+    names = [good.encode(), *(name for name, _ in odd.values()), good.encode()]
+    batch = frame([b"v"] * len(names), [b"first", *odd, b"last"], topic=text(names))
+    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers), guarantee=guarantee) as sink:
+        reasons = refused(written(sink, batch))
+    assert reasons.keys() == odd.keys()
+    for key, (_, reason) in odd.items():  # each names the row, the column and what is wrong
+        assert repr(key) in reasons[key]
+        assert "column 'topic'" in reasons[key]
+        assert reason in reasons[key]
+    assert [record.key for record in read_all(kafka.bootstrap_servers, good)] == [b"first", b"last"]
+
+
+def test_an_unknown_topic_is_asked_for_once(
+    kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Again and again at first, as it may have been made a moment ago; a row that names it later does not wait."""
+    good, asked = topic("named-too", partitions=1), []
+    described = TopicBook._described
+
+    def counted(book: TopicBook, admin: Any, names: list[str]) -> Any:
+        asked.append(names)
+        return described(book, admin, names)
+
+    monkeypatch.setattr(TopicBook, "_described", counted)
+    batch = frame([b"v"] * 3, [b"a", b"b", b"c"], topic=text([good.encode(), b"unknown-1", b"unknown-2"]))
+    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        for _ in range(5):
+            assert refused(written(sink, batch)).keys() == {b"b", b"c"}
+    assert [sorted(names) for names in asked] == [[good, "unknown-1", "unknown-2"]]
+    assert len(read_all(kafka.bootstrap_servers, good)) == 5
+
+
+def test_a_topic_made_a_moment_ago_is_found(
+    kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a row named it before it was there, once what was learned of it is some seconds old."""
+    monkeypatch.setattr(topic_facts, "UNKNOWN_AGE_MAX_S", 0.2)
+    name = "made-later-" + topic("x", partitions=1)
+    batch = frame([b"v"], [b"k"], topic=text([name.encode()]))
+    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        assert refused(written(sink, batch)).keys() == {b"k"}
+        kafka.create_topic(name, partitions=1)
+        end_s = time.monotonic() + 60
+        while written(sink, batch) is not None:
+            assert time.monotonic() < end_s
+            time.sleep(0.1)
+    assert len(read_all(kafka.bootstrap_servers, name)) == 1
+
+
+@pytest.mark.parametrize("own_topic", [True, False])
+def test_a_partition_that_does_not_exist(kafka: LocalKafka, topic: TopicFactory, own_topic: bool) -> None:
+    """Negative ones too: -1 is not null."""
+    name = topic("two", partitions=2)
+    partitions = [0, -1, 2, None, 1, -(2**31), 2**31 - 1]
+    keys = [str(partition).encode() for partition in partitions]
+    columns = {"partition": pa.array(partitions, pa.int32()), "topic": text([name.encode()] * 7)}
+    with opened(KafkaSink(name if own_topic else None, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        reasons = refused(written(sink, frame([b"v"] * 7, keys, **columns)))
+    assert reasons.keys() == {b"-1", b"2", b"-2147483648", b"2147483647"}
+    for key, reason in reasons.items():
+        assert f"column 'partition' holds {key.decode()}" in reason
+        assert f"{name!r} has 2 partitions" in reason
+    placed = {record.key: record.partition for record in read_all(kafka.bootstrap_servers, name)}
+    assert placed.keys() == {b"0", b"1", b"None"}
+    assert (placed[b"0"], placed[b"1"]) == (0, 1)
+
+
+def test_a_partition_that_was_added_while_the_query_runs(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """Before a row is handed back, the broker is asked again."""
+    name = topic("grows", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        assert written(sink, frame([b"v"], [b"0"], partition=pa.array([0], pa.int32()))) is None
+        add_partitions(kafka, name, 3)
+        assert written(sink, frame([b"v"], [b"2"], partition=pa.array([2], pa.int32()))) is None
+    assert {record.key: record.partition for record in read_all(kafka.bootstrap_servers, name)} == {b"0": 0, b"2": 2}
+
+
+def add_partitions(kafka: LocalKafka, name: str, count: int) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.create_partitions([NewPartitions(name, count)]).values():
+        future.result(30)
+    end_s = time.monotonic() + 30
+    while len(admin.list_topics(name, timeout=10).topics[name].partitions) < count:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def test_headers_that_kafka_has_no_form_for(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """A header without a name, with one that is not UTF-8, or that is null: the row is handed back."""
+    name = topic("odd-headers", partitions=1)
+    rows: dict[bytes, Any] = {
+        b"good": [(b"a", b"1"), (b"a", None)],
+        b"no-name": [(b"a", b"1"), (None, b"2")],
+        b"not-utf8": [(NOT_UTF8, b"1")],
+        b"null": [None],
+        b"none": None,
+        b"empty": [],
+        b"empty-name": [(b"", b"1")],
+    }
+    batch = frame([b"v"] * len(rows), list(rows), headers=headers(list(rows.values())))
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        reasons = refused(written(sink, batch))
+    assert reasons.keys() == {b"no-name", b"not-utf8", b"null"}
+    assert "column 'headers' has a header without a key" in reasons[b"no-name"]
+    assert "not UTF-8" in reasons[b"not-utf8"]
+    assert "a header that is null" in reasons[b"null"]
+    assert {record.key: record.headers for record in read_all(kafka.bootstrap_servers, name)} == {
+        b"good": (("a", b"1"), ("a", None)),
+        b"none": (),
+        b"empty": (),
+        b"empty-name": (("", b"1"),),
+    }
+
+
+def test_a_header_arrives_whole(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """NUL is a letter like any other in a name and in a value."""
+    name = topic("nul-headers", partitions=1)
+    given = [[(b"a\0b", b"c\0d"), (b"\0", b"\0"), ("é\0€".encode(), None), (b"", b"")]]
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        assert written(sink, frame([b"v\0w"], [b"\0k"], headers=headers(given))) is None
+    (record,) = read_by_another_client(kafka, name)
+    assert (record.key, record.value) == (b"\0k", b"v\0w")
+    assert [(n, None if v is None else bytes(v)) for n, v in record.headers] == [
+        ("a\0b", b"c\0d"),
+        ("\0", b"\0"),
+        ("é\0€", None),
+        ("", b""),
+    ]
+
+
+def read_by_another_client(kafka: LocalKafka, name: str) -> list[Any]:
+    """By kafka-python: librdkafka's consumers show the name of a header up to its first NUL."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed")
+    try:
+        partition = Partition(name, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        end_s, found = time.monotonic() + 30, []
+        while not found:
+            assert time.monotonic() < end_s
+            found = [record for records in consumer.poll(1000).values() for record in records]
+        return found
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("own_topic", [True, False])
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_record_without_a_key_for_a_compacted_topic(
+    kafka: LocalKafka, topic: TopicFactory, policy: str, own_topic: bool
+) -> None:
+    """The broker would refuse the whole batch; an empty key is one."""
+    name = topic("compacted", partitions=1, config={"cleanup.policy": policy})
+    batch = frame([b"1", b"2", b"3"], [b"k", None, b""], topic=text([name.encode()] * 3))
+    with opened(KafkaSink(name if own_topic else None, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        reasons = refused(written(sink, batch))
+        assert reasons.keys() == {None}
+        assert "null in the column 'key'" in reasons[None]
+        assert "compacted" in reasons[None]
+        keyless = batch.drop_columns(["key"])
+        rejection = written(sink, keyless)
+        assert rejection is not None
+        assert rejection.rows.num_rows == 3
+    assert [record.value for record in read_all(kafka.bootstrap_servers, name)] == [b"1", b"3"]
+
+
+def test_text_that_is_not_utf8_arrives_as_it_is(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """Key and value are bytes to Kafka, and Spark's own sink writes a string's bytes; a refused one is shown too."""
+    name = topic("bytes", partitions=1, config={"max.message.bytes": 10_000})
+    batch = pa.record_batch({"key": text([NOT_UTF8, NOT_UTF8 + b"large"]), "value": text([b"\xc3(", b"\xff" * 20_000])})
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        reasons = refused(written(sink, batch))
+    assert "xfelarge" in reasons[NOT_UTF8 + b"large"]
+    assert [(r.key, r.value) for r in read_all(kafka.bootstrap_servers, name)] == [(NOT_UTF8, b"\xc3(")]
+
+
+@pytest.mark.parametrize("name", ["orders\0x", "x" * 600, "a b", ".", "ä", "\ud800"])
+def test_a_sink_whose_topic_no_broker_can_have(name: str) -> None:
+    """Refused when it is made, with the rule."""
+    with pytest.raises(SettingRefused, match=r"KafkaSink.*topic"):
+        KafkaSink(name, bootstrap_servers="h:1")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"bootstrap_servers": "localhost:9092\0evil"},
+        {"bootstrap_servers": "\ud800:1"},
+        {"producer": {"client.id": "a\0b"}},
+        {"producer": {"client.id\0x": "a"}},
+        {"producer": {"client.id": "\ud800"}},
+    ],
+)
+def test_a_setting_with_a_nul_is_refused(more: dict[str, Any]) -> None:
+    """C would read it up to there."""
+    with pytest.raises(SettingRefused, match=r"KafkaSink"):
+        KafkaSink(**{"topic": "t", "bootstrap_servers": "h:1", **more})
+
+
+def test_a_topic_that_became_compacted_while_the_query_runs(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """What only the broker can know is no reason to try again: the error says that rows are refused, and which."""
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    name = topic("turns", partitions=1)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+        with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
+            sink.write(frame([b"v"], [None]))
