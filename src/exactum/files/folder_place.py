@@ -32,6 +32,7 @@ from exactum.files.place import (
     TEMPORARY_AGE_S,
     Area,
     Move,
+    NameLimits,
     Scope,
     Staging,
     mark_name,
@@ -67,15 +68,17 @@ class FolderPlace:
 
     # ---- driver ------------------------------------------------------------------------------
 
-    def open(self, area: Area) -> None:
+    def open(self, area: Area) -> NameLimits:
         for owner in OWNERS:
             if os.path.exists(self._path(owner)):
                 raise SettingRefused(owned(self.root, owner))
         try:
             for name in (Area.STAGED.value, Area.PLAIN.value, "committed"):
                 make_folder(self._path(self.scope.folder, name))
+            limits = self._limits()
             self._introduce()
             self._tidy()
+            return limits
         except OSError as error:
             if error.errno in _OF_THE_SETTING:
                 raise SettingRefused(
@@ -234,6 +237,12 @@ class FolderPlace:
 
     def _marks(self) -> list[int]:
         return [int(n) for n in _names(self._path(self.scope.folder, "committed")) if MARK.fullmatch(n)]
+
+    def _limits(self) -> NameLimits:
+        """As the file system says. A path ends with a NUL, which counts."""
+        path_bytes_max = os.pathconf(self.root, "PC_PATH_MAX") - 1
+        name_bytes_max = os.pathconf(self.root, "PC_NAME_MAX")
+        return NameLimits.of(name_bytes_max, path_bytes_max - len(os.fsencode(self.root)) - 1, self.root)
 
     def _introduce(self) -> None:
         """Say in a file, for people, whose folder this is. Doing so tries what every commit does: write and rename."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.files import json_lines
+from exactum.files import csv_lines, json_lines
+from exactum.files.partition import escape
+from exactum.files.place import NAME_BYTES_MAX
 
 _NONE = ("none", "uncompressed")
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -26,8 +27,13 @@ _COMPRESSIONS: Mapping[str, Sequence[str]] = {
     "csv": ("gzip", *_NONE),
 }
 
+# Not what numbers, dates, times, true, false, NaN and Infinity are made of; not what quotes, escapes or ends.
+_DELIMITER = re.compile(r"[\x01-\x09\x0b\x0c\x0e-\x1f!#-*,/;-@\[\]-`{-~]")
+
 # A type's own word, not the name of a struct's field (which a colon follows).
-_UNWRITABLE = re.compile(r"(?:^|[<,:])\s*(interval[\w ]*|void|null|variant|geometry[^,>]*|geography[^,>]*)(?![\w:])")
+_UNWRITABLE = re.compile(
+    r"(?:^|[<,:])\s*(interval[\w ]*|void|null|variant|geometry[^,>]*|geography[^,>]*|time\(\d\)|struct<>)(?![\w:])"
+)
 _NESTED = re.compile(r"^(struct|array|map)<")
 _PARTITION_TYPE = re.compile(
     r"(string|varchar\(|char\(|boolean|tinyint|smallint|int$|bigint|date$|decimal|timestamp)", re.ASCII
@@ -71,8 +77,12 @@ class Format:
         if not isinstance(chosen.get("header", True), bool):
             raise SettingRefused(f"{where}: the option header={chosen['header']!r} must be True or False.")
         delimiter = chosen.get("delimiter", ",")
-        if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
-            raise SettingRefused(f"{where}: the option delimiter={delimiter!r} must be one ASCII character.")
+        if not isinstance(delimiter, str) or not _DELIMITER.fullmatch(delimiter):
+            raise SettingRefused(
+                f"{where}: the option delimiter={delimiter!r} must be one ASCII character that stands in no number, "
+                "date or time and has no other meaning to readers: a comma, ';', '|' or a tab, say; not a letter, a "
+                'digit, a blank, a line break, NUL, nor any of + - . : " \\'
+            )
         level = chosen.get("compression_level")
         if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
             raise SettingRefused(f"{where}: the option compression_level={level!r} must be a whole number.")
@@ -144,21 +154,23 @@ class JsonEncoder:
         self._stream.write(json_lines.encode(table))
 
     def close(self) -> None:
-        """JSON lines have no end of their own."""
+        """Lines have no end of their own."""
 
 
 class CsvEncoder:
     """RFC 4180: texts are quoted, null is an empty field, the empty text is ``""``."""
 
     def __init__(self, stream: Any, schema: pa.Schema, header: bool, delimiter: str) -> None:
-        options = pa_csv.WriteOptions(include_header=header, delimiter=delimiter)
-        self._writer = pa_csv.CSVWriter(stream, schema, write_options=options)
+        self._stream = stream
+        self._delimiter = delimiter
+        if header:
+            stream.write(csv_lines.header(schema.names, delimiter))
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table)
+        self._stream.write(csv_lines.encode(table, self._delimiter))
 
     def close(self) -> None:
-        self._writer.close()
+        """Lines have no end of their own."""
 
 
 class ZippedEncoder:
@@ -220,6 +232,11 @@ def check_frame(columns: Sequence[tuple[str, str]], partition_by: Sequence[str],
             raise FrameRefused(
                 f"{where}: the partition column {name!r} has the type {kinds[name]}; a folder is named by a string, "
                 "boolean, integer, decimal, date or timestamp. Cast it."
+            )
+        if len(escape(name).encode()) + len("=0") > NAME_BYTES_MAX:
+            raise FrameRefused(
+                f"{where}: the partition column {name[:60]!r}... has so long a name that no folder can be called by it "
+                f"({NAME_BYTES_MAX} bytes, with the value). Rename it."
             )
     if len(kinds) == len(set(partition_by)):
         raise FrameRefused(f"{where}: all columns are partition columns, so nothing is left to write into the files.")

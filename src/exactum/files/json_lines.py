@@ -1,44 +1,53 @@
 """A table as JSON lines, as Spark's own JSON writer makes them, whole columns at a time.
 
 Fields that are null are left out. Timestamps are ISO 8601 in UTC with ``Z`` (without a zone where the column has
-none), decimals are numbers, binary is base64, NaN and the infinities are texts, keys of maps are texts. Structs, lists
-and maps are encoded value by value.
+none), decimals are numbers, binary is base64, NaN and the infinities are texts, keys of maps are texts. What has no
+such text (``refusal``) is not among the rows.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import math
-from datetime import date, datetime, timezone
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exactum.files.leaf import as_lists
+from exactum.files.texts import buffer_of, dates, decimals, floats, instants, joined, text, whole_column, wholes
+
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_CONTROLS = [c for c in map(chr, range(0x20)) if c not in "\n\r\t"]
 
 
 def encode(table: pa.Table) -> pa.Buffer:
     """One line for each row, UTF-8, each ending with a newline."""
     if not table.num_rows:
         return pa.py_buffer(b"")
-    fields = [_field(f, _whole(table.column(i))) for i, f in enumerate(table.schema)]
-    rows = pc.binary_join_element_wise(*fields, _text(","), null_handling="skip")
-    lines = pc.binary_join_element_wise(_text("{"), rows, _text("}\n"), _text(""))
-    offsets = lines.buffers()[1]
-    width = 8
-    first, last = (
-        int.from_bytes(offsets.slice(width * (lines.offset + i), width).to_pybytes(), "little") for i in (0, len(lines))
-    )
-    return lines.buffers()[2].slice(first, last - first)
+    return buffer_of(_objects([(f.name, whole_column(table.column(i))) for i, f in enumerate(table.schema)], "}\n"))
 
 
-def _field(field: pa.Field, values: pa.Array) -> pa.Array:
-    """``"name":value`` for each row, null where the value is."""
-    name = json.dumps(field.name, ensure_ascii=False)
-    return pc.binary_join_element_wise(_text(f"{name}:"), _values(values), _text(""))
+def _objects(columns: list[tuple[str, pa.Array]], ending: str) -> pa.Array:
+    """``{"name":value,...}`` for each row, without what is null."""
+    # A column without nulls holds the commas of the others apart; without such a one the first comma goes.
+    solid = next((n for n, (_, values) in enumerate(columns) if not values.null_count), None)
+    fields = [
+        joined(
+            text(f"{'' if solid is not None and n <= solid else ','}{json.dumps(name, ensure_ascii=False)}:"),
+            _values(values),
+            text("," if solid is not None and n < solid else ""),
+        )
+        for n, (name, values) in enumerate(columns)
+    ]
+    if solid is None:
+        fields = [pc.ascii_ltrim(_row_wise(*fields), ",")]
+    return _row_wise(text("{"), *fields, text(ending))
+
+
+def _row_wise(*parts: Any) -> pa.Array:
+    """What is not null of each row. (Arrow's null_handling="skip" drops a row of nulls.)"""
+    return pc.binary_join_element_wise(*parts, text(""), null_handling="replace", null_replacement="")
 
 
 def _values(values: pa.Array) -> pa.Array:
@@ -47,96 +56,59 @@ def _values(values: pa.Array) -> pa.Array:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _quoted(_escaped(values.cast(pa.large_string())))
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return values.cast(pa.string()).cast(pa.large_string())
+        return wholes(values)
     if pa.types.is_floating(kind):
-        return _floats(values)
+        return floats(values, '"')
+    if pa.types.is_decimal(kind):
+        return decimals(values)
     if pa.types.is_date(kind):
-        return _quoted(values.cast(pa.string()).cast(pa.large_string()))
+        return _quoted(dates(values))
     if pa.types.is_timestamp(kind):
-        return _quoted(_instants(values))
-    texts = [None if v is None else _value(v, kind) for v in values.to_pylist()]
-    return pa.array(texts, pa.large_string())
+        return _quoted(instants(values))
+    if pa.types.is_struct(kind):
+        fields = [(f.name, child) for f, child in zip(kind, values.flatten(), strict=True)]
+        return _present(values, _objects(fields, "}"))
+    if pa.types.is_map(kind):
+        keys, items = as_lists(values).flatten().flatten()
+        return _bracketed(values, joined(_keys(keys), text(":"), _elements(items)), "{}")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _bracketed(values, _elements(values.flatten()), "[]")
+    texts = [None if v is None else base64.b64encode(v).decode() for v in values.to_pylist()]
+    return _quoted(pa.array(texts, pa.large_string()))
+
+
+def _elements(values: pa.Array) -> pa.Array:
+    return pc.fill_null(_values(values), text("null"))
+
+
+def _bracketed(lists: pa.Array, inner: pa.Array, brackets: str) -> pa.Array:
+    """The texts of all elements, put together again as they are in ``lists``."""
+    listed = as_lists(lists) if pa.types.is_map(lists.type) else lists
+    lengths = pc.fill_null(pc.list_value_length(listed), 0).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    texts = pc.binary_join(pa.ListArray.from_arrays(offsets, inner.cast(pa.string())), ",").cast(pa.large_string())
+    return _present(lists, joined(text(brackets[0]), texts, text(brackets[1])))
+
+
+def _present(values: pa.Array, texts: pa.Array) -> pa.Array:
+    return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.large_string())) if values.null_count else texts
+
+
+def _keys(values: pa.Array) -> pa.Array:
+    """As texts, whatever they are: JSON has no other keys."""
+    texts = _values(values)
+    return pc.if_else(pc.starts_with(texts, '"'), texts, _quoted(_escaped(texts)))
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
-    if pc.any(pc.match_substring_regex(texts, r"[\x00-\x08\x0b\x0c\x0e-\x1f]")).as_py():
-        return pa.array(
-            [None if t is None else json.dumps(t, ensure_ascii=False)[1:-1] for t in texts.to_pylist()],
-            pa.large_string(),
-        )
     if pc.any(pc.match_substring_regex(texts, r'[\\"\n\r\t]')).as_py():
         for character, escaped in _ESCAPES:
             texts = pc.replace_substring(texts, character, escaped)
+    if pc.any(pc.match_substring_regex(texts, r"[\x00-\x08\x0b\x0c\x0e-\x1f]")).as_py():
+        for character in _CONTROLS:
+            texts = pc.replace_substring(texts, character, json.dumps(character)[1:-1])
     return texts
-
-
-def _floats(values: pa.Array) -> pa.Array:
-    texts = values.cast(pa.string()).cast(pa.large_string())
-    whole = pc.match_substring_regex(texts, r"^-?[0-9]+$")
-    texts = pc.if_else(whole, pc.binary_join_element_wise(texts, _text(".0"), _text("")), texts)
-    if pc.all(pc.is_finite(values)).as_py() is False:
-        texts = pc.if_else(pc.is_nan(values), _text('"NaN"'), texts)
-        texts = pc.if_else(pc.equal(values, math.inf), _text('"Infinity"'), texts)
-        texts = pc.if_else(pc.equal(values, -math.inf), _text('"-Infinity"'), texts)
-    return texts
-
-
-def _instants(values: pa.Array) -> pa.Array:
-    """ISO 8601. Arrow's own text of a time without a zone needs no time zone database on the executor."""
-    zoned = values.type.tz is not None
-    plain = pa.timestamp(values.type.unit)
-    texts = values.cast(pa.timestamp(values.type.unit, "UTC") if zoned else plain).view(pa.int64()).view(plain)
-    texts = pc.replace_substring(texts.cast(pa.string()).cast(pa.large_string()), " ", "T")
-    return pc.binary_join_element_wise(texts, _text("Z"), _text("")) if zoned else texts
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(_text('"'), texts, _text('"'), _text(""))
-
-
-def _value(value: Any, kind: pa.DataType) -> str:
-    """One value as JSON text; ``kind`` tells a map from a list of pairs."""
-    if value is None:
-        return "null"
-    if pa.types.is_struct(kind):
-        pairs = ((f.name, value.get(f.name), f.type) for f in kind)
-        return "{" + ",".join(f"{_name(n)}:{_value(v, t)}" for n, v, t in pairs if v is not None) + "}"
-    if pa.types.is_map(kind):
-        return "{" + ",".join(f"{_key(k, kind.key_type)}:{_value(v, kind.item_type)}" for k, v in value) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(_value(v, kind.value_type) for v in value) + "]"
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, float) and not math.isfinite(value):
-        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
-    if isinstance(value, bytes):
-        return f'"{base64.b64encode(value).decode()}"'
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            return f'"{value.isoformat()}"'
-        return f'"{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat()}Z"'
-    if isinstance(value, date):
-        return f'"{value.isoformat()}"'
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _key(value: Any, kind: pa.DataType) -> str:
-    text = _value(value, kind)
-    return text if text.startswith('"') else json.dumps(text, ensure_ascii=False)
-
-
-def _name(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
-
-
-def _text(text: str) -> pa.Scalar:
-    return pa.scalar(text, pa.large_string())
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+    return joined(text('"'), texts, text('"'))

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -38,12 +39,14 @@ from exactum.files.place import (
     INCARNATION,
     MARK,
     MARKS_KEPT,
+    NAME_BYTES_MAX,
     OWNERS,
     PLAIN_AGE_S,
     TEMPORARY,
     TEMPORARY_AGE_S,
     Area,
     Move,
+    NameLimits,
     Scope,
     Staging,
     mark_name,
@@ -56,6 +59,8 @@ UPLOAD_BUFFER_BYTES = 8 * 1024 * 1024
 """What one open file holds in memory before it becomes an upload in parts."""
 UPLOADS_AT_ONCE = 4
 COPIES_AT_ONCE = 16
+KEY_BYTES_MAX = 1024
+"""Longest key of an object, with the prefix (S3, GCS, Azure)."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class ObjectPlace:
 
     # ---- driver ------------------------------------------------------------------------------
 
-    def open(self, area: Area) -> None:
+    def open(self, area: Area) -> NameLimits:
+        limits = NameLimits.of(NAME_BYTES_MAX, KEY_BYTES_MAX - self._prefix_bytes(), self.where)
         try:
             self._probe()
         except FORBIDDEN as error:
@@ -98,6 +104,7 @@ class ObjectPlace:
                 if any(chunk for chunk in obstore.list(self._store, owner, chunk_size=1)):
                     raise SettingRefused(owned(self.where, owner))
             self._remove_old_plain()
+        return limits
 
     def stagings(self) -> Sequence[Staging]:
         with answering(self.where, "could not be listed"):
@@ -181,6 +188,11 @@ class ObjectPlace:
                 f"epoch under that very name, has {wanted}. Something else has written it: move it away and start "
                 "again."
             )
+
+    def _prefix_bytes(self) -> int:
+        """Of what stands before each path in the store's keys."""
+        own = str(getattr(self._store, "prefix", None) or "")
+        return max(len(own.encode()), len(urlsplit(self.where).path.encode())) + 1
 
     def _exists(self, path: str) -> bool:
         return exists(self._store, path)

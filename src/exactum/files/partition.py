@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exactum.files.place import NameLimits
+from exactum.files.texts import DAYS_MAX, DAYS_MIN, MICROS_MAX, MICROS_MIN, instant_text, whole_column
+from exactum.files.zone import local, zone_of
+from exactum.values.times import day_text
+
 NULL = "__HIVE_DEFAULT_PARTITION__"
-NAME_BYTES_MAX = 255
-"""Longest name of one folder on the usual file systems."""
-FOLDER_BYTES_MAX = 700
-"""Longest partition folder in all its levels: object stores end at 1,024 bytes for the whole key."""
+VALUE_BYTES_MAX = 64
+"""No value but a text is longer: digits, dates and times."""
 
 # ExternalCatalogUtils.charToEscape of Spark; NUL, which no path may hold, is ours.
 _ESCAPED = re.compile("[\x00-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
@@ -28,17 +29,17 @@ def escape(text: str) -> str:
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
-def folder_name(column: str, value: Any) -> str:
+def folder_name(column: str, value: str | None) -> str:
     """``column=value`` for one level. Null and the empty text are both Hive's default partition, as in Spark."""
-    text = _text(value)
-    return f"{escape(column)}={escape(text) if text else NULL}"
+    return f"{escape(column)}={escape(value) if value else NULL}"
 
 
 class Partitioning:
     """The partition columns of a sink, outermost first; without any, every row goes to the folder ''."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], limits: NameLimits) -> None:
         self._columns = tuple(columns)
+        self._limits = limits
 
     def split(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Each folder with its rows, in their order, without the partition columns."""
@@ -59,15 +60,27 @@ class Partitioning:
             yield folders[int(sorted_[start])], data.slice(start, end - start)
 
     def refused(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """Rows whose partition folder would have too long a name: row number and reason."""
-        if not any(self._may_be_long(batch, c) for c in self._columns):
+        """Rows that no folder's name can say, or only one that is too long: row number and reason.
+
+        Raises:
+            SettingRefused: a timestamp is in a time zone that this machine does not know.
+        """
+        if not batch.num_rows:
             return {}
-        folders, codes = self._codes(pa.Table.from_batches([batch]))
         reasons: dict[int, str] = {}
-        for code in np.unique(codes).tolist():
-            reason = _too_long(folders[code])
-            if reason:
-                reasons |= dict.fromkeys(np.flatnonzero(codes == code).tolist(), reason)
+        for column in self._columns:
+            values = batch.column(batch.schema.get_field_index(column))
+            if _is_text(values.type) or pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
+                encoded = pc.dictionary_encode(values, null_encoding="encode")
+                for code, why in _unsayable(encoded.dictionary).items():
+                    for row in pc.indices_nonzero(pc.equal(encoded.indices, code)).to_pylist():
+                        reasons[row] = f"column {column!r}, which names the partition folder, {why}"
+        if any(self._may_be_long(batch, c) for c in self._columns):
+            folders, codes = self._codes(pa.Table.from_batches([batch]))
+            for code in np.unique(codes).tolist():
+                long = self._too_long(folders[code])
+                if long:
+                    reasons |= dict.fromkeys(np.flatnonzero(codes == code).tolist(), long)
         return reasons
 
     def _codes(self, table: pa.Table) -> tuple[list[str], np.ndarray[Any, Any]]:
@@ -75,9 +88,9 @@ class Partitioning:
         folders: list[str] = []
         codes = np.zeros(table.num_rows, np.int64)
         for column in self._columns:
-            encoded = pc.dictionary_encode(_whole(table.column(column)), null_encoding="encode")
+            encoded = pc.dictionary_encode(whole_column(table.column(column)), null_encoding="encode")
             names: dict[str, int] = {}
-            ids = [names.setdefault(folder_name(column, v), len(names)) for v in encoded.dictionary.to_pylist()]
+            ids = [names.setdefault(folder_name(column, v), len(names)) for v in _texts(encoded.dictionary)]
             level = list(names)
             own = np.asarray(ids, np.int64)[encoded.indices.to_numpy()]
             if not folders:
@@ -89,40 +102,70 @@ class Partitioning:
 
     def _may_be_long(self, batch: pa.RecordBatch, column: str) -> bool:
         values = batch.column(batch.schema.get_field_index(column))
-        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            return False
-        longest = pc.max(pc.binary_length(values)).as_py() or 0
-        # Each byte becomes three at most.
-        return len(escape(column).encode()) + 1 + 3 * longest > min(
-            NAME_BYTES_MAX, FOLDER_BYTES_MAX // len(self._columns)
-        )
+        longest = VALUE_BYTES_MAX
+        if _is_text(values.type):
+            # Each byte becomes three at most.
+            longest = max(3 * (pc.max(pc.binary_length(values)).as_py() or 0), len(NULL))
+        allowed = min(self._limits.name_bytes_max, self._limits.folder_bytes_max // len(self._columns) - 1)
+        return len(escape(column).encode()) + 1 + longest > allowed
 
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
-
-
-def _too_long(folder: str) -> str:
-    for name in folder.split("/"):
-        if len(name.encode()) > NAME_BYTES_MAX:
-            return f"the partition folder {name[:60]!r}... is longer than {NAME_BYTES_MAX} bytes"
-    if len(folder.encode()) > FOLDER_BYTES_MAX:
-        return f"the partition folder {folder[:60]!r}... is longer than {FOLDER_BYTES_MAX} bytes"
-    return ""
-
-
-def _text(value: Any) -> str:
-    """A value as Spark casts it to text."""
-    if value is None:
+    def _too_long(self, folder: str) -> str:
+        for name in folder.split("/"):
+            if len(name.encode()) > self._limits.name_bytes_max:
+                return f"the partition folder {name[:60]!r}... is longer than {self._limits.name_bytes_max} bytes"
+        if len(folder.encode()) > self._limits.folder_bytes_max:
+            return f"the partition folder {folder[:60]!r}... is longer than {self._limits.folder_bytes_max} bytes"
         return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, datetime):
-        text = value.strftime("%Y-%m-%d %H:%M:%S") if value.year >= 1000 else value.isoformat(" ", "seconds")[:19]
-        return f"{text}.{value.microsecond:06d}".rstrip("0") if value.microsecond else text
-    if isinstance(value, date):
-        return value.isoformat()
-    return str(value)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _unsayable(values: pa.Array) -> dict[int, str]:
+    """Values that readers of a folder's name would take for others, by their place, and why."""
+    kind = values.type
+    if _is_text(kind):
+        found = pc.indices_nonzero(pc.equal(values, pa.scalar(NULL, kind))).to_pylist()
+        return dict.fromkeys(found, f"holds the text {NULL!r}, which readers take for null")
+    reasons: dict[int, str] = {}
+    if pa.types.is_date(kind):
+        for place, days in enumerate(values.view(pa.int32()).to_pylist()):
+            if days is not None and not DAYS_MIN <= days <= DAYS_MAX:
+                reasons[place] = f"is outside the years 1 to 9999, the row has {day_text(days)}"
+        return reasons
+    for place, seen in enumerate(_clocks(values)):
+        if seen is None:
+            continue
+        clock, again = seen
+        if not MICROS_MIN <= clock <= MICROS_MAX:
+            reasons[place] = f"is outside the years 1 to 9999, the row has {instant_text(clock)}"
+        elif not again:
+            reasons[place] = (
+                f"is {instant_text(clock)} for the second time, when the clock of {kind.tz} was set back, and readers "
+                "take that for the first"
+            )
+    return reasons
+
+
+def _clocks(values: pa.Array) -> Iterator[tuple[int, bool] | None]:
+    """What the clock of the column's zone shows, and whether that names the instant."""
+    micros = values.view(pa.int64()).to_pylist()
+    if values.type.tz is None:
+        return (None if m is None else (m, True) for m in micros)
+    zone = zone_of(values.type.tz)
+    return (None if m is None else local(m, zone) for m in micros)
+
+
+def _texts(values: pa.Array) -> list[str | None]:
+    """Each value as Spark casts it to text. Raises for none that ``refused`` lets through."""
+    kind = values.type
+    if pa.types.is_date(kind):
+        return [None if d is None else day_text(d) for d in values.view(pa.int32()).to_pylist()]
+    if pa.types.is_timestamp(kind):
+        return [None if seen is None else instant_text(seen[0]) for seen in _clocks(values)]
+    if pa.types.is_boolean(kind):
+        return [None if v is None else str(v).lower() for v in values.to_pylist()]
+    if pa.types.is_decimal(kind):
+        return [None if v is None else format(v, "f") for v in values.to_pylist()]
+    return [None if v is None else str(v) for v in values.to_pylist()]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation
 
 HIDDEN = ".exactum"
@@ -36,6 +37,39 @@ OWNERS = ("_spark_metadata", "_delta_log")
 IDENTITY = re.compile(r"[0-9a-f]{32}")
 INCARNATION = re.compile(r"[0-9A-Za-z_-]{1,64}")
 MARK = re.compile(r"\d{20}")
+
+
+FILE_NAME_BYTES_MAX = 96
+"""No name of a file of ours is longer: ``part-<batch>-<attempt>-<identity>-<number>.<extension>``."""
+STAGED_BYTES_MAX = 224
+"""No path of ours below the place and outside of partition folders is longer."""
+NAME_BYTES_MAX = 255
+"""Longest name of a folder or file on the usual file systems; some take less."""
+FOLDER_BYTES_MAX = 700
+"""Longest partition folder in all its levels."""
+
+
+@dataclass(frozen=True)
+class NameLimits:
+    """What a place takes: bytes of one name, and of a partition folder in all its levels."""
+
+    name_bytes_max: int
+    folder_bytes_max: int
+
+    @staticmethod
+    def of(name_bytes_max: int, path_bytes_max: int, where: str) -> NameLimits:
+        """``path_bytes_max``: of a path below the place.
+
+        Raises:
+            SettingRefused: not even a file without partitions has room.
+        """
+        if path_bytes_max < STAGED_BYTES_MAX or name_bytes_max < FILE_NAME_BYTES_MAX:
+            raise SettingRefused(
+                f"FileSink({where!r}): paths there may have {path_bytes_max} bytes below it, and names "
+                f"{name_bytes_max}; the sink needs {STAGED_BYTES_MAX} and {FILE_NAME_BYTES_MAX}. Choose a shorter "
+                "path. Nothing was written."
+            )
+        return NameLimits(name_bytes_max, min(FOLDER_BYTES_MAX, path_bytes_max - 1 - FILE_NAME_BYTES_MAX))
 
 
 class Area(Enum):
@@ -130,9 +164,9 @@ class Place(Protocol):
 
     # ---- driver ------------------------------------------------------------------------------
 
-    def open(self, area: Area) -> None:
+    def open(self, area: Area) -> NameLimits:
         """Make what is missing, check by doing it that files can be written, moved and removed here, and
-        remove what died tasks of the weaker guarantees left a day ago."""
+        remove what died tasks of the weaker guarantees left a day ago. Returns how long names may be."""
 
     def stagings(self) -> Sequence[Staging]:
         """Every staging of the area STAGED, of all incarnations of this scope."""

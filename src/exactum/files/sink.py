@@ -109,8 +109,10 @@ class FileSink(NotAFunction):
     def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
         """See the port ``Sink``. Makes the folder, and writes, renames and removes a file in it once."""
         place = self._place(Scope(run.query_id, participant))
-        place.open(Area.STAGED if run.guarantee is Guarantee.EXACTLY_ONCE else Area.PLAIN)
-        plan = FilePlan(place, self._format, self._partition_by, self._rows_per_file_max, self._bytes_per_file_max)
+        limits = place.open(Area.STAGED if run.guarantee is Guarantee.EXACTLY_ONCE else Area.PLAIN)
+        plan = FilePlan(
+            place, limits, self._format, self._partition_by, self._rows_per_file_max, self._bytes_per_file_max
+        )
         trace = {} if self._is_object_store else {"folder": os.path.realpath(self._path)}
 
         def reach(former: str, its: Mapping[str, str]) -> Participant | None:

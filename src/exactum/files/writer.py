@@ -21,7 +21,8 @@ import pyarrow as pa
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.files.format import Encoder, Format
 from exactum.files.partition import Partitioning
-from exactum.files.place import Area, Place, StagedFile, Staging
+from exactum.files.place import Area, NameLimits, Place, StagedFile, Staging
+from exactum.files.refusal import Refusal
 from exactum.files.transaction import (
     MANIFEST,
     PAYLOAD_BYTES_MAX,
@@ -48,6 +49,7 @@ class FilePlan:
     """What a task needs to know: picklable."""
 
     place: Place
+    limits: NameLimits
     format: Format
     partition_by: tuple[str, ...]
     rows_per_file_max: int | None
@@ -85,7 +87,8 @@ class FileWriter:
         self._order = order
         self._task = task
         self._staging = Staging(area, order.run.incarnation, secrets.token_hex(16))
-        self._partitioning = Partitioning(plan.partition_by)
+        self._partitioning = Partitioning(plan.partition_by, plan.limits)
+        self._refusal = Refusal(plan.format.name, self._partitioning, plan.partition_by)
         self._begun = False
         self._run: list[pa.RecordBatch] = []
         self._run_bytes = 0
@@ -97,13 +100,8 @@ class FileWriter:
         self._parts: dict[int, PartFile] = {}
 
     def write(self, batch: pa.RecordBatch) -> Rejection | None:
-        """See the port. Rejects rows whose partition folder would have too long a name."""
-        refused = self._partitioning.refused(batch)
-        rejection = None
-        if refused:
-            numbers = sorted(refused)
-            rejection = Rejection(batch.take(pa.array(numbers)), tuple(refused[n] for n in numbers))
-            batch = batch.filter(pa.array([n not in refused for n in range(batch.num_rows)]))
+        """See the port. Rejects rows that no file of this kind holds as they are, and says why of each."""
+        batch, rejection = self._refusal.split(batch)
         if batch.num_rows:
             self._run.append(batch)
             self._run_bytes += batch.nbytes

@@ -1,0 +1,93 @@
+"""The scalars of an Arrow column, at any depth, and in which row each of them is: for checks of whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Numbers = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Scalar values of one column. ``lists``: the arrays of lists that they are in, outermost first.
+
+    ``place`` says in words which part of the column they are.
+    """
+
+    values: pa.Array
+    place: str = ""
+    lists: tuple[pa.Array, ...] = ()
+
+    def rows(self, found: Numbers) -> Numbers:
+        """The rows of the values with these numbers."""
+        for lists in reversed(self.lists):
+            found = pc.list_parent_indices(lists).to_numpy()[found]
+        return found
+
+
+def leaves(values: pa.Array, place: str = "", lists: tuple[pa.Array, ...] = ()) -> Iterator[Leaf]:
+    """Every part of a column that is scalar. What a null struct, list or map hides is not among it."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        for field, child in zip(kind, values.flatten(), strict=True):
+            yield from leaves(child, f"{place}.{field.name}" if place else field.name, lists)
+    elif pa.types.is_map(kind):
+        listed = as_lists(values)
+        keys, items = listed.flatten().flatten()
+        yield from leaves(keys, f"{place} (a key)", (*lists, listed))
+        yield from leaves(items, f"{place} (a value)", (*lists, listed))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from leaves(values.flatten(), f"{place} (an element)", (*lists, values))
+    else:
+        yield Leaf(values, place.strip(), lists)
+
+
+def as_lists(values: pa.Array) -> pa.Array:
+    """A map as the list of structs that it is; Arrow flattens only those."""
+    kind = values.type
+    return values.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+
+
+def bad_texts(values: pa.Array) -> Numbers:
+    """Which values of a string column are no UTF-8. Spark's cast from binary does not look."""
+    if _all_utf8(values):
+        return np.empty(0, np.int64)
+    wide = pa.types.is_large_string(values.type)
+    texts = values.view(pa.large_binary() if wide else pa.binary()).to_pylist()
+    return np.asarray([n for n, text in enumerate(texts) if text is not None and not is_utf8(text)], np.int64)
+
+
+def is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _all_utf8(values: pa.Array) -> bool:
+    """False where some value may be bad. Looks at all bytes at once, and whether each value begins with a character."""
+    _, offsets_buffer, data_buffer = values.buffers()
+    if data_buffer is None or not len(values):
+        return True
+    wide = pa.types.is_large_string(values.type)
+    offsets: Any = np.frombuffer(offsets_buffer, np.int64 if wide else np.int32)[values.offset :][: len(values) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first == last:
+        return True
+    data: Any = np.frombuffer(data_buffer, np.uint8)[:last]
+    if data[first:].max() < 0x80:
+        return True
+    whole = pa.py_buffer(np.asarray([first, last], offsets.dtype))
+    try:
+        pa.Array.from_buffers(values.type, 1, [None, whole, data_buffer]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    starts = offsets[offsets < last]
+    return not bool(((data[starts] & 0xC0) == 0x80).any())

@@ -1,0 +1,189 @@
+"""Any frame into files: each row is read back as it was by readers of their own, or put aside with its reason."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+import pytest
+from file_target import FileTarget, files_of, instant_of, of_text, read_csv, read_json, read_parquet, refuses
+from frames import BIGINT, NESTED, RARE, SCALARS, STRING, Frame, bulk, frames
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kinds import DAYS_MAX, DAYS_MIN, MICROS_PER_DAY, Kind, Raw, from_arrow, is_utf8, same
+
+from exactum.errors import FrameRefused
+from exactum.files.sink import FileSink
+
+ZONE = "America/New_York"
+FLAT = tuple(k for k in SCALARS if k.name != "binary")
+TAKEN = {"parquet": (*SCALARS, *NESTED), "json": (*SCALARS, *NESTED), "csv": FLAT}
+FORMATS = tuple(TAKEN)
+SEED = int(os.environ.get("EXACTUM_SEED", random.randrange(1 << 32)))
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory where there is one: no disk fails here."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        yield Path(folder)
+
+
+def read(path: Path, format_: str, names: Sequence[str], kinds: Sequence[Kind]) -> list[tuple[Raw, ...]]:
+    if format_ == "parquet":
+        return read_parquet(path, kinds)
+    return read_json(path, names, kinds) if format_ == "json" else read_csv(path, names, kinds)
+
+
+def check(folder: Path, format_: str, frame: Frame, size: int) -> tuple[int, int]:
+    """Write a frame, read it with others' readers, and compare every value. Returns rows stored and put aside."""
+    target = FileTarget(FileSink(folder, format=format_))
+    target.sink.check_columns(frame.columns)
+    stored = target.write(frame.batches(size, ZONE))
+    found = [row for path in files_of(folder) for row in read(path, format_, frame.names, frame.kinds)]
+    expected: list[tuple[Raw, ...]] = []
+    aside: list[tuple[Raw, ...]] = []
+    for row in map(frame.row, range(frame.count)):
+        (aside if refuses(format_, frame.kinds, row) else expected).append(row)
+    assert len(found) == len(expected) == stored
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        for name, kind, a, b in zip(frame.names, frame.kinds, one, other, strict=True):
+            assert same(kind, a, b), f"row {number}, column {name!r} ({kind}): {a!r} instead of {b!r}"
+    for (row, why), other in zip(target.refused, aside, strict=True):
+        kept = [from_arrow(k, row.column(n))[0] for n, k in enumerate(frame.kinds)]
+        assert all(map(same, frame.kinds, kept, other))
+        assert re.search(r"column '.*' (at .* )?is ", why), why
+    return len(found), len(aside)
+
+
+def many(format_: str, folder: Path, count: int) -> None:
+    kinds = TAKEN[format_]
+    frame = bulk(
+        [f"c{n}" for n in range(len(kinds))],
+        kinds,
+        count,
+        random.Random(SEED),
+        edge_share=0.01 if format_ == "csv" else 0.002,
+    )
+    stored, aside = check(folder, format_, frame, 10_000)
+    print(f"{format_}: {stored} rows stored, {aside} put aside, 0 altered; EXACTUM_SEED={SEED}")
+    assert stored > count // 10
+    assert aside > 0
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_many_rows_of_every_type(format_: str, memory: Path) -> None:
+    """Hundreds of rows of every type are read back to the last bit, or put aside for a reason that names the column."""
+    many(format_, memory, 800)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_hundred_thousand_rows_of_every_type(format_: str, memory: Path) -> None:
+    """The same with a hundred thousand."""
+    many(format_, memory, 100_000)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@settings(max_examples=50)
+@given(data=st.data())
+def test_any_frame(format_: str, data: st.DataObject) -> None:
+    """Any columns of any type under any names: refused before the first row, or each row stored or put aside."""
+    frame = data.draw(frames((*TAKEN[format_], *RARE), duplicates=data.draw(st.booleans())))
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        lowered = [n.lower() for n in frame.names]
+        foreign = {k.name for k in frame.kinds} - {k.name for k in TAKEN[format_]} - {RARE[-1].name}
+        if foreign or not lowered or len(set(lowered)) < len(lowered):
+            with pytest.raises(FrameRefused):
+                FileSink(folder, format=format_).check_columns(frame.columns)
+        else:
+            check(Path(folder), format_, frame, data.draw(st.integers(1, 12)))
+
+
+# ---- partitions ------------------------------------------------------------------------------
+
+PARTS = tuple(k for k in FLAT if k.name not in ("float", "double"))
+DEFAULT = "__HIVE_DEFAULT_PARTITION__"
+
+
+def folder_says(kind: Kind, folder: str) -> Raw:
+    """The value that a folder's name tells a reader of the zone's clock."""
+    name, _, value = folder.partition("=")
+    assert name == "part"
+    text = unquote(value, errors="strict")
+    if text == DEFAULT:
+        return None
+    if kind.name == "timestamp":
+        clock = instant_of(text, zoned=False)
+        there = datetime(1970, 1, 1) + timedelta(microseconds=clock)  # noqa: DTZ001  (a clock's)
+        offset = there.replace(tzinfo=ZoneInfo(ZONE)).utcoffset()
+        assert offset is not None
+        return clock - offset // timedelta(microseconds=1)
+    return instant_of(text, zoned=False) if kind.name == "timestamp_ntz" else of_text(kind, text)
+
+
+def names_no_folder(kind: Kind, value: Raw) -> bool:
+    """Whether a value can be no partition, by the words of the documentation."""
+    if value is None:
+        return False
+    if kind.is_text:
+        if not is_utf8(value) or value == DEFAULT.encode():
+            return True
+        escaped = sum(3 if c in ESCAPED else len(c.encode()) for c in value.decode())
+        return len("part=") + escaped > 255
+    if kind.name == "date":
+        return not DAYS_MIN <= value <= DAYS_MAX
+    if kind.name == "timestamp_ntz":
+        return not DAYS_MIN <= value // MICROS_PER_DAY <= DAYS_MAX
+    if kind.name == "timestamp":
+        try:
+            there = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=value)).astimezone(
+                ZoneInfo(ZONE)
+            )
+        except OverflowError:
+            return not MICROS_AT_THE_ENDS[0] <= value < MICROS_AT_THE_ENDS[1]
+        return there.fold == 1
+    return False
+
+
+ESCAPED = set("\"#%'*/:=?\\\x7f{[]^") | set(map(chr, range(0x20)))
+MICROS_AT_THE_ENDS = (
+    DAYS_MIN * MICROS_PER_DAY + 17_762_000_000,
+    (DAYS_MAX + 1) * MICROS_PER_DAY + 18_000_000_000,
+)
+"""The year 1 begins 4:56:02 h after UTC's in New York, and the year 9999 ends 5 h after it."""
+
+
+@pytest.mark.parametrize("kind", [*PARTS, RARE[-1]], ids=str)
+def test_any_value_as_a_partition(kind: Kind, memory: Path) -> None:
+    """The folder's name says the value, or the row is put aside; the empty text is null, as in Spark."""
+    values = [
+        None if v == b"" else v for v in bulk(["part"], [kind], 300, random.Random(SEED), edge_share=0.5).values[0]
+    ]
+    frame = Frame(("id", "part"), (BIGINT, kind), (list(range(300)), values), 300)
+    target = FileTarget(FileSink(memory, format="parquet", partition_by="part"))
+    target.sink.check_columns(frame.columns)
+    target.write(frame.batches(100, ZONE))
+    found = {row[0]: p.parent.name for p in files_of(memory) for row in read_parquet(p, [BIGINT])}
+    for number, value in enumerate(values):
+        assert (number not in found) == names_no_folder(kind, value), f"{value!r}; EXACTUM_SEED={SEED}"
+        if number in found:
+            told = folder_says(kind, found[number])
+            assert same(kind, told, value), f"{found[number]!r} for {value!r}; EXACTUM_SEED={SEED}"
+    assert len(target.refused) == 300 - len(found)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
+def test_a_text_of_any_letter_stands_beside_others(format_: str, memory: Path) -> None:
+    """Each letter below U+3000 in a text of its own, and all others in long ones."""
+    letters = [chr(n) for n in range(0x3000)] + ["".join(map(chr, [*range(0x3000, 0xD800), *range(0xE000, 0x110000)]))]
+    texts = [letter.encode() for letter in letters]
+    frame = Frame(("id", "text"), (BIGINT, STRING), (list(range(len(texts))), texts), len(texts))
+    assert check(memory, format_, frame, 5_000) == (len(texts), 0)
