@@ -59,6 +59,7 @@ class Failure(Enum):
     DENIED = "authentication or rights"
     MISSING = "a database, schema, table or column that does not exist"
     EXISTS = "a table that exists already (two starts that race)"
+    UNFIT = "the table's definition, a setting of the server or the statement: the same again fails again"
     ROWS = "the rows break a constraint or do not fit a type: the same again fails again"
     NO_SUCH_PREPARED = "no prepared transaction of this name"
     PREPARED_BUSY = "somebody else is just finishing this prepared transaction"

@@ -17,7 +17,7 @@ def port_error(failure: SqlFailure, where: str) -> ExactumError:
                 f"{where}: the server refused the user: {failure}. It needs to read and insert in the table (to update "
                 "and delete, too, for an upsert), and once to create exactum's tables beside it."
             )
-        case Failure.MISSING | Failure.EXISTS | Failure.ROWS:
+        case Failure.MISSING | Failure.EXISTS | Failure.UNFIT | Failure.ROWS:
             return SettingRefused(f"{where}: {failure}.")
         case Failure.NO_SLOT:
             return SettingRefused(f"{where}: {failure}. {NO_SLOT}")
@@ -40,7 +40,7 @@ def task_error(failure: SqlFailure, where: str) -> EpochAborted | SettingRefused
                 f"{where}: the server refused the rows: {failure}. Nothing of the epoch is visible. Correct the rows "
                 "in the query, or the table."
             )
-        case Failure.DENIED | Failure.MISSING:
+        case Failure.DENIED | Failure.MISSING | Failure.EXISTS | Failure.UNFIT:
             return SettingRefused(f"{where}: {failure}. Nothing of the epoch is visible.")
         case Failure.NO_SLOT:
             return EpochAborted(f"{where}: {failure}. {NO_SLOT} The attempt is void; start the query again.")
