@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from exactum.sql.charset import Charset
 from exactum.sql.checks import Broken
 from exactum.sql.rules import Rules
 from exactum.sql.table import Column, Form, Kind, Limits
@@ -20,6 +21,7 @@ TEXT_10 = Column("v", "character varying(10)", Kind.TEXT, limits=Limits(length_m
 CHAR_10 = Column("v", "character(10)", Kind.TEXT, limits=Limits(length_max=10, trailing_spaces_free=True))
 NO_NUL = Column("v", "text", Kind.TEXT, limits=Limits(nul_allowed=False))
 AT = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+TWO_SETS = Charset("two", ((0, 0x7F, 1), (0xDF, 0xDF, 2)))
 DAY = (datetime.date(2024, 1, 2) - datetime.date(1970, 1, 1)).days
 
 
@@ -83,8 +85,10 @@ def kept(column: Column, arrow_type: Any, values: list[Any]) -> tuple[list[Any],
          ["äö", "abcd", None], ["äöü", "abcde"], "holds 4 bytes"),
         (NO_NUL, pa.string(), ["", "\x01", None], ["a\0b", "\0"], "U+0000"),
         (NO_NUL, pa.large_string(), ["x", None], ["\0"], "U+0000"),
-        (Column("v", "text", Kind.TEXT, limits=Limits(code_point_max=0xFFFF)), pa.string(),
-         ["世界", "a\nb", None], ["🎈"], "U+FFFF"),
+        (Column("v", "text", Kind.TEXT, limits=Limits(charset=TWO_SETS)), pa.string(),
+         ["aß", "a\nb", "", None], ["🎈", "é", "aé"], "characters of two"),
+        (Column("v", "tinytext", Kind.TEXT, limits=Limits(charset=TWO_SETS, length_max=4, length_in_bytes=True)),
+         pa.string(), ["abcd", "ßab", "ßß", "", None], ["abcde", "ßßa", "ßabc"], "holds 4 bytes of two"),
         (Column("v", "enum", Kind.OTHER, limits=Limits(choices=("a", "b"))), pa.string(), ["a", None], ["c", ""],
          "holds one of a, b"),
         (Column("v", "varbinary(2)", Kind.BYTES, limits=Limits(length_max=2)), pa.binary(), [b"ab", None], [b"abc"],

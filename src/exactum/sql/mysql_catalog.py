@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import DECISIONS, DIRECTORY, FLOORS, LEDGER, PART, ROW
+from exactum.sql.mysql_charsets import charset
 from exactum.sql.mysql_quote import quote, quote_table
 from exactum.sql.mysql_session import MySQLSession
 from exactum.sql.mysql_types import column_from
@@ -47,8 +48,25 @@ def read_table(session: MySQLSession, name: TableName) -> Table | None:
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
         (true_name.schema, true_name.table),
     )
-    columns = tuple(column_from(dict(zip(_COLUMN_FACTS, row, strict=True))) for row in facts)
+    described = [dict(zip(_COLUMN_FACTS, row, strict=True)) for row in facts]
+    names = {str(d["CHARACTER_SET_NAME"]) for d in described if d["CHARACTER_SET_NAME"]}
+    charsets = {name: charset(session, name) for name in sorted(names)}
+    json = _json_columns(session, true_name)
+    columns = tuple(column_from(d, charsets, json) for d in described)
     return Table(true_name, columns, _unique_keys(session, true_name))
+
+
+def _json_columns(session: MySQLSession, name: TableName) -> frozenset[str]:
+    """MariaDB's JSON is text with a CHECK, under the column's name."""
+    if not session.is_mariadb:
+        return frozenset()
+    rows = session.query(
+        "SELECT CONSTRAINT_NAME, CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS "
+        "WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s",
+        (name.schema, name.table),
+    )
+    clauses = {(str(column), str(clause).lower()) for column, clause in rows}
+    return frozenset(c for c, clause in clauses if clause == f"json_valid({quote(c).replace('%%', '%')})".lower())
 
 
 def _unique_keys(session: MySQLSession, name: TableName) -> tuple[frozenset[str], ...]:

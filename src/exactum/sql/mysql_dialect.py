@@ -54,9 +54,9 @@ class MySQLDialect:
         return mysql_types.takes(column, spark_type)
 
     def broken(self, column: Column, values: Any) -> Iterator[Broken]:
-        from exactum.sql.checks import no_further
+        from exactum.sql.mysql_checks import broken
 
-        return no_further(column, values)
+        return broken(column, values)
 
     def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
         mysql_catalog.create_table(_ours(session), name, columns, key)

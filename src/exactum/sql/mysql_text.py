@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exactum.sql.buffers import bytes_of
 from exactum.sql.table import Column, Kind
 
 _UNQUOTED = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
@@ -25,7 +26,7 @@ def lines(batch: Any, columns: Sequence[Column], first_row: int | None) -> bytes
         fields.append(_numbers(first_row, batch.num_rows))
     fields[-1] = pc.binary_join_element_wise(fields[-1], "", "\n")
     joined = fields[0] if len(fields) == 1 else pc.binary_join_element_wise(*fields, "\t")
-    return _bytes_of(joined)[0]
+    return bytes_of(joined)[0]
 
 
 def tuples(batch: Any, columns: Sequence[Column], part: int | None, first_row: int | None) -> tuple[bytes, Any]:
@@ -36,7 +37,7 @@ def tuples(batch: Any, columns: Sequence[Column], part: int | None, first_row: i
     if part is not None:
         fields.append(pa.scalar(str(part)))
     body = fields[0] if len(fields) == 1 else pc.binary_join_element_wise(*fields, ",")
-    text, offsets = _bytes_of(pc.binary_join_element_wise("(", body, "),", ""))
+    text, offsets = bytes_of(pc.binary_join_element_wise("(", body, "),", ""))
     return text, offsets[1:]
 
 
@@ -66,7 +67,8 @@ def _text(values: Any, column: Column) -> Any:
         return _hexadecimal(values)
     if pa.types.is_boolean(kind):
         return values.cast(pa.int8()).cast(pa.string())
-    if pa.types.is_float32(kind) and not column.type.lower().startswith("float"):
+    if pa.types.is_float32(kind):
+        # As a double: the shortest text of the largest float is above it, and servers read text as a double.
         return values.cast(pa.float64()).cast(pa.string())
     if pa.types.is_timestamp(kind):
         # Without its zone an instant is its UTC time.
@@ -76,7 +78,7 @@ def _text(values: Any, column: Column) -> Any:
 
 def _replaced(text: Any, character: str, by: str) -> Any:
     """Looks first whether the character is there at all, which is cheap."""
-    if character.encode() not in _bytes_of(text)[0]:
+    if character.encode() not in bytes_of(text)[0]:
         return text
     return pc.replace_substring(text, character, by)
 
@@ -84,7 +86,7 @@ def _replaced(text: Any, character: str, by: str) -> Any:
 def _hexadecimal(values: Any) -> Any:
     """All values at once: twice as many bytes, so twice the offsets."""
     values = values.cast(pa.binary())
-    data, offsets = _bytes_of(values)
+    data, offsets = bytes_of(values)
     doubled = (offsets * 2).astype(np.int32)
     validity = pc.is_valid(values) if values.null_count else None
     text = pa.StringArray.from_buffers(len(values), pa.py_buffer(doubled), pa.py_buffer(data.hex().encode()))
@@ -93,16 +95,3 @@ def _hexadecimal(values: Any) -> Any:
 
 def _numbers(first: int, count: int) -> Any:
     return pa.array(np.arange(first, first + count, dtype=np.int64)).cast(pa.string())
-
-
-def _bytes_of(text: Any) -> tuple[bytes, Any]:
-    """The bytes of all values of a string or binary array, one after another, and the offsets in them (numpy)."""
-    _, offset_buffer, data = text.buffers()
-    width = np.int64 if pa.types.is_large_string(text.type) or pa.types.is_large_binary(text.type) else np.int32
-    if len(text) == 0:
-        return b"", np.zeros(1, width)
-    size = np.dtype(width).itemsize
-    offsets = np.frombuffer(offset_buffer, width, len(text) + 1, text.offset * size)
-    start, end = int(offsets[0]), int(offsets[-1])
-    whole = b"" if data is None else memoryview(data)[start:end].tobytes()
-    return whole, offsets - start

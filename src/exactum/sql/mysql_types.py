@@ -1,27 +1,32 @@
 """MySQL's column types in the words of ``table``, and Spark's types against them. Pure.
 
-A Spark ``timestamp`` is an instant: it is written as its UTC time, into TIMESTAMP and DATETIME alike. Fractions of a
-second finer than the column keeps are cut (MariaDB) or rounded (MySQL) by the server, as decimals are rounded.
+A Spark ``timestamp`` is an instant: it is written as its UTC time, into TIMESTAMP and DATETIME alike. What the server
+would round or cut (fractions of a second, digits after the point) is refused; it pads ``char(n)`` with blanks, which
+mean nothing there, and zero has no sign in MariaDB.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
-from exactum.sql.table import Column, Kind, Limits
+from exactum.sql.charset import Charset
+from exactum.sql.mysql_forms import TEXT_FORMS, member_texts, set_form, time_form
+from exactum.sql.table import Column, Form, Kind, Limits
 
 _EPOCH = date(1970, 1, 1)
 _DATES = ((date(1000, 1, 1) - _EPOCH).days, (date(9999, 12, 31) - _EPOCH).days)
+_DATETIMES = (
+    datetime(1000, 1, 1, tzinfo=timezone.utc),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc),
+)
 _FLOAT_MAX = 3.4028234663852886e38
 _DOUBLE_MAX = 1.7976931348623157e308
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 _TEXT_BYTES = {"tinytext": 2**8 - 1, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1}
 _BINARY = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
-_CODE_POINT_MAX = {"utf8": 0xFFFF, "utf8mb3": 0xFFFF, "ucs2": 0xFFFF, "ascii": 0x7F}
-_CAST_FROM_TEXT = ("uuid", "inet4", "inet6", "time", "year", "set")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 DECIMAL_MAX = (65, 30)
 """Most digits of a DECIMAL, and most of them after the point."""
@@ -31,9 +36,14 @@ EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 """Text as it is: upper and lower case and accents are different values."""
 
 
-def column_from(row: Mapping[str, Any]) -> Column:
-    """A row of information_schema.COLUMNS, by upper-case names, as a column."""
-    kind, limits = _kind_and_limits(row)
+def column_from(row: Mapping[str, Any], charsets: Mapping[str, Charset | None], json: Collection[str]) -> Column:
+    """A row of information_schema.COLUMNS, by upper-case names, as a column.
+
+    ``charsets``: by the names in it. ``json``: names of columns that a CHECK makes JSON, as MariaDB has it.
+    """
+    kind, limits = _kind_and_limits(row, charsets)
+    if kind is Kind.TEXT and str(row["COLUMN_NAME"]) in json:
+        kind = Kind.JSON
     extra = str(row["EXTRA"] or "").lower()
     return Column(
         name=str(row["COLUMN_NAME"]),
@@ -48,7 +58,7 @@ def column_from(row: Mapping[str, Any]) -> Column:
 
 def takes(column: Column, spark_type: str) -> bool:
     """See ``dialect``."""
-    base = spark_type.split("(")[0].lower()
+    base = _base(spark_type)
     declared = column.type.split("(")[0].split(" ")[0].lower()
     match column.kind:
         case Kind.BOOLEAN:
@@ -63,7 +73,7 @@ def takes(column: Column, spark_type: str) -> bool:
         case Kind.TEXT | Kind.JSON:
             return base in _TEXTS
         case Kind.OTHER:
-            return base in _TEXTS and declared in _CAST_FROM_TEXT
+            return base in _TEXTS and column.limits.form is not None
         case Kind.BYTES:
             return base == "binary"
         case Kind.DATE:
@@ -83,7 +93,7 @@ def column_of(name: str, spark_type: str, in_key: bool) -> Column | None:
         if precision > DECIMAL_MAX[0] or not 0 <= scale <= DECIMAL_MAX[1]:
             return None
         return Column(name, f"decimal({precision},{scale})", Kind.DECIMAL)
-    base = spark_type.split("(")[0].lower()
+    base = _base(spark_type)
     if base in _TEXTS:
         return Column(name, f"{f'varchar({KEY_LENGTH})' if in_key else 'longtext'} {EXACT}", Kind.TEXT)
     if base == "binary":
@@ -92,6 +102,11 @@ def column_of(name: str, spark_type: str, in_key: bool) -> Column | None:
         return None
     declared, kind = _CREATED[base]
     return Column(name, declared, kind)
+
+
+def _base(spark_type: str) -> str:
+    """``string`` of ``string collate UTF8_LCASE``, ``decimal`` of ``decimal(9,2)``."""
+    return spark_type.lower().split("(")[0].split(" collate ")[0]
 
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -117,31 +132,35 @@ def _declaration(row: Mapping[str, Any]) -> str:
     return text
 
 
-def _kind_and_limits(row: Mapping[str, Any]) -> tuple[Kind, Limits]:
+def _kind_and_limits(row: Mapping[str, Any], charsets: Mapping[str, Charset | None]) -> tuple[Kind, Limits]:
     data_type = str(row["DATA_TYPE"]).lower()
+    unsigned = "unsigned" in str(row["COLUMN_TYPE"]).lower()
     if data_type in _INTEGER_BITS:
-        return Kind.INTEGER, _integer_limits(_INTEGER_BITS[data_type], "unsigned" in str(row["COLUMN_TYPE"]).lower())
+        return Kind.INTEGER, _integer_limits(_INTEGER_BITS[data_type], unsigned)
     if data_type in _BINARY:
-        return Kind.BYTES, Limits(length_max=int(row["CHARACTER_MAXIMUM_LENGTH"]))
+        length = int(row["CHARACTER_MAXIMUM_LENGTH"])
+        return Kind.BYTES, Limits(length_min=length if data_type == "binary" else 0, length_max=length)
     if data_type in (*_TEXT_BYTES, "char", "varchar", "enum"):
-        return Kind.TEXT, _text_limits(data_type, row)
+        return Kind.TEXT, _text_limits(data_type, row, charsets.get(str(row["CHARACTER_SET_NAME"])))
+    if data_type in ("float", "double"):
+        return Kind.FLOAT, _float_limits(data_type, row, unsigned)
+    form = _form(data_type, row)
+    if form is not None:
+        return Kind.OTHER, Limits(form=form)
     match data_type:
         case "bit" if int(row["NUMERIC_PRECISION"]) == 1:
             return Kind.BOOLEAN, Limits()
         case "decimal" | "numeric":
-            return Kind.DECIMAL, Limits(precision=int(row["NUMERIC_PRECISION"]), scale=int(row["NUMERIC_SCALE"]))
-        case "float":
-            return Kind.FLOAT, Limits(magnitude_max=_FLOAT_MAX, nan_allowed=False)
-        case "double":
-            return Kind.FLOAT, Limits(magnitude_max=_DOUBLE_MAX, nan_allowed=False)
+            precision, scale = int(row["NUMERIC_PRECISION"]), int(row["NUMERIC_SCALE"])
+            return Kind.DECIMAL, Limits(lowest=0 if unsigned else None, precision=precision, scale=scale)
         case "date":
             return Kind.DATE, Limits(lowest=_DATES[0], highest=_DATES[1])
         case "datetime":
-            last = _micros(datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)) + _fraction_max(row)
-            return Kind.TIMESTAMP, Limits(lowest=_micros(datetime(1000, 1, 1, tzinfo=timezone.utc)), highest=last)
+            first, last = (_micros(m) for m in _DATETIMES)
+            return Kind.TIMESTAMP, Limits(lowest=first, highest=last, scale=int(row["DATETIME_PRECISION"] or 0))
         case "timestamp":
-            last = (2**31 - 1) * 1_000_000 + _fraction_max(row)
-            return Kind.TIMESTAMP_TZ, Limits(lowest=1_000_000, highest=last)
+            first, last = 1_000_000, (2**31 - 1) * 1_000_000 + 999_999
+            return Kind.TIMESTAMP_TZ, Limits(lowest=first, highest=last, scale=int(row["DATETIME_PRECISION"] or 0))
         case "json":
             return Kind.JSON, Limits()
     return Kind.OTHER, Limits()
@@ -153,21 +172,34 @@ def _integer_limits(bits: int, unsigned: bool) -> Limits:
     return Limits(lowest=-(2 ** (bits - 1)), highest=2 ** (bits - 1) - 1)
 
 
-def _text_limits(data_type: str, row: Mapping[str, Any]) -> Limits:
-    highest = _CODE_POINT_MAX.get(str(row["CHARACTER_SET_NAME"]).lower())
+def _float_limits(data_type: str, row: Mapping[str, Any], unsigned: bool) -> Limits:
+    """DOUBLE(M,D) keeps D digits after the point, and M of them all."""
+    largest = _FLOAT_MAX if data_type == "float" else _DOUBLE_MAX
+    scale = None
+    if row["NUMERIC_SCALE"] is not None:
+        digits, scale = int(row["NUMERIC_PRECISION"]), int(row["NUMERIC_SCALE"])
+        largest = min(largest, 10.0 ** (digits - scale) - 10.0**-scale)
+    return Limits(lowest=0 if unsigned else None, magnitude_max=largest, scale=scale, nan_allowed=False)
+
+
+def _form(data_type: str, row: Mapping[str, Any]) -> Form | None:
+    """Of the types that take text and are none."""
+    if data_type == "set":
+        return set_form(member_texts(str(row["COLUMN_TYPE"])))
+    if data_type == "time":
+        return time_form(int(row["DATETIME_PRECISION"] or 0))
+    return TEXT_FORMS.get(data_type)
+
+
+def _text_limits(data_type: str, row: Mapping[str, Any], charset: Charset | None) -> Limits:
     if data_type == "enum":
-        choices = re.findall(r"'((?:[^']|'')*)'", str(row["COLUMN_TYPE"]))
-        return Limits(choices=tuple(c.replace("''", "'") for c in choices), code_point_max=highest)
+        return Limits(choices=member_texts(str(row["COLUMN_TYPE"])))
     if data_type in _TEXT_BYTES:
-        return Limits(length_max=_TEXT_BYTES[data_type], length_in_bytes=True, code_point_max=highest)
-    return Limits(length_max=int(row["CHARACTER_MAXIMUM_LENGTH"]), code_point_max=highest)
+        return Limits(length_max=_TEXT_BYTES[data_type], length_in_bytes=True, charset=charset)
+    return Limits(
+        length_max=int(row["CHARACTER_MAXIMUM_LENGTH"]), charset=charset, trailing_spaces_free=data_type == "char"
+    )
 
 
 def _micros(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
-
-
-def _fraction_max(row: Mapping[str, Any]) -> int:
-    """Microseconds of the last moment that rounding does not carry into the next second."""
-    digits = int(row["DATETIME_PRECISION"] or 0)
-    return 999_999 if digits >= 6 else 999_999 - 10 ** (6 - digits) // 2

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exactum.sql.charset import Charset
 
 
 @dataclass(frozen=True, order=True)
@@ -64,12 +68,12 @@ class Limits:
         Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's fraction. What has more is refused. Of
         FLOAT, ``precision`` is its bits (24 or 53), where the dialect says it.
     length_min: of BYTES: shorter ones would be filled up.
-    length_max: of TEXT in characters (Unicode code points), or in bytes of UTF-8 when ``length_in_bytes``;
+    length_max: of TEXT in characters (Unicode code points), or in bytes of its ``charset`` if ``length_in_bytes``;
         of BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is taken (PostgreSQL's
         char(n), where blanks at the end mean nothing).
     nul_allowed: False when text with U+0000 cannot be held.
     nan_allowed: False when a FLOAT cannot hold NaN and the infinities.
-    code_point_max: highest Unicode code point of TEXT (0xFFFF for MySQL's utf8mb3).
+    charset: the character set of TEXT; None: UTF-8, which holds everything.
     choices: the only texts allowed (ENUM), or None.
     form: what texts must look like, or None.
     """
@@ -85,7 +89,7 @@ class Limits:
     trailing_spaces_free: bool = False
     nul_allowed: bool = True
     nan_allowed: bool = True
-    code_point_max: int | None = None
+    charset: Charset | None = None
     choices: tuple[str, ...] | None = None
     form: Form | None = None
 

@@ -1,0 +1,173 @@
+"""A row arrives as it is, or it is put aside with its key, the column and what it has: never altered, never the others."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from mysql_database import Database
+from mysql_query import Incarnation, Query, numbers
+
+from exactum.errors import RowsRefused, SettingRefused
+from exactum.sql.mysql import MySQLSink
+
+NEW_YORK = pa.timestamp("us", "America/New_York")
+INVALID = b"caf\xe9"
+FLOAT_MAX = 3.4028234663852886e38
+
+
+def timestamps(*micros: int | None) -> Any:
+    return pa.array(micros, pa.int64()).view(NEW_YORK)
+
+
+def texts(*values: bytes | None) -> Any:
+    """Strings as Spark casts bytes to them: nobody looks whether they are UTF-8."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+def written(database: Database, columns: list[tuple[str, str]], *arrays: Any, **options: Any) -> Incarnation:
+    """One epoch of one batch into the table ``t``."""
+    query = Query(lambda: MySQLSink(database.url, table="t", **options), tuple(columns))
+    one = query.started()
+    try:
+        one.epoch(0, pa.RecordBatch.from_arrays(list(arrays), [name for name, _ in columns]))
+    finally:
+        one.die()
+    return one
+
+
+CASES: list[tuple[str, str, Any, list[str]]] = [
+    # declared, Spark's type, values of which the first fits, the reasons of the others
+    ("set('a','b')", "string", texts(b"a,b", b"3", b"b,a", b"A", b"a,a"), ["its members"] * 4),
+    ("enum('a\\\\b','it''s')", "string", texts(b"a\\b", b"1", b"A\\B"), ["holds one of a\\b, it's"] * 2),
+    ("year", "string", texts(b"2026", b"70", b"0", b" 2026"), ["years of four digits"] * 3),
+    ("time(3)", "string", texts(b"12:30:00.5", b"1230", b"1 12:30:00", b"12:30:00.1234"), ["times from"] * 3),
+    ("uuid", "string", texts(b"123E4567-E89B-12D3-A456-426614174000", b"123e4567"), ["a UUID"]),
+    ("inet6", "string", texts(b"2001:DB8::1", b"2001:db8::1::1"), ["an IPv6 address"]),
+    ("json", "string", texts(b'{"a": [1]}', b"{", b'"\\ud800"', b"[" * 32 + b"]" * 32), ["holds JSON"] * 3),
+    ("decimal(5,2)", "decimal(9,4)", pa.array([Decimal("123.4500"), Decimal("1.2345")]), ["2 digits after the point"]),
+    ("int", "decimal(38,0)", pa.array([Decimal(7), Decimal(2**31)], pa.decimal128(38, 0)), ["holds -2147483648 to"]),
+    ("bigint unsigned", "decimal(38,0)", pa.array([Decimal(2**64 - 1), Decimal(-1)], pa.decimal128(38, 0)), ["holds 0"]),
+    ("decimal(5,2) unsigned", "int", pa.array([7, -1], pa.int32()), ["no negative numbers"]),
+    ("double unsigned", "double", pa.array([7.5, -0.5]), ["no negative numbers"]),
+    ("double(9,2)", "double", pa.array([1234567.25, 0.125, 1e8]), ["2 digits after the point", "holds values up to"]),
+    ("varchar(9) CHARACTER SET latin1", "string", texts("é€".encode(), "漢".encode()), ["characters of latin1"]),
+    ("longtext CHARACTER SET sjis", "string", texts("漢字".encode(), "é".encode()), ["characters of sjis"]),
+    ("tinytext CHARACTER SET latin1", "string", texts("é".encode() * 255, "é".encode() * 256), ["255 bytes of latin1"]),
+    ("varchar(3)", "string", texts("äöü".encode(), b"abc ", INVALID, INVALID * 2), ["3 characters", "UTF-8", "UTF-8"]),
+    ("binary(4)", "binary", pa.array([b"\0abc", b"ab", b"abcde"]), ["no less than 4 bytes", "holds 4 bytes"]),
+    ("datetime", "timestamp", timestamps(0, 1, 253_402_318_799_000_000, -62_135_578_800_000_000, 2**63 - 1),
+     ["0 digits of a second's fraction", *["holds the times"] * 3]),
+    ("timestamp(3) NULL", "timestamp", timestamps(1_000_000, 1_000_001, 0, -62_135_578_800_000_000),
+     ["3 digits of a second's fraction", "holds the times", "holds the times"]),
+    ("date", "date", pa.array([0, -719_528, 2_932_897, -(2**31)], pa.int32()).view(pa.date32()),
+     ["holds the days 1000-01-01 to 9999-12-31"] * 3),
+]  # fmt: skip
+
+
+def test_what_a_column_cannot_hold_is_put_aside(database: Database) -> None:
+    """Of each type the value that fits is stored; each other one is put aside with its key, column and rule."""
+    declared = ", ".join(f"c{n} {case[0]}" for n, case in enumerate(CASES))
+    database.run(f"CREATE TABLE t (id int PRIMARY KEY, {declared}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    count = sum(len(case[2]) for case in CASES)
+    arrays, wanted, start = [], {}, 0
+    for n, (_, _, values, reasons) in enumerate(CASES):
+        assert len(reasons) == len(values) - 1
+        wanted |= {start + 1 + i: (f"'c{n}'", reason) for i, reason in enumerate(reasons)}
+        places = pa.array([row - start if start <= row < start + len(values) else None for row in range(count)])
+        arrays.append(values.take(places))
+        start += len(values)
+    columns = [("id", "int"), *((f"c{n}", case[1]) for n, case in enumerate(CASES))]
+    one = written(database, columns, pa.array(range(count), pa.int32()), *arrays)
+    assert {i for (i,) in database.run("SELECT id FROM t")} == set(range(count)) - set(wanted)
+    told = {
+        row: reason
+        for rejection in one.rejections
+        for row, reason in zip(rejection.rows.column("id").to_pylist(), rejection.reasons, strict=True)
+    }
+    assert told.keys() == wanted.keys()
+    for row, (column, rule) in wanted.items():
+        assert f"id={row}" in told[row] and column in told[row] and rule in told[row], told[row]
+
+
+def test_what_fits_is_stored_to_the_bit(database: Database) -> None:
+    """The largest float, 255 bytes of latin1, a member with a backslash, text with a collation; only zero loses its
+    sign, for MariaDB's zero has none."""
+    database.run(
+        "CREATE TABLE t (f float, d double, l tinytext CHARACTER SET latin1, e enum('a\\\\b','c'), s longtext, z double)"
+        " CHARACTER SET utf8mb4"
+    )
+    columns = [("f", "float"), ("d", "double"), ("l", "string"), ("e", "string"), ("z", "double"),
+               ("s", "string collate UTF8_LCASE")]  # fmt: skip
+    arrays = [pa.array([v], pa.float32()) for v in (FLOAT_MAX,)]
+    arrays += [pa.array([5e-324]), texts("é".encode() * 255), texts(b"a\\b"), pa.array([-0.0]), texts(b"Text")]
+    one = written(database, columns, *arrays)
+    assert one.rejections == []
+    assert database.run("SELECT f + 0e0, d, l, e, s, CAST(z AS char) FROM t") == [
+        (FLOAT_MAX, 5e-324, "é" * 255, "a\\b", "Text", "0")
+    ]
+
+
+def test_keys_beyond_pythons_dates_name_their_row(database: Database) -> None:
+    """A key that Python's dates cannot hold does not stop the task that has to say it."""
+    database.run("CREATE TABLE t (day datetime(6) PRIMARY KEY, v varchar(1) NOT NULL)")
+    sentinel = 253_402_318_799_000_000  # 9999-12-31 23:59:59 in New York
+    one = written(
+        database,
+        [("day", "timestamp"), ("v", "string")],
+        timestamps(0, sentinel, 86_400_000_000),
+        texts(b"a", b"b", None),
+        mode="upsert",
+        key="day",
+    )
+    assert [v for (v,) in database.run("SELECT v FROM t")] == ["a"]
+    reasons = [reason for rejection in one.rejections for reason in rejection.reasons]
+    assert len(reasons) == 2
+    assert "+10000-01-01 04:59:59" in reasons[0] and "1970-01-02" in reasons[1] and "must not be null" in reasons[1]
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+@pytest.mark.parametrize(
+    "partitions", ["RANGE (v) (PARTITION p VALUES LESS THAN (10))", "LIST (v) (PARTITION p VALUES IN (1, 2))"]
+)
+def test_a_row_that_no_partition_takes(database: Database, mechanism: str, partitions: str) -> None:
+    """The rows are refused, which no restart can mend; it is not taken for a server that is away."""
+    database.run(f"CREATE TABLE t (v bigint) PARTITION BY {partitions}")
+    query = Query(lambda: MySQLSink(database.url, table="t", mechanism=mechanism))
+    one = query.started()
+    with pytest.raises(RowsRefused, match="partition"):
+        one.epoch(0, numbers(1, 77))
+    one.die()
+    two = query.started()
+    two.epoch(1, numbers(2))
+    two.die()
+    assert database.values("t") == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("ALTER TABLE t DROP COLUMN w", SettingRefused),  # 1054
+        ("DROP TABLE t", SettingRefused),  # 1146
+        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW UPDATE t SET v = 1", SettingRefused),  # 1442
+        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.v = (SELECT v FROM nowhere)", SettingRefused),  # 1146
+        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SIGNAL SQLSTATE '45000'", RowsRefused),  # 1644
+        ("ALTER TABLE t ADD CHECK (v < 0)", RowsRefused),  # 4025
+        ("ALTER TABLE t ADD n int NOT NULL", RowsRefused),  # 1364
+        ("ALTER TABLE t MODIFY v tinyint", RowsRefused),  # 1264
+        ("ALTER TABLE t ADD s int AS (CAST(v AS unsigned) * 9999999) STORED", RowsRefused),  # 1264
+        ("ALTER TABLE t MODIFY v bigint AUTO_INCREMENT UNIQUE, ADD UNIQUE (w)", RowsRefused),  # 1062
+    ],
+)  # fmt: skip
+def test_what_no_restart_can_mend_says_so(database: Database, change: str, error: type[Exception]) -> None:
+    """A table that changes under a running query: the rows are refused, or the setting; never "start it again"."""
+    database.run("CREATE TABLE t (v bigint, w bigint)")
+    query = Query(lambda: MySQLSink(database.url, table="t"), (("v", "bigint"), ("w", "bigint")))
+    one = query.started()
+    database.run(change)
+    rows = pa.record_batch([pa.array([7777, 7778]), pa.array([5, 5])], ["v", "w"])
+    with pytest.raises(error):
+        one.epoch(0, rows)
+    one.die()
