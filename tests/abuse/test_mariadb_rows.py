@@ -1,0 +1,164 @@
+"""Odd rows into every type of MariaDB: each is in the table to the bit, or among the dead letters, and nothing else is.
+
+Written by the sink's own writers and a real coordinator, read by a plain client; what is right is computed from the
+values alone (``mariadb_columns``).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from frames import BIGINT, Frame
+from kinds import Kind, Raw
+from mariadb_columns import JSON, REFUSED, TARGETS, Target
+from mysql_database import Database
+from mysql_query import Query
+
+from exactum.local import LocalMariaDB
+from exactum.protocol.sink import Guarantee
+from exactum.sql.mysql import MySQLSink
+
+WAYS = (
+    (True, "staged", Guarantee.EXACTLY_ONCE),
+    (False, "staged", Guarantee.EXACTLY_ONCE),
+    (True, "prepared", Guarantee.EXACTLY_ONCE),
+    (False, "staged", Guarantee.AT_LEAST_ONCE),
+)
+"""By LOAD DATA or by INSERT, and where the rows wait."""
+PAIRS = [(target, kind) for target in (*TARGETS, JSON) for kind in target.kinds]
+ROWS = 3_300
+ROWS_DEEP = 100_000
+COLUMNS = 4
+ZONE = "America/New_York"
+
+
+@pytest.fixture
+def database(mariadb: LocalMariaDB) -> Iterator[Database]:
+    with Database.made(mariadb) as made:
+        yield made
+
+
+@dataclass
+class Tally:
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        c = self.counts
+        return f"seed {self.seed}: {c['rows']} rows, {c['stored']} stored, {c['put aside']} put aside, 0 altered"
+
+
+def test_every_type_takes_a_row_as_it_is_or_puts_it_aside(database: Database) -> None:
+    """Of some thousand rows each is in the table exactly, or put aside with the column that cannot hold it."""
+    everything(database, ROWS, seed_of_run())
+
+
+@pytest.mark.deep
+def test_a_hundred_thousand_rows(database: Database) -> None:
+    """The same at length."""
+    everything(database, ROWS_DEEP, seed_of_run())
+
+
+def seed_of_run() -> int:
+    return int(os.environ.get("EXACTUM_ABUSE_SEED") or random.SystemRandom().randrange(2**31))
+
+
+def everything(database: Database, rows: int, seed: int) -> None:
+    """All pairs of a column and a type of Spark, some in each table, until there were ``rows`` rows."""
+    print(f"EXACTUM_ABUSE_SEED={seed}")
+    rng = random.Random(seed)
+    tally = Tally(seed)
+    pairs = rng.sample(PAIRS, len(PAIRS))
+    groups = [pairs[n : n + COLUMNS] for n in range(0, len(pairs), COLUMNS)]
+    for number, group in enumerate(groups):
+        frame = drawn(group, rows // len(groups) + 1, rng)
+        played(database, f"t{number}", [target for target, _ in group], frame, WAYS[number % len(WAYS)], tally)
+    print(tally)
+    assert tally.counts["rows"] >= rows
+    assert tally.counts["stored"] > rows / 4 and tally.counts["put aside"] > rows / 20
+
+
+def drawn(group: list[tuple[Target, Kind]], count: int, rng: random.Random) -> Frame:
+    values = tuple([target.draw(kind, rng) for _ in range(count)] for target, kind in group)
+    names = ("id", *(f"c{n}" for n in range(len(group))))
+    return Frame(names, (BIGINT, *(kind for _, kind in group)), (list(range(count)), *values), count)
+
+
+def played(
+    database: Database, table: str, targets: list[Target], frame: Frame, way: tuple[bool, str, Guarantee], tally: Tally
+) -> None:
+    """Write the frame as two epochs of two tasks, and compare what a plain client finds."""
+    declared = ", ".join(f"c{n} {target.declared}" for n, target in enumerate(targets))
+    database.run(f"CREATE TABLE {table} (id bigint PRIMARY KEY, {declared})")
+    infile, mechanism, guarantee = way
+    query = Query(
+        lambda: MySQLSink(database.url, table=table, mechanism=mechanism, connect={"local_infile": infile}),
+        tuple(frame.columns),
+        participant=f"mysql:{table}",
+        query_id=f"abuse-{table}",
+        guarantee=guarantee,
+    )
+    one = query.started()
+    try:
+        quarter = -(-frame.count // 4)
+        batches = [frame.part(n * quarter, quarter).batch(ZONE) for n in range(4)]
+        one.epoch(0, batches[0], batches[1])
+        one.epoch(1, batches[2], batches[3])
+    finally:
+        one.die()
+    compare(database, table, targets, frame, reasons_of(one.rejections), tally)
+
+
+def reasons_of(rejections: list[Any]) -> dict[int, str]:
+    reasons: dict[int, str] = {}
+    for rejection in rejections:
+        ids = rejection.rows.column("id").to_pylist()
+        assert len(ids) == len(rejection.reasons)
+        for row, reason in zip(ids, rejection.reasons, strict=True):
+            assert row not in reasons, f"row {row} was put aside twice"
+            reasons[row] = reason
+    return reasons
+
+
+def compare(
+    database: Database, table: str, targets: list[Target], frame: Frame, reasons: dict[int, str], tally: Tally
+) -> None:
+    found = read(database, table, targets)
+    assert len(found) + len(reasons) == frame.count, "a row is missing, or there are too many"
+    for row in range(frame.count):
+        values = frame.row(row)[1:]
+        readings = [None if raw is None else t.reading(raw) for t, raw in zip(targets, values, strict=True)]
+        seen = found.get(row)
+        told = f"seed {tally.seed}, {table}, row {row}: {described(targets, frame, values)}"
+        tally.counts["rows"] += 1
+        if seen is None:
+            reason = reasons[row]
+            tally.counts["put aside"] += 1
+            guilty = [f"'c{n}'" for n, r in enumerate(readings) if r is REFUSED or isinstance(r, tuple)]
+            assert any(name in reason for name in guilty), f"{told}: put aside without need: {reason}"
+            continue
+        assert row not in reasons, f"{told}: both stored and put aside"
+        tally.counts["stored"] += 1
+        wanted = [r[1] if isinstance(r, tuple) else r for r in readings]
+        assert REFUSED not in wanted, f"{told}: stored as {seen}, and cannot be held: {readings}"
+        assert seen == wanted, f"{told}: reads {seen} for {wanted}"
+
+
+def described(targets: list[Target], frame: Frame, values: tuple[Raw, ...]) -> str:
+    parts = zip(targets, frame.kinds[1:], values, strict=True)
+    return "; ".join(f"{str(raw)[:200]} ({kind} into {target.declared})" for target, kind, raw in parts)
+
+
+def read(database: Database, table: str, targets: list[Target]) -> dict[int, list[Any]]:
+    columns = ", ".join(target.read.format(c=f"c{n}") for n, target in enumerate(targets))
+    found: dict[int, list[Any]] = {}
+    for number, *values in database.run(f"SELECT id, {columns} FROM {table}"):
+        assert number not in found
+        found[number] = [None if v is None else t.seen(v) for t, v in zip(targets, values, strict=True)]
+    return found
