@@ -1,4 +1,4 @@
-"""A row arrives as it is, or it is put aside with its key, the column and what it has: never altered, never the others."""
+"""A row arrives as it is, or it is put aside with its key, the column and the rule; the others go on."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CASES: list[tuple[str, str, Any, list[str]]] = [
     ("json", "string", texts(b'{"a": [1]}', b"{", b'"\\ud800"', b"[" * 32 + b"]" * 32), ["holds JSON"] * 3),
     ("decimal(5,2)", "decimal(9,4)", pa.array([Decimal("123.4500"), Decimal("1.2345")]), ["2 digits after the point"]),
     ("int", "decimal(38,0)", pa.array([Decimal(7), Decimal(2**31)], pa.decimal128(38, 0)), ["holds -2147483648 to"]),
-    ("bigint unsigned", "decimal(38,0)", pa.array([Decimal(2**64 - 1), Decimal(-1)], pa.decimal128(38, 0)), ["holds 0"]),
+    ("bigint unsigned", "decimal(38,0)", pa.array([Decimal(2**64 - 1), Decimal(-1)], pa.decimal128(38, 0)), ["holds"]),
     ("decimal(5,2) unsigned", "int", pa.array([7, -1], pa.int32()), ["no negative numbers"]),
     ("double unsigned", "double", pa.array([7.5, -0.5]), ["no negative numbers"]),
     ("double(9,2)", "double", pa.array([1234567.25, 0.125, 1e8]), ["2 digits after the point", "holds values up to"]),
@@ -96,8 +96,8 @@ def test_what_fits_is_stored_to_the_bit(database: Database) -> None:
     """The largest float, 255 bytes of latin1, a member with a backslash, text with a collation; only zero loses its
     sign, for MariaDB's zero has none."""
     database.run(
-        "CREATE TABLE t (f float, d double, l tinytext CHARACTER SET latin1, e enum('a\\\\b','c'), s longtext, z double)"
-        " CHARACTER SET utf8mb4"
+        "CREATE TABLE t (f float, d double, l tinytext CHARACTER SET latin1, e enum('a\\\\b','c'), s longtext, "
+        "z double) CHARACTER SET utf8mb4"
     )
     columns = [("f", "float"), ("d", "double"), ("l", "string"), ("e", "string"), ("z", "double"),
                ("s", "string collate UTF8_LCASE")]  # fmt: skip
@@ -152,7 +152,7 @@ def test_a_row_that_no_partition_takes(database: Database, mechanism: str, parti
         ("ALTER TABLE t DROP COLUMN w", SettingRefused),  # 1054
         ("DROP TABLE t", SettingRefused),  # 1146
         ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW UPDATE t SET v = 1", SettingRefused),  # 1442
-        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.v = (SELECT v FROM nowhere)", SettingRefused),  # 1146
+        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.v = (SELECT 1 FROM none)", SettingRefused),  # 1146
         ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SIGNAL SQLSTATE '45000'", RowsRefused),  # 1644
         ("ALTER TABLE t ADD CHECK (v < 0)", RowsRefused),  # 4025
         ("ALTER TABLE t ADD n int NOT NULL", RowsRefused),  # 1364
