@@ -67,6 +67,14 @@ def number(settings: Settings, name: str) -> int:
     return int({**DEFAULTS, "message.max.bytes": str(RECORD_BYTES_MAX), **dict(settings)}[name])
 
 
+def compression(settings: Settings) -> tuple[str, int | None]:
+    """The codec, under either of its names, and its level, None for librdkafka's default."""
+    given = dict(settings)
+    codec = given.get("compression.codec", given.get("compression.type", "none"))
+    level = int(given.get("compression.level", -1))
+    return codec, None if level < 0 else level
+
+
 def with_sizes(settings: Settings, has_topic: bool, batch_bytes_max: int | None) -> Settings:
     """The same, so that librdkafka is in the way of no record that the topic takes, and fills no batch beyond it.
 

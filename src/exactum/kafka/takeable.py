@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.kafka import record_size, topic_name
+from exactum.kafka import compressed_size, record_size, topic_name
 from exactum.kafka.arrow_memory import lengths
 from exactum.kafka.topic_facts import FactsOf, TopicFacts
 from exactum.protocol.sink import Rejection
@@ -28,11 +28,14 @@ Rows = np.ndarray[Any, Any]
 class Limits:
     """What the producers of this query take, whatever the topic.
 
-    ``record_bytes_max``: librdkafka's message.max.bytes. ``value_bytes_max``: the room of its queue.
+    ``record_bytes_max``: librdkafka's message.max.bytes. ``value_bytes_max``: the room of its queue. ``codec`` and
+    ``level``: how it compresses.
     """
 
     record_bytes_max: int
     value_bytes_max: int
+    codec: str = "none"
+    level: int | None = None
 
 
 @dataclass(frozen=True)
@@ -206,8 +209,12 @@ class _Inspection:
         client = content + record_size.RECORD_OVERHEAD_MAX
         batch = np.broadcast_to(record_size.batch_bytes(keys, values, headers, header_counts), content.shape)
         topic_limits = np.broadcast_to(topic_limits, content.shape)
+        too_large = batch > topic_limits
+        if limits.codec != "none":
+            for row in np.flatnonzero(too_large & (client <= limits.record_bytes_max)).tolist():
+                too_large[row] = not self._fits_compressed(row, int(topic_limits[row]))
         self._refuse(
-            batch > topic_limits,
+            too_large,
             lambda row: (
                 f"it has {content[row]} bytes in key, value and headers, with Kafka's own {batch[row]}, larger than "
                 f"the {topic_limits[row]} that the topic {self._topics[self._topic(row)]!r} takes (its "
@@ -229,6 +236,21 @@ class _Inspection:
                 "producer's queue can hold (queue.buffering.max.kbytes of the sink's producer settings)"
             ),
         )
+
+    def _fits_compressed(self, row: int, limit: int) -> bool:
+        if not self._facts[self._topic(row)].keeps_compression:
+            return False
+        record = self._batch.slice(row, 1)
+        content = b"".join(
+            bytes(record.column(name).cast(pa.binary())[0].as_py() or b"")
+            for name in ("key", "value")
+            if name in self._columns
+        )
+        if "headers" in self._columns:
+            for column in record.column("headers").flatten().flatten():
+                content += b"".join(column.cast(pa.binary()).drop_null().to_pylist())
+        found = compressed_size.bytes_max(content, self._rules.limits.codec, self._rules.limits.level)
+        return found is not None and found + record_size.BATCH_HEAD <= limit
 
 
 def _is_utf8(name: bytes) -> bool:

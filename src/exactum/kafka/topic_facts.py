@@ -39,12 +39,14 @@ TOPICS_MAX = 10_000
 class TopicFacts:
     """``batch_bytes_max``: the largest batch it takes; None where this user may not read the topic's settings.
 
+    ``keeps_compression``: the broker stores a batch as the producer compressed it.
     ``trouble``: why nothing can be written to it, to be read after its name; empty where something can.
     """
 
     partitions: int
     batch_bytes_max: int | None = None
     compacted: bool = False
+    keeps_compression: bool = False
     trouble: str = ""
 
 
@@ -58,7 +60,7 @@ def facts_of(partitions: int, configs: Mapping[str, str | None]) -> TopicFacts:
     if bytes_max is not None and configs.get("compression.type") not in ("producer", "uncompressed", None):
         bytes_max = record_size.after_recompression(bytes_max)
     policies = (configs.get("cleanup.policy") or "").replace(" ", "").split(",")
-    return TopicFacts(partitions, bytes_max, "compact" in policies)
+    return TopicFacts(partitions, bytes_max, "compact" in policies, configs.get("compression.type") == "producer")
 
 
 class TopicBook:

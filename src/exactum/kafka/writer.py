@@ -17,7 +17,7 @@ from exactum.errors import EpochAborted, RowsRefused, SettingRefused
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, pool_of
-from exactum.kafka.settings import number
+from exactum.kafka.settings import compression, number
 from exactum.kafka.takeable import Limits, Rules
 from exactum.kafka.topic_facts import TopicBook, TopicFacts
 from exactum.kafka.transaction import KafkaTransaction
@@ -47,6 +47,7 @@ class KafkaWriterFactory:
         limits = Limits(
             number(self.plan.settings, "message.max.bytes"),
             number(self.plan.settings, "queue.buffering.max.kbytes") * 1024,
+            *compression(self.plan.settings),
         )
         return Rules(
             limits, self.topic, self.facts, book.facts, partial(book.facts, known_age_max_s=PARTITIONS_AGE_MAX_S)
