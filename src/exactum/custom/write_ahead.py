@@ -60,7 +60,7 @@ class WriteAheadSink(NotAFunction):
         backoff_ms_max: int = 5_000,
     ) -> None:
         where = type(self).__name__
-        if not str(folder) or "://" in str(folder):
+        if not isinstance(folder, str | Path) or not str(folder) or "\0" in str(folder) or "://" in str(folder):
             raise SettingRefused(
                 f"{where}({str(folder)!r}): the log needs a folder on a local or shared file system, given as a path."
             )

@@ -58,7 +58,9 @@ class Format:
     @staticmethod
     def of(name: str, options: Mapping[str, Any] | None, where: str) -> Format:
         """Raises ``SettingRefused`` for an unknown format, option or value."""
-        known = _OPTIONS.get(name)
+        if options is not None and not isinstance(options, Mapping):
+            raise SettingRefused(f"{where}: options={options!r} must be a dictionary.")
+        known = _OPTIONS.get(name) if isinstance(name, str) else None
         if known is None:
             raise SettingRefused(f"{where}: format={name!r} must be one of {', '.join(_OPTIONS)}.")
         given = dict(options or {})

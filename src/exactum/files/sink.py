@@ -150,7 +150,7 @@ def shown(path: str) -> str:
 
 
 def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, str | bytes | os.PathLike) else path
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise SettingRefused(f"FileSink({text!r}): path must be the text of a folder or of a URL.")
     scheme = _URL.match(text)
@@ -169,6 +169,10 @@ def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
 
 
 def _names(partition_by: str | Sequence[str] | None, where: str) -> tuple[str, ...]:
+    if partition_by is not None and not isinstance(partition_by, str | list | tuple):
+        raise SettingRefused(
+            f"{where}: partition_by={partition_by!r} must be the name of a column, or a list of names."
+        )
     names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
     for name in names:
         if not isinstance(name, str) or not name:

@@ -63,7 +63,7 @@ def checked_prefix(prefix: str | None, where: str) -> str:
     """
     if prefix is None:
         return DEFAULT_PREFIX
-    if not re.fullmatch(r"[A-Za-z0-9._:/-]{1,200}", prefix) or prefix.endswith("/"):
+    if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z0-9._:/-]{1,200}", prefix) or prefix.endswith("/"):
         raise SettingRefused(
             f"{where}: transactional_id_prefix={prefix!r} must be 1 to 200 letters, digits or . _ : - / "
             "and must not end with a slash."

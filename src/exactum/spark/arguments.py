@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from exactum.errors import SettingRefused
 from exactum.spark.control.stream import ControlStream
+from exactum.spark.last_words import LAST_WORDS
 
 _SINK_METHODS = ("check_columns", "open")
 _LOG_METHODS = ("read", "decide", "prune", "close")
@@ -28,11 +29,13 @@ def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
             f'exactum.{call}(exactum.KafkaSink("totals", bootstrap_servers="localhost:9092")).'
         )
     if len(sinks) == 2 and isinstance(sinks[0], DataFrame):
-        raise SettingRefused(
+        forgotten = SettingRefused(
             f"Spark called exactum.{call} itself with a micro-batch and its number, so the call with the sinks is "
             f"missing. Write .foreachBatch(exactum.{call}(exactum.KafkaSink(...))), not .foreachBatch(exactum.{call}). "
             "Nothing was written."
         )
+        LAST_WORDS.remember(forgotten)  # Spark carries it into the script
+        raise forgotten
     for sink in sinks:
         _check_sink(sink, call)
     if dead_letters is not None:

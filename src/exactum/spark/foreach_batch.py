@@ -19,6 +19,7 @@ from exactum.spark import arguments, query, running, watch
 from exactum.spark.batch_call import HOW, BatchCall, BatchCalls, later_call
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.event_log import listener
+from exactum.spark.last_words import LAST_WORDS
 from exactum.spark.life import life, standby
 from exactum.spark.life.handover import Handover
 
@@ -133,6 +134,7 @@ class ForeachBatch:
             self._batch(frame, batch_id)
         except ExactumError as error:
             self._tell(error, frame)
+            LAST_WORDS.remember(error)
             logger.debug("the run stops with", exc_info=True)
             # What Spark shows of it is the printed traceback: our own frames would bury the message.
             raise error.with_traceback(None)  # noqa: B904

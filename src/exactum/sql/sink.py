@@ -300,6 +300,8 @@ def _one_of(kind: type[Any], setting: str, value: str, where: str) -> Any:
 
 
 def _names(setting: str, value: Sequence[str] | str | None, where: str) -> tuple[str, ...]:
+    if value is not None and not isinstance(value, str | list | tuple):
+        raise SettingRefused(f"{where}: {setting}={value!r} must be the name of a column, or a list of names.")
     names = (value,) if isinstance(value, str) else tuple(value or ())
     if not all(isinstance(n, str) and n for n in names) or len(set(names)) != len(names):
         raise SettingRefused(f"{where}: {setting} must be a list of different column names.")

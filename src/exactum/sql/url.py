@@ -95,6 +95,8 @@ def merged(options: Mapping[str, str], further: Mapping[str, object] | None, whe
     Raises:
         SettingRefused: a name or a value is no plain text, number or boolean.
     """
+    if further is not None and not isinstance(further, Mapping):
+        raise SettingRefused(f"{where}: connect= must be a dictionary of the client's options.")
     result = dict(options)
     for name, value in (further or {}).items():
         if not isinstance(name, str) or not isinstance(value, (str, int, float, bool)):

@@ -59,6 +59,13 @@ def control_stream(
         raise SettingRefused(f"{where}: topic must be the name of a topic.")
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused(f"{where}: bootstrap_servers must be text like 'localhost:9092'.")
+    for setting, decoder in (("key", key), ("value", value)):
+        if not callable(decoder):
+            raise SettingRefused(f"{where}: {setting}={decoder!r} must be a function of bytes.")
+    if consumer is not None and not isinstance(consumer, Mapping):
+        raise SettingRefused(f"{where}: consumer={consumer!r} must be a dictionary of librdkafka's settings.")
+    if type(max_bytes) is not int:
+        raise SettingRefused(f"{where}: max_bytes={max_bytes!r} must be a whole number of bytes.")
     if max_bytes < 1:
         raise SettingRefused(f"{where}: max_bytes={max_bytes} leaves no room for any rule.")
     return ControlStream(topic, bootstrap_servers, key, value, max_bytes, dict(consumer or {}))

@@ -165,6 +165,8 @@ def _map_in_arrow(frame: DataFrame, task: DecodeTask, schema: StructType) -> Dat
 
 
 def _check_frame(frame: DataFrame, policy: Policy) -> None:
+    if not isinstance(frame, DataFrame):
+        raise SettingRefused(f"decode() was given {type(frame).__name__} as its frame, and takes a DataFrame.")
     if not frame.isStreaming:
         raise FrameRefused("decode() takes a streaming frame of exactum.read_kafka(), and this one is not streaming.")
     found = dict(frame.dtypes)

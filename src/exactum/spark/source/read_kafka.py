@@ -120,6 +120,8 @@ def read_kafka(
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")
+    if client is not None and not isinstance(client, Mapping):
+        raise SettingRefused(f"read_kafka: client={client!r} must be a dictionary of librdkafka's settings.")
     check_group(group_id, auto_offset_reset, commit_offsets)
     begin = start_position.checked(start, group_id)
     chosen = {"kafka.bootstrap.servers": bootstrap_servers, **subscription(topics), **further_options(options)}
@@ -248,8 +250,12 @@ def subscription(topics: Topics) -> dict[str, str]:
         if topics and all(_partitions(value) for value in topics.values()):
             return {"assign": json.dumps({name: list(value) for name, value in topics.items()})}
         raise SettingRefused(f"read_kafka: partitions by topic look like {{'orders': [0, 1]}}, not {topics!r}.")
-    names = topics.split(",") if isinstance(topics, str) else list(topics)
-    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+    names = topics.split(",") if isinstance(topics, str) else topics
+    if (
+        not isinstance(names, list | tuple | set | frozenset)
+        or not names
+        or not all(isinstance(name, str) and name.strip() for name in names)
+    ):
         raise SettingRefused(
             f"read_kafka: topics={topics!r} names no topic. Give a name, a list of names, a compiled pattern, "
             "or partitions by topic."

@@ -130,6 +130,8 @@ def milliseconds(given: Any, argument: str) -> int:
         return round(given.timestamp() * 1000)
     if given < 0:
         raise SettingRefused(f"read_kafka({argument}={given!r}): milliseconds since the epoch are not negative.")
+    if given >= 2**63:
+        raise SettingRefused(f"read_kafka({argument}={given!r}): that many milliseconds are no time.")
     return int(given)
 
 

@@ -1,0 +1,21 @@
+"""A script as a user writes it on the first day, with one mistake: run by ``test_last_words``."""
+
+from __future__ import annotations
+
+import sys
+
+import exactum
+
+if __name__ == "__main__":
+    folder, what = sys.argv[1:]
+    spark = exactum.local_session("first-day")
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    sink = exactum.FileSink(f"{folder}/out", format="json", partition_by="nothing")
+    given = exactum.exactly_once(sink) if what == "column" else exactum.exactly_once
+    query = rows.writeStream.foreachBatch(given).option("checkpointLocation", f"{folder}/checkpoint").start()
+    if what == "handled":
+        try:
+            query.awaitTermination()
+        except Exception:
+            raise KeyError("something else") from None
+    query.awaitTermination()
