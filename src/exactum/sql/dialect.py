@@ -201,6 +201,9 @@ class Dialect(Protocol):
             SettingRefused: it is something that cannot hold the guarantee (UNLOGGED, a foreign table, MyISAM, ...).
         """
 
+    def can_name(self, name: str) -> bool:
+        """Whether a column can have exactly this name: servers cut what is too long."""
+
     def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
         """The column that ``create_table`` makes of a frame's column; None when this server has no type for it."""
 

@@ -47,6 +47,9 @@ class MySQLDialect:
     def read_table(self, session: Session, name: TableName) -> Table | None:
         return mysql_catalog.read_table(_ours(session), name)
 
+    def can_name(self, name: str) -> bool:
+        return mysql_types.can_name(name)
+
     def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
         return mysql_types.column_of(name, spark_type, in_key)
 

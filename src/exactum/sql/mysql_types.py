@@ -85,6 +85,11 @@ def takes(column: Column, spark_type: str) -> bool:
     return False
 
 
+def can_name(name: str) -> bool:
+    """At most 64 characters of Unicode's first plane, and no blank at the end."""
+    return 0 < len(name) <= 64 and name == name.rstrip(" ") and all("\0" < c <= "\uffff" for c in name)
+
+
 def column_of(name: str, spark_type: str, in_key: bool) -> Column | None:
     """See ``dialect``."""
     decimal = _DECIMAL.fullmatch(spark_type)

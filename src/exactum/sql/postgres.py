@@ -53,6 +53,9 @@ class PostgresDialect:
     def read_table(self, session: Session, name: TableName) -> Table | None:
         return postgres_catalog.read_table(session, name)
 
+    def can_name(self, name: str) -> bool:
+        return 0 < len(name.encode()) <= postgres_types.NAME_BYTES and "\0" not in name
+
     def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
         sql_type = postgres_types.type_for(spark_type)
         return None if sql_type is None else Column(name, sql_type, postgres_types.kind_of(sql_type))

@@ -201,6 +201,11 @@ class SqlSink(NotAFunction):
     def _create(self, session: Session, written: Sequence[tuple[str, str]]) -> None:
         columns: list[Column] = []
         for name, spark_type in written:
+            if not self._dialect.can_name(name):
+                raise FrameRefused(
+                    f"{self._where}: create_table=True cannot name a column {name!r} in {self._dialect.name}: too "
+                    "long, or with characters that no name has. Rename it in the query, or create the table yourself."
+                )
             column = self._dialect.column_of(name, spark_type, name in self._key)
             if column is None:
                 raise FrameRefused(

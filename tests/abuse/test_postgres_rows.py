@@ -1,0 +1,173 @@
+"""Rows made to break the PostgreSQL sink: each is in the table exactly, or refused with its key, column and reason."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from frames import ALL, SCALARS, Frame, draw, frames
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kinds import Kind, Raw, has_bad_text
+from postgres_oracle import READ_BY_THE_SERVER, TYPES, canonical, found, holds, shown
+
+from exactum.errors import FrameRefused, SettingRefused
+from exactum.local import LocalPostgres
+from exactum.sql.dialect import Role
+from exactum.sql.postgres import PostgresDialect
+from exactum.sql.postgres_sink import PostgresSink
+from exactum.sql.table import Column, TableName
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
+
+from postgres_server import NOTHING, Database, database
+from sql_epochs import Query
+
+__all__ = ["database"]
+
+pytestmark = pytest.mark.postgres
+
+_queries = itertools.count(1)
+SEED = int(os.environ.get("EXACTUM_SEED", random.SystemRandom().randrange(2**32)))
+BATCH_ROWS = 1_000
+TASK_BATCHES = 3
+
+
+def columns_of(database: Database) -> dict[str, Column]:
+    """What the sink knows of a column of each type."""
+    table = database.table(", ".join(f'"{n}" {type_}' for n, type_ in enumerate(TYPES)))
+    session = PostgresDialect().connect(PostgresSink(database.url, table=table)._address, Role.DRIVER, "test", 1.0)
+    read = PostgresDialect().read_table(session, TableName(None, table))
+    session.close()
+    assert read is not None
+    return dict(zip(TYPES, read.columns, strict=True))
+
+
+def cells(database: Database) -> list[tuple[Kind, str]]:
+    """Each Spark type with each type of column that takes it, but text that the server alone can read."""
+    columns = columns_of(database)
+    return [
+        (kind, type_)
+        for kind in ALL
+        for type_ in TYPES
+        if PostgresDialect().takes(columns[type_], kind.simple)
+        and not (kind.is_text and type_.removesuffix("[]") in READ_BY_THE_SERVER)
+    ]
+
+
+def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], mechanism: str) -> Counter[str]:
+    """Write row n with ``values[n]`` in column n modulo the number of pairs and null elsewhere; compare every row."""
+    names = [f"c{place}" for place in range(len(pairs))]
+    columns = ", ".join(f"{name} {type_}" for name, (_, type_) in zip(names, pairs, strict=True))
+    table = database.table(f"n integer PRIMARY KEY, {columns}")
+    count, width = len(values), len(pairs)
+    held = tuple([value if n % width == place else None for n, value in enumerate(values)] for place in range(width))
+    frame = Frame(("n", *names), (Kind("int"), *(kind for kind, _ in pairs)), (list(range(count)), *held), count)
+    batches = list(frame.batches(BATCH_ROWS, "America/New_York"))
+    tasks = [batches[start : start + TASK_BATCHES] for start in range(0, len(batches), TASK_BATCHES)]
+    query = Query(
+        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        f"abuse-{next(_queries)}",
+        frame.columns,
+        lambda batch_id: tasks,
+    )
+    driver = query.start()
+    try:
+        driver.run(0)
+    finally:
+        driver.close()
+    assert database.leftovers() == NOTHING
+    rejections = driver.write.rejections
+    refused = {n: why for r in rejections for n, why in zip(r.rows.column("n").to_pylist(), r.reasons, strict=True)}
+    assert sum(r.rows.num_rows for r in rejections) == len(refused)
+    expressions = ", ".join(shown(type_, name) for name, (_, type_) in zip(names, pairs, strict=True))
+    stored = {row[0]: row[1:] for row in database.rows(f"SELECT n, {expressions} FROM {table}")}
+    assert stored.keys() | refused.keys() == set(range(count)) and not stored.keys() & refused.keys()
+    for n, value in enumerate(values):
+        place = n % width
+        kind, type_ = pairs[place]
+        what = f"seed {SEED}, row {n}: {kind} {value!r} into {type_}"
+        if not holds(kind, type_, value):
+            assert n in refused, f"{what}: stored as {stored[n][place]!r}"
+            assert refused[n].startswith(f"the row with n={n}: column {names[place]!r} ("), what
+            continue
+        assert n in stored, f"{what}: {refused[n]}"
+        assert found(type_, stored[n][place]) == canonical(kind, type_, value), f"{what}: {stored[n][place]!r}"
+        assert all(text is None for other, text in enumerate(stored[n]) if other != place), what
+    return Counter(stored=len(stored), refused=len(refused), altered=0)
+
+
+def odd_values(pairs: list[tuple[Kind, str]], count: int, edge_share: float) -> list[Raw]:
+    rng = random.Random(SEED)
+    return [draw(pairs[n % len(pairs)][0], rng, edge_share) for n in range(count)]
+
+
+def test_rows_of_every_type(database: Database) -> None:
+    """Half of them odd: every row is in its column to the bit, or comes back with its key and column."""
+    pairs = cells(database)
+    assert {kind for kind, _ in pairs} >= set(SCALARS)
+    counts = play(database, pairs, odd_values(pairs, 6_000, 0.5), "staged")
+    print(f"PostgreSQL, seed {SEED}: {len(pairs)} pairs of types, {dict(counts)}")
+    assert counts["stored"] > 1_000 and counts["refused"] > 500
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_a_hundred_thousand_rows(database: Database, mechanism: str) -> None:
+    """The same at length, in both mechanisms."""
+    pairs = cells(database)
+    counts = play(database, pairs, odd_values(pairs, 100_000, 0.3), mechanism)
+    print(f"PostgreSQL, {mechanism}, seed {SEED}: {len(pairs)} pairs of types, {dict(counts)}")
+
+
+REFUSALS = (FrameRefused, SettingRefused)
+
+
+@settings(max_examples=25)
+@given(frame=frames(rows_max=6), wanted=st.sampled_from(["staged", "prepared"]))
+def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame, wanted: str) -> None:
+    """Any names and types, no columns or no rows: refused before the first row, or each row is there or put aside."""
+    database = Database(postgres)
+    name = f"any_{next(_queries)}"
+    try:
+        query = Query(
+            lambda: PostgresSink(database.url, table=name, create_table=True, mechanism=wanted),
+            name,
+            frame.columns,
+            lambda batch_id: [[frame.part(0, 2).batch(), frame.part(2, 9).batch()]],
+        )
+        try:
+            driver = query.start()
+        except REFUSALS:
+            assert database.value("SELECT count(*) FROM pg_class WHERE relname = %s", (name,)) == 0
+            return
+        try:
+            rows = driver.run(0).rows
+        finally:
+            driver.close()
+        refused = sum(r.rows.num_rows for r in driver.write.rejections)
+        assert database.value(f"SELECT count(*) FROM {name}") == rows == frame.count - refused
+        for n, column in enumerate(frame.names):
+            quoted = '"' + column.replace('"', '""') + '"'
+            nulls = sum(value is None for value in frame.values[n])
+            assert database.value(f"SELECT count(*) FROM {name} WHERE {quoted.replace('%', '%%')} IS NULL", ()) <= nulls
+        good = sum(not any(map(spoils, frame.kinds, frame.row(n))) for n in range(frame.count))
+        assert rows == good, driver.write.rejections
+        assert database.leftovers() == NOTHING
+    finally:
+        database.close()
+
+
+def spoils(kind: Kind, value: Raw) -> bool:
+    """Whether no column that ``create_table`` makes can hold the value."""
+    if value is None:
+        return False
+    if kind.name == "array":
+        return any(spoils(kind.of[0], v) for v in value) or has_bad_text(kind, value)
+    wide = {"date": "date", "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone"}
+    return not holds(kind, "jsonb" if kind.of else wide.get(kind.name, "text" if kind.is_text else "boolean"), value)
