@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from mysql_database import Database
 from mysql_query import Incarnation, Query, numbers
 
 from exactum.errors import RowsRefused, SettingRefused
+from exactum.local import LocalMariaDB
 from exactum.sql.mysql import MySQLSink
 
 NEW_YORK = pa.timestamp("us", "America/New_York")
@@ -171,3 +173,46 @@ def test_what_no_restart_can_mend_says_so(database: Database, change: str, error
     with pytest.raises(error):
         one.epoch(0, rows)
     one.die()
+
+
+def test_a_row_that_no_packet_takes() -> None:
+    """By INSERT a row over max_allowed_packet is put aside with its key and size; the largest that fits is stored, also
+    where it is the only one, and where bytes and text take twice their size on the way."""
+    sizes = [10, 2**20, 1_040_000, 600_000, None, None]
+    a = pa.array([None if n is None else ("'" if i == 3 else "x") * n for i, n in enumerate(sizes)])
+    b = pa.array([None, None, None, None, b"\xff" * 520_000, b"\xff" * 530_000], pa.binary())
+    names = ["id", "a", "b"]
+    six = pa.record_batch([pa.array(range(6), pa.int32()), a, b], names)
+    large = pa.record_batch([pa.array([9], pa.int32()), pa.array(["y" * 2**21]), b[:1]], names)
+    small = pa.record_batch([pa.array([10], pa.int32()), pa.array(["z"]), b[:1]], names)
+    columns = (("id", "int"), ("a", "string"), ("b", "binary"))
+    with LocalMariaDB(settings={"max_allowed_packet": 2**20, "local_infile": "off"}) as server:
+        for mechanism in ("staged", "prepared"):
+            with Database.made(server) as made:
+                made.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
+                sink = MySQLSink(made.url, table="t", mechanism=mechanism)
+                one = Query(lambda sink=sink: sink, columns).started()  # type: ignore[misc]
+                one.epoch(0, six)
+                one.epoch(1, [large, small])
+                one.epoch(2, large)
+                one.die()
+                assert [i for (i,) in made.run("SELECT id FROM t ORDER BY id")] == [0, 2, 4, 10]
+                reasons = [reason for rejection in one.rejections for reason in rejection.reasons]
+                assert [reason.split(":")[0].split("=")[1] for reason in reasons] == ["1", "3", "5", "9", "9"]
+                assert all("max_allowed_packet" in reason and "the row has" in reason for reason in reasons)
+
+
+def test_load_data_takes_rows_over_a_packet(database: Database) -> None:
+    """A file goes to the server in pieces: rows over max_allowed_packet, and bytes, arrive as they are."""
+    database.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
+    packet = database.run("SELECT @@max_allowed_packet")[0][0]
+    text, data = "x" * (packet + 5_000), b"\xfe" * (packet + 5_000)
+    one = written(
+        database,
+        [("id", "int"), ("a", "string"), ("b", "binary")],
+        *(pa.array([1], pa.int32()), pa.array([text]), pa.array([data], pa.binary())),
+    )
+    assert one.rejections == []
+    rows = database.run("SELECT LENGTH(a), MD5(a), LENGTH(b), MD5(b) FROM t")
+    digests = [hashlib.md5(text.encode()).hexdigest(), hashlib.md5(data).hexdigest()]
+    assert rows == [(len(text), digests[0], len(data), digests[1])]

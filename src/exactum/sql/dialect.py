@@ -109,8 +109,10 @@ class Session(Protocol):
 class Loader(Protocol):
     """Bulk load of one task into one table, inside its session's transaction."""
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Any) -> Broken | None:
         """Send an Arrow record batch whose columns are those the loader was made with, in their order.
+
+        Returns which rows are too large to be sent, if any is; all others are sent.
 
         Raises:
             SqlFailure: the server refused the rows (maybe those of an earlier call) or is gone.

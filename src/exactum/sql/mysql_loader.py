@@ -11,13 +11,16 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.sql.dialect import PART, ROW, Failure, SqlFailure
 from exactum.sql.mysql_errors import failure_of
 from exactum.sql.mysql_quote import quote, quote_table, unsubstituted
 from exactum.sql.mysql_session import MySQLSession
 from exactum.sql.table import Column, Kind, TableName
+
+if TYPE_CHECKING:
+    from exactum.sql.checks import Broken
 
 CHUNK_BYTES = 8 * 2**20
 """How much text is gathered before it is sent in one statement."""
@@ -64,6 +67,7 @@ class LoadData:
         self._sent = False
 
     def write(self, batch: Any) -> None:
+        """See the port. A packet bounds no row here: the file goes to the server in small pieces."""
         from exactum.sql import mysql_text
 
         if batch.num_rows == 0:
@@ -122,29 +126,43 @@ class InsertRows:
         self._packet_bytes = packet_bytes
         self._sent = False
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Any) -> Broken | None:
+        """See the port. A row is too large when it does not fit into a packet."""
         import numpy as np
+        import pyarrow as pa
 
         from exactum.sql import mysql_text
+        from exactum.sql.checks import Broken
 
         if batch.num_rows == 0:
-            return
+            return None
         text, ends = mysql_text.tuples(batch, self._columns, self._part, self._next_row)
+        room = self._packet_bytes - len(self._head) - HEADROOM_BYTES
+        sizes = np.diff(ends, prepend=0)
+        too_large = None
+        if sizes.max() > room:
+            mask = sizes > room
+            rule = (
+                f"one INSERT takes {room} bytes (raise the server's max_allowed_packet, {self._packet_bytes}, or "
+                "let it take LOAD DATA LOCAL by local_infile)"
+            )
+            too_large = Broken(rule, mask, pa.array(sizes))
+            batch = batch.filter(pa.array(~mask))
+            text, ends = mysql_text.tuples(batch, self._columns, self._part, self._next_row)
         if self._next_row is not None:
             self._next_row += batch.num_rows
-        room = self._packet_bytes - len(self._head) - HEADROOM_BYTES
+        self._send(text, ends, room)
+        return too_large
+
+    def _send(self, text: bytes, ends: Any, room: int) -> None:
+        """``ends``: where each row ends, none of them longer than ``room``."""
+        import numpy as np
+
         start, row = 0, 0
-        while row < batch.num_rows:
+        while row < len(ends):
             last = int(np.searchsorted(ends, start + min(room, INSERT_BYTES_MAX), side="right"))
             last = max(last, row + 1)  # a long row goes alone
             end = int(ends[last - 1])
-            if end - start > room:
-                raise SqlFailure(
-                    Failure.ROWS,
-                    "1153",
-                    f"a row of {end - start} bytes does not fit into a packet: raise max_allowed_packet "
-                    f"({self._packet_bytes} bytes), or let the server take LOAD DATA LOCAL (local_infile)",
-                )
             affected, warnings = self._session.send(self._head + text[start : end - 1])
             self._sent = True
             if warnings or affected != last - row:

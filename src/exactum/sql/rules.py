@@ -21,6 +21,14 @@ from exactum.values.shown import shown
 from exactum.values.utf8 import not_utf8
 
 
+def together(one: Rejection | None, other: Rejection) -> Rejection:
+    """Both, of one batch."""
+    if one is None:
+        return other
+    rows = pa.Table.from_batches([one.rows, other.rows]).combine_chunks().to_batches()[0]
+    return Rejection(rows, one.reasons + other.reasons)
+
+
 @dataclass(frozen=True)
 class Rules:
     """What the rows of a frame must keep to. Picklable.
@@ -63,6 +71,14 @@ class Rules:
         names = self._names(rows)
         texts = tuple(f"{names[i]}{', and '.join(reasons[place])}" for i, place in enumerate(sorted(reasons)))
         return batch.filter(pa.array(~bad)), Rejection(rows, texts)
+
+    def apart(self, batch: Any, broken: Broken) -> Rejection:
+        """The rows that break a rule which is not one of a column; ``broken.rule`` is a sentence of its own."""
+        rows = batch.filter(pa.array(np.asarray(broken.mask)))
+        has = [""] * rows.num_rows if broken.has is None else shown(broken.has.filter(pa.array(broken.mask)))
+        names = self._names(rows)
+        told = (f"{broken.rule}, the row has {value}" if value else broken.rule for value in has)
+        return Rejection(rows, tuple(f"{name}{rule}" for name, rule in zip(names, told, strict=True)))
 
     def _names(self, rows: Any) -> list[str]:
         """How each rejected row is called."""

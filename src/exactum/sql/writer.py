@@ -23,7 +23,7 @@ from exactum.sql.dialect import Loader, Mode, Session, SqlFailure
 from exactum.sql.failure import task_error
 from exactum.sql.ledger import Ledger, StagedPart
 from exactum.sql.plan import Mechanism, WritePlan
-from exactum.sql.rules import Rules
+from exactum.sql.rules import Rules, together
 from exactum.sql.sessions import SessionPool, pool_of
 from exactum.sql.transaction import prepared_transaction, staged_transaction
 
@@ -86,10 +86,14 @@ class SqlWriter:
         accepted, rejection = self._rules.split(batch)
         if accepted.num_rows:
             try:
-                self._begun().write(accepted.select(self._sent))
+                too_large = self._begun().write(accepted.select(self._sent))
             except SqlFailure as failure:
                 raise task_error(failure, self._where()) from failure
             self._rows += accepted.num_rows
+            if too_large is not None:
+                unsent = self._rules.apart(accepted, too_large)
+                self._rows -= unsent.rows.num_rows
+                rejection = together(rejection, unsent)
         return rejection
 
     def prepare(self) -> PreparedTransaction | None:
