@@ -10,18 +10,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from frames import ALL, SCALARS, Frame, draw, frames
+from frames import SCALARS, Frame, draw, frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import Kind, Raw, has_bad_text
-from postgres_oracle import READ_BY_THE_SERVER, TYPES, canonical, found, holds, shown
+from postgres_columns import cells
+from postgres_oracle import canonical, found, holds, shown
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.local import LocalPostgres
-from exactum.sql.dialect import Role
-from exactum.sql.postgres import PostgresDialect
 from exactum.sql.postgres_sink import PostgresSink
-from exactum.sql.table import Column, TableName
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
 
@@ -36,28 +34,6 @@ _queries = itertools.count(1)
 SEED = int(os.environ.get("EXACTUM_SEED", random.SystemRandom().randrange(2**32)))
 BATCH_ROWS = 1_000
 TASK_BATCHES = 3
-
-
-def columns_of(database: Database) -> dict[str, Column]:
-    """What the sink knows of a column of each type."""
-    table = database.table(", ".join(f'"{n}" {type_}' for n, type_ in enumerate(TYPES)))
-    session = PostgresDialect().connect(PostgresSink(database.url, table=table)._address, Role.DRIVER, "test", 1.0)
-    read = PostgresDialect().read_table(session, TableName(None, table))
-    session.close()
-    assert read is not None
-    return dict(zip(TYPES, read.columns, strict=True))
-
-
-def cells(database: Database) -> list[tuple[Kind, str]]:
-    """Each Spark type with each type of column that takes it, but text that the server alone can read."""
-    columns = columns_of(database)
-    return [
-        (kind, type_)
-        for kind in ALL
-        for type_ in TYPES
-        if PostgresDialect().takes(columns[type_], kind.simple)
-        and not (kind.is_text and type_.removesuffix("[]") in READ_BY_THE_SERVER)
-    ]
 
 
 def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], mechanism: str) -> Counter[str]:

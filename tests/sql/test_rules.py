@@ -220,6 +220,23 @@ def test_keys_beyond_pythons_dates() -> None:
     ]
 
 
+def test_what_json_cannot_hold() -> None:
+    """Two fields of one name, and types without JSON, at any depth: no row is lost in part, and no worker raises."""
+    twins = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array(["a", "b"])], ["x", "x"])
+    spans = pa.array([[5], None], pa.list_(pa.duration("us")))
+    for values, words in (
+        (twins, "two fields of one name"),
+        (nested_in("array", twins), "two"),
+        (spans, "no JSON for"),
+    ):
+        batch = pa.RecordBatch.from_arrays([values], names=["v"])
+        accepted, rejection = Rules((Column("v", "jsonb", Kind.JSON, limits=Limits(nul_allowed=False)),), ("v",)).split(
+            batch
+        )
+        assert rejection is not None and all(words in reason for reason in rejection.reasons)
+        assert accepted.num_rows == values.null_count
+
+
 def test_rules_of_one_dialect() -> None:
     """What only one server knows is a rule like the others: the rows it breaks are refused with what they have."""
 

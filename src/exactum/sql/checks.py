@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from exactum.sql.charset import Charset
 from exactum.sql.table import Column, Kind, Limits
 from exactum.values import times
+from exactum.values.json_text import is_writable
 from exactum.values.nested import data_of, is_bytes, is_text, numpy_mask, rows_where
 
 CHOICES_SHOWN = 12
@@ -191,8 +192,22 @@ def _json(column: Column, values: Any) -> Iterator[Broken]:
     """Texts are JSON already; of what is nested each text and each key is looked at."""
     if not pa.types.is_nested(values.type):
         yield from _text(column, values)
-    elif not column.limits.nul_allowed:
+        return
+    if not is_writable(values.type):
+        yield Broken(f"has no JSON for {values.type}", pc.is_valid(values))
+    if _has_twins(values.type):
+        yield Broken("cannot hold two fields of one name", pc.is_valid(values))
+    if not column.limits.nul_allowed:
         yield Broken("cannot hold the character U+0000 in a text", _where(values, _with_nul))
+
+
+def _has_twins(kind: Any) -> bool:
+    """Whether a struct, at any depth, has two fields of one name: readers of JSON see the last one alone."""
+    if not pa.types.is_nested(kind):
+        return False
+    inner = [kind.field(i) for i in range(kind.num_fields)]
+    twins = pa.types.is_struct(kind) and len({field.name for field in inner}) < len(inner)
+    return twins or any(_has_twins(field.type) for field in inner)
 
 
 def _with_nul(values: Any) -> Any:

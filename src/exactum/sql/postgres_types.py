@@ -68,6 +68,8 @@ TYPES = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _CHARACTERS = re.compile(r"(varchar|char)\((\d+)\)")
 _ARRAY = re.compile(r"array<(.*)>", re.DOTALL)
+_NO_JSON = re.compile(r"[<:,](variant|interval|calendar_interval|geometry|geography)(?![\w:])")
+"""Types within nested ones that have no JSON; a field may be called so."""
 
 TAKES = {
     "boolean": {Kind.BOOLEAN},
@@ -185,7 +187,7 @@ def takes(column: Column, spark_type: str) -> bool:
     if element is not None and column.element is not None:
         return column.element.kind is not Kind.JSON and takes(column.element, element[1])
     if element is not None or spark_type.startswith(("struct<", "map<")):
-        return column.kind is Kind.JSON
+        return column.kind is Kind.JSON and _NO_JSON.search(spark_type) is None
     if column.kind is Kind.FLOAT and spark_type in ("int", "double"):
         return column.limits.precision == FLOAT_BITS["float8"]
     return column.kind in TAKES.get(_plain(spark_type), set())
@@ -199,9 +201,11 @@ def type_for(spark_type: str) -> str | None:
         return f"{'character varying' if characters[1] == 'varchar' else 'character'}({characters[2]})"
     if (element := _ARRAY.fullmatch(spark_type)) is not None:
         inner = type_for(element[1])
-        return None if inner is None or inner.endswith("[]") or inner == "jsonb" else f"{inner}[]"
+        if inner is None:
+            return None
+        return "jsonb" if inner.endswith("[]") or inner == "jsonb" else f"{inner}[]"
     if spark_type.startswith(("struct<", "map<")):
-        return "jsonb"
+        return "jsonb" if _NO_JSON.search(spark_type) is None else None
     return TYPES.get(_plain(spark_type))
 
 
