@@ -213,3 +213,28 @@ def test_topics_with_small_and_large_limits_in_one_transaction(kafka: LocalKafka
     for name in (narrow, wide):
         expected = {key: value for key, value, of in zip(keys, values, names, strict=True) if of == name}
         assert {r.key: r.value for r in read_all(kafka.bootstrap_servers, name)} == expected
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("own_topic", [True, False])
+def test_a_record_larger_than_a_request_may_be(own_topic: bool) -> None:
+    """A broker ends the connection of a client that sends more, and would do so again and again."""
+    limit = 200_000
+    with LocalKafka(properties={"socket.request.max.bytes": limit}) as cluster:
+        cluster.create_topic("large", partitions=1, config={"max.message.bytes": 10 * limit})
+        fits = b"x" * (limit - 4_096 - 36)
+        batch = frame([fits, fits + b"!"], topic=pa.array(["large"] * 2))
+        for producer in ({}, {"message.max.bytes": 5 * limit}):
+            sink = KafkaSink(
+                "large" if own_topic else None,
+                bootstrap_servers=cluster.bootstrap_servers,
+                transactional_id_prefix="long-" * 40,
+                producer=producer,
+            )
+            with opened(sink) as run:
+                verified = run.participant.verify(run.write(batch))
+                run.participant.commit(run.permit(verified), verified)
+                (rejection,) = run.rejections
+            assert rejection is not None
+            assert "socket.request.max.bytes" in rejection.reasons[0]
+        assert [r.value for r in read_all(cluster.bootstrap_servers, "large")] == [fits] * 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from exactum.errors import SettingRefused
-from exactum.kafka.settings import OWNED, admin_settings, checked, redacted
+from exactum.kafka.settings import OWNED, admin_settings, checked, redacted, with_sizes
 from exactum.kafka.sink import KafkaSink
 
 
@@ -105,3 +105,11 @@ def test_settings_are_tried_without_a_trace(capfd: pytest.CaptureFixture[str]) -
         )
     assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == before
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["batch.size", "message.max.bytes", "queue.buffering.max.kbytes"])
+def test_a_number_as_c_writes_it_is_refused(name: str) -> None:
+    """librdkafka would take it, and exactum counts by it as well."""
+    pairs = checked({name: "0x100000"}, "KafkaSink")
+    with pytest.raises(SettingRefused, match=rf"{name}.*plain number"):
+        with_sizes(pairs, True, None, 104_857_600)

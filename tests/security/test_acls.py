@@ -30,6 +30,7 @@ from transactions import OpenedSink, frame, opened
 
 from exactum.errors import SettingRefused
 from exactum.kafka import producer_pool
+from exactum.kafka.settings import RECORD_BYTES_MAX
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
@@ -289,7 +290,7 @@ def test_without_describe_configs_the_documented_defaults_hold(secure: LocalKafk
         assert plan_of(sink) == (BROKER_TIMEOUT_MAX_MS, str(TOPIC_MESSAGE_MAX))
         commit_all(sink, frame([b"degraded"]))
     with opened(sink_of(secure, lacking(topic))) as sink:
-        assert plan_of(sink) == (BROKER_TIMEOUT_MS, None)
+        assert plan_of(sink) == (BROKER_TIMEOUT_MS, str(RECORD_BYTES_MAX))
         commit_all(sink, frame([b"degraded"]))
         sink.write(frame([ABOVE_LIBRDKAFKAS_MAX]))
         rejection = sink.rejections[-1]

@@ -41,7 +41,7 @@ AHEAD_AGE_MAX_S = 3_600.0
 week by default), and a producer whose id is forgotten fails with its first record."""
 POOLS_IDLE_MAX = 8
 """Most pools that wait for their next task; of more, those go that have been idle for longest."""
-POOL_IDLE_MIN_S = 60.0
+POOL_IDLE_MIN_S = 5.0
 """Shortest time that a pool waits for its next task, however many others there are: a query may have many sinks."""
 INIT_TIMEOUT_MS = 60_000
 LEARN_TIMEOUT_MS = 1_000

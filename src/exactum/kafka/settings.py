@@ -60,11 +60,22 @@ RECORD_BYTES_MAX = 1_000_000
 """librdkafka's default of message.max.bytes."""
 RECORD_BYTES_RANGE = (1_000, 1_000_000_000)
 """What librdkafka takes for it."""
+REQUEST_HEAD_MAX = 4_096
+"""More than a request has beside its records: names of the client, of the transaction and of the topic."""
+REQUEST_BYTES_MAX = 104_857_600
+"""Kafka's default of socket.request.max.bytes."""
 
 
 def number(settings: Settings, name: str) -> int:
-    """The user's, else exactum's default of a setting that is a number."""
-    return int({**DEFAULTS, "message.max.bytes": str(RECORD_BYTES_MAX), **dict(settings)}[name])
+    """The user's, else exactum's default of a setting that is a number.
+
+    Raises:
+        SettingRefused: it is written as C writes numbers, which librdkafka would take.
+    """
+    text = {**DEFAULTS, "message.max.bytes": str(RECORD_BYTES_MAX), **dict(settings)}[name]
+    if not text.isdecimal():
+        raise SettingRefused(f"The producer setting {name!r} is {text!r}. Give it as a plain number, like 1000000.")
+    return int(text)
 
 
 def compression(settings: Settings) -> tuple[str, int | None]:
@@ -75,25 +86,26 @@ def compression(settings: Settings) -> tuple[str, int | None]:
     return codec, None if level < 0 else level
 
 
-def with_sizes(settings: Settings, has_topic: bool, batch_bytes_max: int | None) -> Settings:
+def with_sizes(settings: Settings, has_topic: bool, batch_bytes_max: int | None, request_bytes_max: int) -> Settings:
     """The same, so that librdkafka is in the way of no record that the topic takes, and fills no batch beyond it.
 
     ``batch_bytes_max``: the topic's; None where it is not known. Without a topic of the sink's own, rows are measured
-    by the limits of theirs.
+    by the limits of theirs. ``request_bytes_max``: the broker's; it ends the connection of a client that sends more.
     """
     given, (least, most) = dict(settings), RECORD_BYTES_RANGE
+    queue_kbytes = number(settings, "queue.buffering.max.kbytes")
+    sizes = {"message.max.bytes": number(settings, "message.max.bytes"), "batch.size": number(settings, "batch.size")}
+    if "message.max.bytes" not in given and not has_topic:
+        sizes["message.max.bytes"] = most
     if batch_bytes_max is not None:
-        sizes = {
-            "message.max.bytes": max(least, min(batch_bytes_max, most)),
-            "batch.size": max(1, min(number(settings, "batch.size"), batch_bytes_max)),
-        }
-        queue_kbytes = -(-sizes["message.max.bytes"] // 1024)
-        if queue_kbytes > number(settings, "queue.buffering.max.kbytes"):
-            sizes["queue.buffering.max.kbytes"] = queue_kbytes
-        given = {**{name: str(size) for name, size in sizes.items()}, **given, "batch.size": str(sizes["batch.size"])}
-    elif not has_topic:
-        given.setdefault("message.max.bytes", str(most))
-    return tuple(sorted(given.items()))
+        if "message.max.bytes" not in given:
+            sizes["message.max.bytes"] = batch_bytes_max
+        sizes["batch.size"] = max(1, min(sizes["batch.size"], batch_bytes_max))
+    fits = min(most, request_bytes_max - REQUEST_HEAD_MAX)
+    sizes["message.max.bytes"] = max(least, min(sizes["message.max.bytes"], fits))
+    if has_topic and "queue.buffering.max.kbytes" not in given:
+        sizes["queue.buffering.max.kbytes"] = max(-(-sizes["message.max.bytes"] // 1024), queue_kbytes)
+    return tuple(sorted({**given, **{name: str(size) for name, size in sizes.items()}}.items()))
 
 
 def linger_ms(settings: Mapping[str, str]) -> str:

@@ -103,9 +103,15 @@ class KafkaSink(NotAFunction):
 
     def _open(self, run: QueryRun, participant: str, requests: BrokerRequests) -> OpenSink:
         facts = TopicFacts(0) if self._topic is None else self._facts(self._topic, requests)
+        largest = requests.config("broker", "", "socket.request.max.bytes")
         plan = ProducerPlan(
             bootstrap_servers=self._bootstrap_servers,
-            settings=settings.with_sizes(self._settings, self._topic is not None, facts.batch_bytes_max),
+            settings=settings.with_sizes(
+                self._settings,
+                self._topic is not None,
+                facts.batch_bytes_max,
+                settings.REQUEST_BYTES_MAX if largest is None else int(largest),
+            ),
             scope=TransactionScope(self._prefix, run.query_id, participant),
             incarnation=run.incarnation,
             transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,

@@ -226,7 +226,8 @@ class _Inspection:
             lambda row: (
                 f"it has {content[row]} bytes in key, value and headers, with the client's own {client[row]}, larger "
                 f"than the {limits.record_bytes_max} that the producer takes (message.max.bytes of the sink's producer "
-                "settings; unless it is set there, it follows the topic where the user may read the topic's settings)"
+                "settings; unless it is set there, it follows the topic where the user may read the topic's settings; "
+                "the broker's socket.request.max.bytes counts as well)"
             ),
         )
         self._refuse(
