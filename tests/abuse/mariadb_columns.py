@@ -42,6 +42,7 @@ class _Refused:
         return "refused"
 
 
+TEXTS = (STRING, Kind("string collate UTF8_LCASE"))
 FITTING_SHARE = 0.93
 REFUSED = _Refused()
 Reading = Any
@@ -105,7 +106,7 @@ def exact(declared: str, precision: int, scale: int) -> Target:
         text = f"{text[:-scale]}.{text[-scale:]}" if scale else text
         return f"-{text}" if sign and unscaled else text
 
-    return Target(declared, (TINYINT, INT, BIGINT, *frames.DECIMALS), TEXT, reading)
+    return Target(declared, (TINYINT, SMALLINT, INT, BIGINT, *frames.DECIMALS), TEXT, reading)
 
 
 def floating(declared: str) -> Target:
@@ -137,7 +138,7 @@ def text(declared: str, characters: int | None, held: Callable[[str], Reading] |
         fits = True if held is None else held(kept)
         return REFUSED if fits is REFUSED else kept.encode().hex().upper()
 
-    return Target(declared, (STRING, Kind("string collate UTF8_LCASE")), UTF8_HEX, reading)
+    return Target(declared, TEXTS, UTF8_HEX, reading)
 
 
 def bytes_up_to(most: int, width: Callable[[str], int]) -> Callable[[str], Reading]:
@@ -175,7 +176,7 @@ def other_charset(declared: str, codec: str) -> Target:
             return ("maybe", exact_text)
         return exact_text if raw.isascii() else ("maybe", exact_text)
 
-    return Target(declared, (STRING,), UTF8_HEX, reading)
+    return Target(declared, TEXTS, UTF8_HEX, reading)
 
 
 def blob(declared: str, least: int, most: int) -> Target:
@@ -203,7 +204,7 @@ def members(declared: str, names: Sequence[str], many: bool) -> Target:
         some = rng.sample(names, rng.randrange(len(names) + 1))
         return ",".join(some if rng.random() < 0.3 else [n for n in names if n in some]).encode()
 
-    return Target(declared, (STRING,), UTF8_HEX, reading, make)
+    return Target(declared, TEXTS, UTF8_HEX, reading, make)
 
 
 # ---- days and times --------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def spelled(
     def reading(raw: Raw) -> Reading:
         return value(raw.decode()) if is_utf8(raw) else REFUSED
 
-    return Target(declared, (STRING,), TEXT, reading, lambda rng: make(rng).encode(), seen)
+    return Target(declared, TEXTS, TEXT, reading, lambda rng: make(rng).encode(), seen)
 
 
 def _year(value: str) -> Reading:
@@ -406,5 +407,6 @@ TARGETS = (
     spelled("inet4", _ip(ipaddress.IPv4Address), _make_ip4, lambda found: int(ipaddress.IPv4Address(found))),
     spelled("inet6", _ip(ipaddress.IPv6Address), _make_ip6, lambda found: int(ipaddress.IPv6Address(found))),
 )  # fmt: skip
-JSON = Target("json", (STRING,), UTF8_HEX, lambda raw: _json(raw.decode()) if is_utf8(raw) else REFUSED,
+JSON = Target("json", TEXTS, UTF8_HEX, lambda raw: _json(raw.decode()) if is_utf8(raw) else REFUSED,
               lambda rng: _make_json(rng).encode())  # fmt: skip
+TARGETS_AND_JSON = (*TARGETS, JSON)
