@@ -21,6 +21,9 @@ from kafka.net.selector import NetworkSelector
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.settings import Settings, admin_settings
 
+IN_FLIGHT_MAX = 1_000
+"""Above it kafka-python refuses requests. Never reached: ``routing`` has a limit of its own, by which they wait."""
+
 
 def connect(
     bootstrap_servers: str, settings: Settings, where: str, connect_timeout_ms: int, request_timeout_ms: int
@@ -40,7 +43,7 @@ def connect(
             bootstrap_servers=[s.strip() for s in bootstrap_servers.split(",") if s.strip()],
             bootstrap_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
-            max_in_flight_requests_per_connection=64,
+            max_in_flight_requests_per_connection=IN_FLIGHT_MAX,
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=1_000,
             **_unprintable(admin_settings(settings, where)),

@@ -1,0 +1,354 @@
+"""Which node answers for what, and asking until it has: requests in batches, to all nodes at once.
+
+How many are under way is bounded here, by ``LANES`` for each node. kafka-python only has a limit above which it refuses
+every further request on a connection, everybody's. A deadline counts from the last final answer, so that what takes
+long because it is much comes to its end; only who hears nothing more gives up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import kafka.errors as kafka_errors
+from kafka.future import Future
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.connection import reason_of
+from exactum.kafka.transaction import Partition
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+LANES = 16
+"""Requests under way at each node, for one call. A broker takes up one request of a connection at a time."""
+IDS_MAX = 500
+"""Most transactional ids in one request."""
+PARTITIONS_MAX = 100
+"""Most partitions in one request."""
+RETRIABLE = frozenset(
+    {
+        "NotLeaderForPartitionError",
+        "LeaderNotAvailableError",
+        "CoordinatorLoadInProgressError",
+        "CoordinatorNotAvailableError",
+        "NotCoordinatorError",
+        "RequestTimedOutError",
+        "NetworkExceptionError",
+        "KafkaStorageError",
+        "UnknownServerError",
+        "FencedLeaderEpochError",
+        "UnknownLeaderEpochError",
+        "OffsetNotAvailableError",
+        "ReplicaNotAvailableError",
+    }
+)
+"""What a node answers that starts, or does not lead what it is asked for any more."""
+
+LASTING = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
+"""What kafka-python raises where asking again is of no use."""
+
+Read = Callable[[Any, Sequence[K]], Iterable[tuple[K, str, Any]]]
+"""What an answer says of each of those that were asked for: (which, name of the error or "", value)."""
+
+
+class Again(Exception):
+    """The step has not come to an end; its message says why."""
+
+
+class _Places(Protocol[K]):
+    """Knows which node to ask, and forgets it when that was wrong."""
+
+    def find(self, keys: Iterable[K]) -> Awaitable[dict[int, list[K]]]:
+        """``keys`` by the node to ask.
+
+        Raises:
+            Again: one of them has none for now.
+        """
+
+    def forget(self, keys: Iterable[K]) -> None: ...
+
+
+class Router:
+    """Asks the nodes of one cluster. Safe to use from threads: all is done by the client's own."""
+
+    def __init__(self, manager: Any, servers: str, where: str, deadline_ms: int) -> None:
+        """``manager``: kafka-python's ``KafkaConnectionManager``, with a thread of its own."""
+        self._manager = manager
+        self._servers = servers
+        self._where = where
+        self._deadline_ms = deadline_ms
+        self._coordinators = _Coordinators(self)
+        self._leaders = _Leaders(self)
+
+    @property
+    def nodes(self) -> list[int]:
+        """The ids of the nodes, as the cluster's metadata has them."""
+        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
+
+    def api_version(self, request: type[Any]) -> int:
+        """Highest version of a request that both sides know; -1 when the broker does not know it."""
+        try:
+            return int(self._manager.broker_version_data.api_version(request))
+        except (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError):
+            return -1
+
+    def send(self, request: Any, node_id: int | None) -> Awaitable[Any]:
+        """For a step's use. Its answer may be a ``KafkaError``."""
+        sent: Awaitable[Any]
+        try:
+            sent = self._manager.send(request, node_id)
+        except kafka_errors.UnknownBrokerIdError as error:
+            # Raised at once for a node that has died and left the metadata. As the answer of that one request
+            # it makes the callers forget who sent them there, and the others' answers are not lost.
+            sent = Future().failure(error)
+        return sent
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Indexes by topic; a topic that does not exist (or may not be seen) is left out."""
+        return self.retry(lambda: self._leaders.learn(topics))
+
+    def by_coordinator(
+        self,
+        ids: Iterable[str],
+        request: Callable[[Sequence[str]], Any],
+        read: Read[str],
+        *,
+        each_max: int = IDS_MAX,
+        also_retriable: Iterable[str] = (),
+    ) -> dict[str, tuple[str, Any]]:
+        """Ask each id's coordinator until every id has a final answer: (name of the error or "", value).
+
+        Raises:
+            Unavailable: for as long as the deadline there was none.
+        """
+        return self._ask(self._coordinators, ids, request, read, each_max, frozenset(also_retriable))
+
+    def by_leader(
+        self, partitions: Iterable[Partition], request: Callable[[Sequence[Partition]], Any], read: Read[Partition]
+    ) -> dict[Partition, tuple[str, Any]]:
+        """Ask each partition's leader until every partition has an answer, as ``by_coordinator``."""
+        return self._ask(self._leaders, partitions, request, read, PARTITIONS_MAX, frozenset())
+
+    def _ask(
+        self,
+        places: _Places[K],
+        keys: Iterable[K],
+        request: Callable[[Sequence[K]], Any],
+        read: Read[K],
+        each_max: int,
+        also_retriable: frozenset[str],
+    ) -> dict[K, tuple[str, Any]]:
+        call = _Call(self, places, keys, request, read, each_max, also_retriable)
+        if call.pending:
+            self.retry(call.step, lambda: len(call.done))
+        return call.done
+
+    def run_together(self, lanes: Iterable[Callable[[], Awaitable[None]]]) -> list[Any]:
+        """Begin coroutines on the client's loop, for a step to await."""
+        return [self._manager.call_soon(lane) for lane in lanes]
+
+    def retry(self, step: Callable[[], Awaitable[T]], progress: Callable[[], int] = lambda: 0) -> T:
+        """Run ``step`` on the client's loop until it succeeds, with growing pauses.
+
+        ``progress`` is a number that changes when something was achieved: from then on there is all the time again.
+
+        Raises:
+            Unavailable: nothing was achieved for ``deadline_ms``; carries the last reason.
+        """
+        began_s, pause_s, achieved = time.monotonic(), 0.002, progress()
+        while True:
+            try:
+                return self._manager.run(step)  # type: ignore[no-any-return]
+            except Again as error:
+                reason = str(error)
+            except LASTING as error:
+                raise SettingRefused(f"{self._where}: {self._servers} refused: {reason_of(error)}.") from error
+            except (kafka_errors.KafkaError, OSError) as error:
+                reason = reason_of(error)
+            if progress() != achieved:
+                began_s, pause_s, achieved = time.monotonic(), 0.002, progress()
+            if (time.monotonic() - began_s) * 1000 > self._deadline_ms:
+                raise Unavailable(
+                    f"{self._where}: the Kafka cluster at {self._servers} gave no final answer within "
+                    f"{self._deadline_ms} ms; the last one was {reason}. Bring it back and start again."
+                )
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.5)
+
+    def denied(self, right: str, name: str, error: str) -> SettingRefused:
+        return SettingRefused(
+            f"{self._where}: the broker answered {error} for {name!r}. The user needs {right} "
+            "(docs/kafka.md lists the ACLs)."
+        )
+
+
+class _Call(Generic[K]):
+    """One request of many: what still has no final answer, and the answers."""
+
+    def __init__(
+        self,
+        router: Router,
+        places: _Places[K],
+        keys: Iterable[K],
+        request: Callable[[Sequence[K]], Any],
+        read: Read[K],
+        each_max: int,
+        also_retriable: frozenset[str],
+    ) -> None:
+        self.pending = dict.fromkeys(keys)  # in the order given
+        self.done: dict[K, tuple[str, Any]] = {}
+        self._router = router
+        self._places = places
+        self._request = request
+        self._read = read
+        self._each_max = each_max
+        self._also_retriable = also_retriable
+        self._again = ""
+
+    async def step(self) -> None:
+        """Ask once for everything that is pending.
+
+        Raises:
+            Again: something is still pending.
+        """
+        self._again = ""
+        groups = await self._places.find(list(self.pending))
+        lanes = [lane for node, keys in groups.items() for lane in self._lanes(node, keys)]
+        for ended in self._router.run_together(lanes):
+            await ended
+        if self.pending:
+            raise Again(self._again or "no answer")
+
+    def _lanes(self, node: int, keys: Sequence[K]) -> list[Callable[[], Awaitable[None]]]:
+        """Coroutines that take what there is to ask of a node from one queue."""
+        size = self._each_max
+        queue = deque(keys[i : i + size] for i in range(0, len(keys), size))
+
+        async def lane() -> None:
+            while queue:
+                part = queue.popleft()
+                try:
+                    rows = list(self._read(await self._router.send(self._request(part), node), part))
+                except kafka_errors.KafkaError as error:
+                    queue.clear()  # the rest would meet the same; the next step asks for where it is now
+                    if isinstance(error, LASTING):
+                        raise
+                    self._again = self._again or reason_of(error)
+                    self._places.forget(part)
+                else:
+                    self._take(rows)
+
+        return [lane] * min(LANES, len(queue))
+
+    def _take(self, rows: Iterable[tuple[K, str, Any]]) -> None:
+        for key, error, value in rows:
+            if error in RETRIABLE:
+                self._again = self._again or error
+                self._places.forget([key])
+            elif error in self._also_retriable:
+                self._again = self._again or error
+            else:
+                self.done[key] = (error, value)
+                self.pending.pop(key, None)
+
+
+class _Coordinators:
+    """The coordinators of transactional ids."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._nodes: dict[str, int] = {}
+
+    async def find(self, keys: Iterable[str]) -> dict[int, list[str]]:
+        keys = list(keys)
+        unknown = [name for name in keys if name not in self._nodes]
+        size = IDS_MAX if self._router.api_version(FindCoordinatorRequest) >= 4 else 1
+        for i in range(0, len(unknown), size):
+            await self._learn(unknown[i : i + size])
+        groups: dict[int, list[str]] = defaultdict(list)
+        for name in keys:
+            groups[self._nodes[name]].append(name)
+        return groups
+
+    def forget(self, keys: Iterable[str]) -> None:
+        for name in keys:
+            self._nodes.pop(name, None)
+
+    async def _learn(self, ids: Sequence[str]) -> None:
+        if self._router.api_version(FindCoordinatorRequest) >= 4:
+            request = FindCoordinatorRequest(key_type=1, coordinator_keys=list(ids), min_version=4)
+            rows = [(c.key, c) for c in (await self._router.send(request, None)).coordinators]
+        else:
+            (name,) = ids
+            request = FindCoordinatorRequest(key=name, key_type=1, max_version=3)
+            rows = [(name, await self._router.send(request, None))]
+        for name, row in rows:
+            error = error_name(row.error_code)
+            if error in RETRIABLE:
+                raise Again(error)
+            if error:
+                raise self._router.denied("DESCRIBE on the transactional id", name, error)
+            self._nodes[name] = row.node_id
+
+
+class _Leaders:
+    """The leaders of partitions."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._nodes: dict[Partition, int] = {}
+
+    async def find(self, keys: Iterable[Partition]) -> dict[int, list[Partition]]:
+        keys = list(keys)
+        unknown = {topic for topic, index in keys if (topic, index) not in self._nodes}
+        if unknown:
+            await self.learn(unknown, all_visible=True)
+        groups: dict[int, list[Partition]] = defaultdict(list)
+        for partition in keys:
+            if partition not in self._nodes:
+                raise Again(f"no leader for {partition[0]}-{partition[1]}")
+            groups[self._nodes[partition]].append(partition)
+        return groups
+
+    def forget(self, keys: Iterable[Partition]) -> None:
+        for partition in keys:
+            self._nodes.pop(partition, None)
+
+    async def learn(self, topics: Iterable[str], *, all_visible: bool = False) -> dict[str, list[int]]:
+        """Ask for the topics' partitions and remember their leaders.
+
+        Raises:
+            SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
+        """
+        ask = MetadataRequest.MetadataRequestTopic
+        request = MetadataRequest(topics=[ask(name=t) for t in topics], allow_auto_topic_creation=False)
+        result: dict[str, list[int]] = {}
+        for topic in (await self._router.send(request, None)).topics:
+            error = error_name(topic.error_code)
+            if all_visible and error == "TopicAuthorizationFailedError":
+                raise self._router.denied("DESCRIBE on the topic", topic.name, error)
+            if error in ("UnknownTopicOrPartitionError", "TopicAuthorizationFailedError"):
+                continue
+            if error:
+                raise Again(error)
+            result[topic.name] = sorted(p.partition_index for p in topic.partitions)
+            for p in topic.partitions:
+                if p.leader_id >= 0:
+                    self._nodes[topic.name, p.partition_index] = p.leader_id
+        return result
+
+
+def error_name(code: int) -> str:
+    return "" if code == 0 else str(kafka_errors.for_code(code).__name__)
+
+
+def by_topic(partitions: Sequence[Partition]) -> Mapping[str, list[int]]:
+    """Indexes by topic."""
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for topic, index in partitions:
+        grouped[topic].append(index)
+    return grouped

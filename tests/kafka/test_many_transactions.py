@@ -1,0 +1,118 @@
+"""An epoch of very many tasks: its transactions are committed whatever time that takes, also over several starts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from confluent_kafka import TopicPartition
+from many import open_many
+from transactions import opened, read_all, wait_for_rest
+
+from exactum.errors import Unavailable
+from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.routing import Again
+from exactum.kafka.sink import KafkaSink
+from exactum.kafka.transaction import KafkaTransaction
+from exactum.local import LocalKafka
+
+pytestmark = pytest.mark.broker
+PARTITIONS = 4
+T = TypeVar("T")
+
+
+def test_a_deadline_counts_from_the_last_answer(kafka: LocalKafka) -> None:
+    """What goes on is not given up, however often it has to ask; who hears nothing more gives up."""
+    achieved: list[int] = []
+
+    async def step() -> str:
+        time.sleep(0.002)  # longer than the deadline
+        if len(achieved) == 50:
+            return "all"
+        achieved.append(1)
+        raise Again("one more")
+
+    async def stuck() -> str:
+        raise Again("nothing new")
+
+    requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=1)
+    try:
+        assert requests._router.retry(step, lambda: len(achieved)) == "all"
+        with pytest.raises(Unavailable, match="nothing new"):
+            requests._router.retry(stuck, lambda: len(achieved))
+    finally:
+        requests.close()
+
+
+def test_many_commits_need_no_deadline_of_their_own(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    """With a deadline in which not all of them can be answered, all are committed; so are they by a start that comes
+    after a half of them, and by one that comes after all.
+    """
+    name, count = topic("many", partitions=PARTITIONS), 200
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        prepared = open_many(kafka.bootstrap_servers, sink, name, PARTITIONS, count)
+        verified = sink.participant.verify(prepared)
+        ends = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, verified)}
+        half = dict(list(ends.items())[: count // 2])
+        for some in (half, ends, ends):
+            requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
+            try:
+                assert requests.end_transactions(some, commit=True) == dict.fromkeys(some, "")
+            finally:
+                requests.close()
+        assert len(sink.participant.commit(sink.permit(verified), verified).committed) == count
+    assert len(read_all(kafka.bootstrap_servers, name)) == count
+
+
+def test_others_are_answered_while_many_commit(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    """Their requests are not refused because so many are under way on the same connection."""
+    name, count = topic("crowd", partitions=PARTITIONS), 100
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        ends = {
+            t.transactional_id: t.producer
+            for t in map(KafkaTransaction.of, open_many(kafka.bootstrap_servers, sink, name, PARTITIONS, count))
+        }
+        requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
+        requests.cluster_id()
+        ended: list[dict[str, str]] = []
+        threads = [threading.Thread(target=lambda: ended.append(requests.end_transactions(ends, commit=True))) for _ in range(4)]
+        try:
+            for thread in threads:
+                thread.start()
+            while any(thread.is_alive() for thread in threads):
+                requests.cluster_id()
+        finally:
+            for thread in threads:
+                thread.join()
+            requests.close()
+        assert len(ended) == 4
+
+
+@pytest.mark.deep
+def test_ten_thousand(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    """As many are verified, committed, committed again by the next start, and swept, each in a linear time."""
+    name, count, servers = topic("huge", partitions=PARTITIONS), 10_000, kafka.bootstrap_servers
+    with opened(KafkaSink(name, bootstrap_servers=servers)) as sink:
+        prepared = open_many(servers, sink, name, PARTITIONS, count)
+        verified = timed("verify", lambda: sink.participant.verify(prepared))
+        permit = sink.permit(verified)
+        assert len(timed("commit", lambda: sink.participant.commit(permit, verified)).committed) == count
+        with opened(KafkaSink(name, bootstrap_servers=servers)) as later:
+            assert len(timed("again", lambda: later.participant.commit(permit, verified)).committed) == count
+            open_many(servers, sink, name, PARTITIONS, count)
+            seen = timed("list", later.participant.list_open)
+            assert len(seen) == count
+            timed("abort", lambda: later.participant.abort(seen))
+            assert later.participant.list_open() == []
+    wait_for_rest(servers, [TopicPartition(name, i) for i in range(PARTITIONS)])
+    assert sorted(int(r.value) for r in read_all(servers, name)) == list(range(count))
+
+
+def timed(what: str, call: Callable[[], T]) -> T:
+    began_s = time.perf_counter()
+    result = call()
+    print(f"{what}: {time.perf_counter() - began_s:.1f} s")
+    return result
