@@ -60,7 +60,7 @@ def test_many_commits_need_no_deadline_of_their_own(kafka: LocalKafka, topic: Ca
         for some in (half, ends, ends):
             requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
             try:
-                assert requests.end_transactions(some, commit=True) == dict.fromkeys(some, "")
+                assert requests.commit_transactions(some) == dict.fromkeys(some, "")
             finally:
                 requests.close()
         assert len(sink.participant.commit(sink.permit(verified), verified).committed) == count
@@ -78,7 +78,7 @@ def test_others_are_answered_while_many_commit(kafka: LocalKafka, topic: Callabl
         requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
         requests.cluster_id()
         ended: list[dict[str, str]] = []
-        threads = [threading.Thread(target=lambda: ended.append(requests.end_transactions(ends, commit=True))) for _ in range(4)]
+        threads = [threading.Thread(target=lambda: ended.append(requests.commit_transactions(ends))) for _ in range(4)]
         try:
             for thread in threads:
                 thread.start()

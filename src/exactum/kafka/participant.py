@@ -38,6 +38,8 @@ from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, Prep
 NEVER_TIMES_OUT_MS = 2_147_483_647
 """Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java, KIP-939)."""
 SETTLE_ROUNDS_MAX = 20
+FENCE_ROUNDS_MAX = 60
+FENCE_PAUSE_S = 0.05
 
 
 class KafkaParticipant:
@@ -97,12 +99,29 @@ class KafkaParticipant:
         ]
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
-        """EndTxn(abort) with the very (producer id, epoch) that was seen: it cannot hit a later transaction.
+        """Abort what is still open as it was seen, and fence its producer. Idempotent.
 
-        Any refusal means that it is settled or has moved on already.
+        By InitProducerId, which raises the producer's epoch with the abort. EndTxn would leave it: the task may be at
+        work, and a broker that does not ask the coordinator (before Kafka 3.6) takes its further records into a
+        transaction that nobody would ever end (docs/adr/0004). What is settled or has moved on is left alone.
+
+        Raises:
+            Unavailable: the broker does not abort them.
         """
-        ends = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, transactions)}
-        _check_allowed(self._requests.end_transactions(ends, commit=False))
+        producers = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, transactions)}
+        answers: dict[str, str] = {}
+        for number in range(FENCE_ROUNDS_MAX):
+            found = self._requests.describe_transactions(producers)
+            producers = {n: p for n, p in producers.items() if from_description(found[n], *p) is Outcome.OPEN}
+            if not producers:
+                return
+            time.sleep(FENCE_PAUSE_S * min(number, 10))
+            answers = self._requests.fence_producers(producers)
+            _check_allowed(answers)
+        raise Unavailable(
+            f"The broker does not abort {len(producers)} transactions of sink {self.name!r} that nobody needs (last "
+            f"answers: {sorted(set(answers.values()))}; one is {next(iter(producers))!r}). Start the query again."
+        )
 
     # ---- verify ------------------------------------------------------------------------------
 
@@ -184,7 +203,7 @@ class KafkaParticipant:
         expired: list[PreparedTransaction] = []
         for _ in range(SETTLE_ROUNDS_MAX):
             ends = {transactions[i].transactional_id: transactions[i].producer for i in pending}
-            answers = self._requests.end_transactions(ends, commit=True)
+            answers = self._requests.commit_transactions(ends)
             for identity in [i for i in pending if not answers[transactions[i].transactional_id]]:
                 committed.append(pending.pop(identity))
             if not pending:

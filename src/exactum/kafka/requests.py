@@ -11,7 +11,7 @@ this holds on brokers of transaction.version 2 as well (docs/adr/0004).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from kafka.protocol.admin.transactions import (
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
-from kafka.protocol.producer.transaction import EndTxnRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from exactum.kafka.connection import connect
 from exactum.kafka.outcome import TransactionDescription
@@ -33,6 +33,9 @@ from exactum.kafka.settings import Settings
 from exactum.kafka.transaction import Partition
 
 END_TXN_VERSION_MAX = 4
+INIT_PRODUCER_VERSION_MAX = 4
+FENCE_TIMEOUT_MS = 1_000
+"""Transaction timeout of an id that was fenced, until its owner initialises it again: any broker allows it."""
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
 FETCH_VERSION_MAX = 12  # version 13 names topics by id
 COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
@@ -186,8 +189,8 @@ class BrokerRequests:
                 )
         return result
 
-    def end_transactions(self, transactions: Mapping[str, tuple[int, int]], *, commit: bool) -> dict[str, str]:
-        """EndTxn for each id with its (producer id, epoch). Returns the error's name, or "" for done.
+    def commit_transactions(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+        """EndTxn(commit) for each id with its (producer id, epoch). Returns the error's name, or "" for done.
 
         CONCURRENT_TRANSACTIONS says only that markers are being written, so it is asked again.
         """
@@ -199,16 +202,45 @@ class BrokerRequests:
                 transactional_id=name,
                 producer_id=producer_id,
                 producer_epoch=epoch,
-                committed=commit,
+                committed=True,
                 max_version=END_TXN_VERSION_MAX,
             )
 
-        def read(answer: Any, ids: Sequence[str]) -> Iterable[tuple[str, str, Any]]:
-            yield ids[0], error_name(answer.error_code), None
+        return self._one_each(transactions, request, also_retriable=["ConcurrentTransactionsError"])
 
-        answers = self._router.by_coordinator(
-            transactions, request, read, each_max=1, also_retriable=["ConcurrentTransactionsError"]
-        )
+    def fence_producers(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+        """InitProducerId for each id whose transaction is open, with its (producer id, epoch): the coordinator raises
+        the epoch and aborts the transaction. Returns the error's name, or "" where none was open.
+
+        ConcurrentTransactionsError is the answer to an abort that has begun, and to one that has not: ask what is open.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            (name,) = ids
+            producer_id, epoch = transactions[name]
+            return InitProducerIdRequest(
+                transactional_id=name,
+                transaction_timeout_ms=FENCE_TIMEOUT_MS,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                min_version=3,
+                max_version=INIT_PRODUCER_VERSION_MAX,
+            )
+
+        return self._one_each(transactions, request)
+
+    def _one_each(
+        self,
+        ids: Iterable[str],
+        request: Callable[[Sequence[str]], Any],
+        also_retriable: Iterable[str] = (),
+    ) -> dict[str, str]:
+        """Send a request for each id to its coordinator. Returns the error's name, or ""."""
+
+        def read(answer: Any, asked: Sequence[str]) -> Iterable[tuple[str, str, Any]]:
+            yield asked[0], error_name(answer.error_code), None
+
+        answers = self._router.by_coordinator(ids, request, read, each_max=1, also_retriable=also_retriable)
         return {name: error for name, (error, _) in answers.items()}
 
     # ---- partitions --------------------------------------------------------------------------

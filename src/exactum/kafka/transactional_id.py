@@ -1,7 +1,8 @@
 """Names of transactions: ``prefix/query/participant/incarnation/worker/slot``.
 
-An id belongs to one worker process: nobody else initialises it. Ids are matched exactly, part by part,
-so that a query whose prefix is ``app`` never touches what belongs to ``app-eu`` or to another query.
+An id belongs to one worker process: nobody else initialises it, but to fence what it left open. Ids are matched
+exactly, part by part, so that a query whose prefix is ``app`` never touches what belongs to ``app-eu`` or to another
+query.
 """
 
 from __future__ import annotations
