@@ -36,6 +36,7 @@ from exactum.errors import (
 )
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.failure import Failure, refuse_failures
 from exactum.protocol.lost_decision import refuse_lost
 from exactum.protocol.model import (
     CommitPermit,
@@ -54,6 +55,7 @@ from exactum.protocol.sink import QueryRun, Write, WriteOrder
 T = TypeVar("T")
 R = TypeVar("R")
 Parallel = Callable[[Callable[[T], R], Sequence[T]], list[R]]
+"""Calls a function with each of some values, at once or in turn, and returns when all calls have ended."""
 
 STARTS_CONTESTED_MAX = 1_000
 """How often a start may lose a slot to others before it gives up."""
@@ -408,7 +410,22 @@ class Coordinator:
     # ---- small steps -------------------------------------------------------------------------
 
     def _each(self, function: Callable[[Participant], R]) -> list[R]:
-        return self._parallel(function, self._participants)  # type: ignore[return-value]
+        """``function`` of every participant. A failure is raised when all have ended: a participant's connections are
+        for one thread at a time, and what follows a failure asks all of them again.
+
+        Raises:
+            ExactumError: the most serious of their errors; the others are logged.
+        """
+
+        def attempt(participant: Participant) -> R | Failure:
+            try:
+                return function(participant)
+            except Exception as error:  # noqa: BLE001  (it is raised below)
+                return Failure(participant.name, error)
+
+        ended = self._parallel(attempt, self._participants)
+        refuse_failures([each for each in ended if isinstance(each, Failure)])
+        return ended  # type: ignore[return-value]
 
     def _list_open(self) -> tuple[Sighting, ...]:
         return tuple(s for seen in self._each(lambda p: p.list_open()) for s in seen)

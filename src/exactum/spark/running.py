@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import combinations
@@ -411,6 +411,8 @@ def _parallel(
     def run(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         if pool is None or len(items) <= 1:
             return [function(item) for item in items]
-        return list(pool.map(function, items))
+        futures = [pool.submit(function, item) for item in items]
+        wait(futures)  # also where one has failed: nobody may use what another still uses
+        return [future.result() for future in futures]
 
     return run
