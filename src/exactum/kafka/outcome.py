@@ -26,6 +26,7 @@ class Marker(Enum):
     ABORT = "abort"
     NONE = "none"  # the log was read to its end and holds no marker
     GONE = "gone"  # the records of the transaction are no longer in the log
+    SHORT = "short"  # the log ends before the transaction: it was cut off or made anew, or is no more
 
 
 @dataclass(frozen=True)

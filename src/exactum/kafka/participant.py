@@ -7,9 +7,10 @@ producers' names it has just verified, which spare a request when it lists what 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from exactum.kafka.outcome import (
 )
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
-from exactum.kafka.readback import LoggedRecord, read_back
+from exactum.kafka.readback import LoggedRecord, LogReader, short_logs
 from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests, ProducerState
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.transactional_id import SALVAGE_SLOT
@@ -38,6 +39,9 @@ from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, Prep
 NEVER_TIMES_OUT_MS = 2_147_483_647
 """Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java, KIP-939)."""
 SETTLE_ROUNDS_MAX = 20
+FRESH_S = 5.0
+"""How long after they were verified a commit need not look again whether all records are there."""
+SHOWN_MAX = 20
 FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
 
@@ -50,6 +54,8 @@ class KafkaParticipant:
         self._requests = requests
         self._cluster_id = cluster_id
         self._verified: dict[str, Sighting] = {}
+        self._verified_s, self._verified_now = -math.inf, set[str]()
+        """When it was that this object verified transactions the last time, by the monotonic clock, and which."""
         self._none_open_s = time.monotonic()
         """When none of the next epoch's transactions had begun, by the monotonic clock."""
 
@@ -141,6 +147,7 @@ class KafkaParticipant:
             for p, t in zip(prepared, transactions, strict=True)
         ]
         self._verified = {t.transactional_id: self._sighting(t.transactional_id, t.producer) for t in transactions}
+        self._verified_s, self._verified_now = time.monotonic(), {t.identity for t in transactions}
         return checked
 
     def _check_open(self, transaction: KafkaTransaction, found: TransactionDescription | None) -> None:
@@ -199,6 +206,8 @@ class KafkaParticipant:
         pending = {p.identity: p for p in prepared}
         transactions = {p.identity: KafkaTransaction.of(p) for p in prepared}
         self._refuse_other_cluster(permit, transactions.values())
+        if time.monotonic() - self._verified_s > FRESH_S or not pending.keys() <= self._verified_now:
+            self._refuse_short_logs(permit, transactions.values())
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
         for _ in range(SETTLE_ROUNDS_MAX):
@@ -214,6 +223,7 @@ class KafkaParticipant:
                 elif outcome is Outcome.ABORTED:
                     expired.append(pending.pop(identity))
                 elif outcome is Outcome.UNKNOWN:
+                    self._refuse_short_logs(permit, [transactions[identity]])
                     raise self._unknown(permit, transactions[identity], answers)
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
@@ -226,20 +236,33 @@ class KafkaParticipant:
     def _settle(self, transactions: Mapping[str, KafkaTransaction]) -> dict[str, Outcome]:
         """What became of each: by the coordinator where it speaks of exactly it, else by the log."""
         found = self._requests.describe_transactions(t.transactional_id for t in transactions.values())
-        outcomes: dict[str, Outcome] = {}
-        for identity, t in transactions.items():
-            description = found[t.transactional_id]
-            outcome = from_description(description, *t.producer)
-            if outcome is Outcome.UNKNOWN:
-                markers: list[Marker] = []
-                for partition, (first_offset, _) in t.partitions:
-                    marker, _ = read_back(self._requests, partition, first_offset, t.producer)
-                    markers.append(marker)
-                    if marker in (Marker.COMMIT, Marker.ABORT):
-                        break
-                outcome = from_markers(markers, description, *t.producer)
-            outcomes[identity] = outcome
+        outcomes = {i: from_description(found[t.transactional_id], *t.producer) for i, t in transactions.items()}
+        unknown = [i for i, outcome in outcomes.items() if outcome is Outcome.UNKNOWN]
+        logs = LogReader(self._requests, {p for i in unknown for p, _ in transactions[i].partitions})
+        for identity in unknown:
+            t = transactions[identity]
+            markers: list[Marker] = []
+            for partition, (first_offset, _) in t.partitions:
+                markers.append(logs.read_back(partition, first_offset, t.producer).marker)
+                if markers[-1] in (Marker.COMMIT, Marker.ABORT):
+                    break
+            outcomes[identity] = from_markers(markers, found[t.transactional_id], *t.producer)
         return outcomes
+
+    def _refuse_short_logs(self, permit: CommitPermit, transactions: Iterable[KafkaTransaction]) -> None:
+        """For transactions that were verified long ago, or by an earlier start. Kafka would commit what is left.
+
+        Raises:
+            HeuristicOutcome: a log does not reach to where the leader had acknowledged their records.
+        """
+        short = short_logs(self._requests, [cell for t in transactions for cell in t.partitions])
+        if short:
+            raise HeuristicOutcome(
+                f"{permit.record.epoch} is decided, and records of it are gone from sink {self.name!r}: "
+                f"{_shown(short)}. Since the decision the topic was deleted, perhaps made anew, or a replica without "
+                "these records was elected leader (unclean.leader.election.enable). Nothing more of the epoch was "
+                "made visible. docs/guarantees.md says how to go on."
+            )
 
     def _unknown(
         self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, str]
@@ -293,7 +316,9 @@ class KafkaParticipant:
         producer.begin_transaction()
         missing: list[str] = []
         rows = 0
-        for transaction in map(KafkaTransaction.of, expired):
+        transactions = [KafkaTransaction.of(p) for p in expired]
+        logs = LogReader(self._requests, {partition for t in transactions for partition, _ in t.partitions})
+        for transaction in transactions:
             for partition, (first_offset, expected) in transaction.partitions:
 
                 def send(record: LoggedRecord, partition: Partition = partition) -> None:
@@ -307,18 +332,18 @@ class KafkaParticipant:
                         timeout_ms=DELIVERY_TIMEOUT_MS,
                     )
 
-                _, found = read_back(self._requests, partition, first_offset, transaction.producer, send)
-                rows += found
-                if found != expected:
+                found = logs.read_back(partition, first_offset, transaction.producer, send)
+                rows += found.count
+                if found.count != expected:
                     missing.append(
-                        f"{partition[0]}-{partition[1]}: {expected - found} of {expected} records from offset "
-                        f"{first_offset}"
+                        f"{partition[0]}-{partition[1]}: {expected - found.count} of {expected} records from offset "
+                        f"{first_offset} ({found.end})"
                     )
         if missing:
             producer.abort_transaction(ABORT_TIMEOUT_MS)
             raise HeuristicOutcome(
                 f"{permit.record.epoch} is decided, but the broker aborted its transactions (timeout) and the log no "
-                f"longer holds all of their records. Missing from sink {self.name!r}: {'; '.join(missing)}. Nothing "
+                f"longer holds all of their records. Missing from sink {self.name!r}: {_shown(missing)}. Nothing "
                 "else of this epoch was made visible by this. docs/guarantees.md says how to go on."
             )
         producer.flush(DELIVERY_TIMEOUT_MS)
@@ -343,6 +368,11 @@ def _check_allowed(answers: Mapping[str, str]) -> None:
             f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE on the "
             "transactional id (docs/kafka.md lists the ACLs). Grant it and start again."
         )
+
+
+def _shown(places: Sequence[str]) -> str:
+    more = [f"and {len(places) - SHOWN_MAX} more"] if len(places) > SHOWN_MAX else []
+    return "; ".join([*places[:SHOWN_MAX], *more])
 
 
 def _who(found: TransactionDescription) -> str:

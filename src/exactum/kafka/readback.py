@@ -7,7 +7,8 @@ producer behind a transaction's first offset is the one that ended it (Kafka's m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,11 @@ from exactum.errors import OutcomeUnknown
 from exactum.kafka.outcome import Marker
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.transaction import Partition
+
+NO_LOG = "the topic or the partition is no more"
+OUTSIDE_MAX = 3
+"""How often an offset is found outside of a log before that is believed."""
+OUTSIDE_PAUSE_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -29,49 +35,97 @@ class LoggedRecord:
     timestamp_ms: int
 
 
-def read_back(
-    requests: BrokerRequests,
-    partition: Partition,
-    start_offset: int,
-    producer: tuple[int, int],
-    on_record: Callable[[LoggedRecord], None] | None = None,
-) -> tuple[Marker, int]:
-    """Walk the log from ``start_offset`` to the marker that ended the transaction of ``producer``.
+@dataclass(frozen=True)
+class ReadBack:
+    """How a transaction ended in one partition, how many of its records are there, and where the log ends, in words."""
 
-    ``producer`` is (producer id, producer epoch). Returns the marker and how many of the transaction's
-    records were met; ``on_record`` gets each of them, in order.
+    marker: Marker
+    count: int
+    end: str
 
-    Raises:
-        OutcomeUnknown: the partition could not be read.
-    """
-    offset, count, truncated = start_offset, 0, False
-    while True:
-        answer = requests.fetch(partition, offset)
-        if answer.error == "OffsetOutOfRangeError" and not truncated:
-            offset, truncated = max(offset, requests.log_start_offset(partition)), True
-            continue
-        if answer.error:
-            raise OutcomeUnknown(
-                f"{partition[0]}-{partition[1]} could not be read from offset {offset}: {answer.error}. "
-                "The user needs READ on the topic (docs/kafka.md lists the ACLs)."
-            )
-        next_offset = offset
-        for batch in _batches(answer.records):
-            next_offset = max(next_offset, batch.next_offset)
-            if batch.producer_id != producer[0] or batch.next_offset <= offset:
+
+class LogReader:
+    """Reads logs of ``partitions`` as they are now; which of them exist is found out at once."""
+
+    def __init__(self, requests: BrokerRequests, partitions: Iterable[Partition]) -> None:
+        self._requests = requests
+        self._missing = requests.missing(partitions)
+
+    def read_back(
+        self,
+        partition: Partition,
+        start_offset: int,
+        producer: tuple[int, int],
+        on_record: Callable[[LoggedRecord], None] | None = None,
+    ) -> ReadBack:
+        """Walk the log from ``start_offset`` to the marker that ended the transaction of ``producer``.
+
+        ``producer`` is (producer id, producer epoch). ``on_record`` gets each of the transaction's records, in order.
+
+        Raises:
+            OutcomeUnknown: the partition could not be read.
+        """
+        if partition in self._missing:
+            return ReadBack(Marker.SHORT, 0, NO_LOG)
+        offset, count, truncated, outside = start_offset, 0, False, 0
+        while True:
+            answer = self._requests.fetch(partition, offset)
+            if answer.error == "OffsetOutOfRangeError" and outside < OUTSIDE_MAX:
+                first, end = self._requests.log_bounds(partition)
+                if offset < first:
+                    offset, truncated = first, True
+                    continue
+                outside += 1
+                if offset > end and outside == OUTSIDE_MAX:
+                    return ReadBack(Marker.SHORT, count, ends_at(end))
+                time.sleep(OUTSIDE_PAUSE_S)  # a leader that has just changed may be asked with what the old one said
                 continue
-            if batch.is_control_batch:
-                for control in batch:
-                    return (Marker.COMMIT if control.commit else Marker.ABORT), count
-            elif batch.producer_epoch == producer[1]:
-                for record in batch:
-                    if record.offset >= start_offset:
-                        count += 1
-                        if on_record is not None:
-                            on_record(_logged(record))
-        if next_offset == offset:
-            return (Marker.GONE if truncated else Marker.NONE), count
-        offset = next_offset
+            if answer.error:
+                raise OutcomeUnknown(
+                    f"{partition[0]}-{partition[1]} could not be read from offset {offset}: {answer.error}. Start the "
+                    "query again. The user needs READ on the topic (docs/kafka.md lists the ACLs)."
+                )
+            next_offset = offset
+            for batch in _batches(answer.records):
+                next_offset = max(next_offset, batch.next_offset)
+                if batch.producer_id != producer[0] or batch.next_offset <= offset:
+                    continue
+                if batch.is_control_batch:
+                    for control in batch:
+                        ended = Marker.COMMIT if control.commit else Marker.ABORT
+                        return ReadBack(ended, count, ends_at(answer.high_watermark))
+                elif batch.producer_epoch == producer[1]:
+                    for record in batch:
+                        if record.offset >= start_offset:
+                            count += 1
+                            if on_record is not None:
+                                on_record(_logged(record))
+            if next_offset == offset:
+                return ReadBack(Marker.GONE if truncated else Marker.NONE, count, ends_at(offset))
+            offset = next_offset
+
+
+def short_logs(requests: BrokerRequests, cells: Iterable[tuple[Partition, tuple[int, int]]]) -> list[str]:
+    """Which logs end before the records that they acknowledged, in words. ``cells``: (first offset, records)."""
+    left = list(cells)
+    missing = requests.missing({partition for partition, _ in left})
+    short: list[str] = []
+    for look in range(OUTSIDE_MAX):
+        time.sleep(OUTSIDE_PAUSE_S if look else 0)
+        ends = requests.end_offsets({p for p, _ in left} - missing, read_committed=False)
+        left = [(p, (first, count)) for p, (first, count) in left if p in missing or ends[p] < first + count]
+        short = [
+            f"{topic}-{index}: {count} records from offset {first}, and "
+            + (NO_LOG if (topic, index) in missing else ends_at(ends[topic, index]))
+            for (topic, index), (first, count) in left
+        ]
+        if not short:
+            break
+    return short
+
+
+def ends_at(offset: int) -> str:
+    return f"the log ends at offset {offset}"
 
 
 def _batches(data: bytes) -> Any:

@@ -11,6 +11,7 @@ this holds on brokers of transaction.version 2 as well (docs/adr/0004).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,8 @@ END_TXN_VERSION_MAX = 4
 INIT_PRODUCER_VERSION_MAX = 4
 FENCE_TIMEOUT_MS = 1_000
 """Transaction timeout of an id that was fenced, until its owner initialises it again: any broker allows it."""
+MISSING_PATIENCE_S = 3.0
+"""How long a partition has to be unknown to be no more: a broker may hear of a topic a moment later."""
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
 FETCH_VERSION_MAX = 12  # version 13 names topics by id
 COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
@@ -95,6 +98,23 @@ class BrokerRequests:
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Number of partitions by topic; a topic that does not exist (or may not be seen) is left out."""
         return {topic: len(indexes) for topic, indexes in self._router.partitions(topics).items()}
+
+    def missing(self, partitions: Iterable[Partition], patience_s: float = MISSING_PATIENCE_S) -> set[Partition]:
+        """Which of them the cluster has not, and had not for ``patience_s``.
+
+        Raises:
+            SettingRefused: DESCRIBE on a topic is not granted.
+        """
+        wanted = set(partitions)
+        end_s = time.monotonic() + patience_s
+        while wanted:
+            there = self._router.partitions({topic for topic, _ in wanted}, all_visible=True)
+            wanted = {(topic, index) for topic, index in wanted if index not in there.get(topic, ())}
+            if time.monotonic() > end_s:
+                break
+            if wanted:
+                time.sleep(0.2)
+        return wanted
 
     def has_transaction_tools(self) -> bool:
         """Whether the broker answers DescribeTransactions, ListTransactions and DescribeProducers."""
@@ -277,9 +297,10 @@ class BrokerRequests:
         """The last stable offset (``read_committed``) or the high watermark of each partition."""
         return self._list_offsets(partitions, LATEST, 1 if read_committed else 0)
 
-    def log_start_offset(self, partition: Partition) -> int:
-        """The first offset that retention and deletion have left."""
-        return self._list_offsets([partition], EARLIEST, 0)[partition]
+    def log_bounds(self, partition: Partition) -> tuple[int, int]:
+        """The first offset that retention and deletion have left, and the high watermark."""
+        first = self._list_offsets([partition], EARLIEST, 0)[partition]
+        return first, self._list_offsets([partition], LATEST, 0)[partition]
 
     def _list_offsets(
         self, partitions: Iterable[Partition], timestamp: int, isolation_level: int

@@ -107,9 +107,13 @@ class Router:
             sent = Future().failure(error)
         return sent
 
-    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """Indexes by topic; a topic that does not exist (or may not be seen) is left out."""
-        return self.retry(lambda: self._leaders.learn(topics))
+    def partitions(self, topics: Iterable[str], *, all_visible: bool = False) -> dict[str, list[int]]:
+        """Indexes by topic; a topic that does not exist (or may not be seen) is left out.
+
+        Raises:
+            SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
+        """
+        return self.retry(lambda: self._leaders.learn(topics, all_visible=all_visible))
 
     def by_coordinator(
         self,
