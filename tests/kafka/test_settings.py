@@ -87,7 +87,7 @@ def test_a_setting_that_librdkafka_does_not_take_is_refused_when_the_sink_is_mad
         KafkaSink("t", bootstrap_servers="h:1", producer=producer)
 
 
-@pytest.mark.parametrize("more", [{"transaction_timeout_ms": "60000"}, {"transaction_timeout_ms": True}, {"rows": "x"}])
+@pytest.mark.parametrize("more", [{"transaction_timeout_ms": "60000"}, {"transaction_timeout_ms": True}])
 def test_an_argument_of_another_kind_is_refused(more: dict[str, Any]) -> None:
     """By name, before it fails somewhere else."""
     with pytest.raises(SettingRefused, match=next(iter(more))):

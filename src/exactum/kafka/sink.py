@@ -64,8 +64,6 @@ class KafkaSink(NotAFunction):
             raise SettingRefused(f"{where}: topic must be the name of a topic, or None. This name {trouble}.")
         if transaction_timeout_ms is not None and type(transaction_timeout_ms) is not int:
             raise SettingRefused(f"{where}: transaction_timeout_ms must be a whole number of milliseconds, or None.")
-        if rows is not None and not callable(rows):
-            raise SettingRefused(f"{where}: rows must be a function from a DataFrame to a DataFrame, or None.")
         if transaction_timeout_ms is not None and transaction_timeout_ms < TIMEOUT_MIN_MS:
             raise SettingRefused(
                 f"{where}: transaction_timeout_ms={transaction_timeout_ms} is shorter than any epoch can be; give "
