@@ -6,6 +6,7 @@ values alone (``mariadb_columns``).
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections import Counter
@@ -13,13 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
-from frames import BIGINT, Frame
+from frames import BIGINT, SCALARS, Frame, frames
+from hypothesis import event, given, settings
 from kinds import Kind, Raw
-from mariadb_columns import REFUSED, TARGETS_AND_JSON, Target
+from mariadb_columns import REFUSED, TARGETS_AND_JSON, Target, exact
 from mysql_database import Database
 from mysql_query import Query
 
+from exactum.errors import Refused
 from exactum.local import LocalMariaDB
 from exactum.protocol.sink import Guarantee
 from exactum.sql.mysql import MySQLSink
@@ -162,3 +166,72 @@ def read(database: Database, table: str, targets: list[Target]) -> dict[int, lis
         assert number not in found
         found[number] = [None if v is None else t.seen(v) for t, v in zip(targets, values, strict=True)]
     return found
+
+
+CREATED = {
+    "boolean": "tinyint", "tinyint": "tinyint", "smallint": "smallint", "int": "int", "bigint": "bigint",
+    "float": "float", "double": "double", "string": "longtext CHARACTER SET utf8mb4", "binary": "longblob",
+    "date": "date", "timestamp": "datetime(6)", "timestamp_ntz": "datetime(6)",
+}  # fmt: skip
+"""The column that ``create_table`` makes of each type, decimals apart."""
+_tables = itertools.count(1)
+
+
+@settings(max_examples=60)
+@given(
+    frame=st.one_of(
+        frames(columns_max=4, rows_max=8), frames(SCALARS, columns_min=1, columns_max=6, rows_max=8, duplicates=False)
+    ),
+    way=st.sampled_from(WAYS),
+)
+def test_frames_of_any_shape(shared: Database, frame: Frame, way: tuple[bool, str, Guarantee]) -> None:
+    """Any names and types, no columns or no rows: refused before the first row, or each row is there or put aside."""
+    table = f"shape{next(_tables)}"
+    infile, mechanism, guarantee = way
+    query = Query(
+        lambda: MySQLSink(
+            shared.url, table=table, mechanism=mechanism, create_table=True, connect={"local_infile": infile}
+        ),
+        tuple(frame.columns),
+        participant=f"mysql:{table}",
+        query_id=f"shape-{table}",
+        guarantee=guarantee,
+    )
+    try:
+        one = query.started()
+    except Refused:
+        assert not any(f == table and shared.run(f"SELECT 1 FROM {f}") for f in shared.tables("shape"))
+        event("refused before the first row")
+        return
+    try:
+        one.epoch(0, frame.batch(ZONE))
+    finally:
+        one.die()
+    targets = [target_of(kind) for kind in frame.kinds]
+    wanted, aside = [], 0
+    for row in range(frame.count):
+        readings = [None if raw is None else t.reading(raw) for t, raw in zip(targets, frame.row(row), strict=True)]
+        if REFUSED in readings:
+            aside += 1
+        else:
+            wanted.append(readings)
+    names = [f"`{name.replace('`', '``')}`".replace("%", "%%") for name in frame.names]
+    listed = ", ".join(t.read.format(c=name) for t, name in zip(targets, names, strict=True))
+    found = [list(row) for row in shared.run(f"SELECT {listed} FROM {table}", ())]
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+    assert sum(r.rows.num_rows for r in one.rejections) == aside
+    shared.run(f"DROP TABLE {table}")
+    event("written")
+
+
+@pytest.fixture(scope="module")
+def shared(mariadb: LocalMariaDB) -> Iterator[Database]:
+    with Database.made(mariadb) as made:
+        yield made
+
+
+def target_of(kind: Kind) -> Target:
+    if kind.name == "decimal":
+        return exact(kind.simple, kind.precision, kind.scale)
+    declared = CREATED["string" if kind.is_text else kind.name]
+    return next(t for t in TARGETS_AND_JSON if t.declared == declared)
