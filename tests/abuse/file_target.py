@@ -92,7 +92,7 @@ def read_json(path: Path, names: Sequence[str], kinds: Sequence[Kind]) -> list[t
     """By Python's json, which takes no constant that JSON does not have, and no name twice."""
     rows = []
     for line in path.read_bytes().decode().split("\n")[:-1]:
-        found = json.loads(line, parse_float=_Digits, parse_constant=_never, object_pairs_hook=_once)
+        found = json.loads(line, parse_float=Digits, parse_constant=never, object_pairs_hook=once)
         assert found.keys() <= set(names)
         rows.append(tuple(_of_json(k, found.get(n)) for n, k in zip(names, kinds, strict=True)))
     return rows
@@ -116,15 +116,15 @@ def read_csv(path: Path, names: Sequence[str], kinds: Sequence[Kind], delimiter:
     return [tuple(None if t is None else of_text(k, t) for k, t in zip(kinds, row, strict=True)) for row in rows[1:]]
 
 
-class _Digits(str):
+class Digits(str):
     """A number of JSON as it stands there."""
 
 
-def _never(constant: str) -> Any:
+def never(constant: str) -> Any:
     raise AssertionError(f"{constant} is no JSON")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     assert len(dict(pairs)) == len(pairs), f"a name twice: {pairs}"
     return dict(pairs)
 
@@ -142,9 +142,9 @@ def _of_json(kind: Kind, found: Any) -> Raw:
         assert type(found) is (bool if kind.name == "boolean" else int)
         return found
     if kind.name == "decimal":
-        assert isinstance(found, _Digits | int)
+        assert isinstance(found, Digits | int)
     elif kind.name in ("float", "double"):
-        assert isinstance(found, _Digits) or found in ("NaN", "Infinity", "-Infinity")
+        assert isinstance(found, Digits) or found in ("NaN", "Infinity", "-Infinity")
     else:
         assert type(found) is str
     return base64.b64decode(found, validate=True) if kind.name == "binary" else of_text(kind, str(found))

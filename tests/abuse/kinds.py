@@ -207,8 +207,11 @@ def same(kind: Kind, one: Raw, other: Raw) -> bool:
     if kind.name in ("map", "struct"):
         if len(one) != len(other):
             return False
-        kinds = [struct_({"key": kind.of[0], "value": kind.of[1]})] * len(one) if kind.name == "map" else kind.of
-        return all(same(k, a, b) for k, a, b in zip(kinds, one, other, strict=True))
+        if kind.name == "map":
+            return all(
+                same(k, x, y) for a, b in zip(one, other, strict=True) for k, x, y in zip(kind.of, a, b, strict=True)
+            )
+        return all(same(k, a, b) for k, a, b in zip(kind.of, one, other, strict=True))
     return type(one) is type(other) and one == other
 
 

@@ -88,7 +88,7 @@ def test_refused_rows_go_to_the_dead_letters() -> None:
     plan = DeadLetterPlan(dead, ("value", "sink", "error"))
     (out,) = WriteTask((("w0", one), ("w1", two)), ORDER, plan)(batches(2, 3))
     assert dead.calls == ["open", "write", "write", "prepare"]
-    assert dead.batches[0].to_pylist() == [{"value": b'{"v": 0}', "sink": "w1", "error": "v=0 may not be"}]
+    assert dead.batches[0].to_pylist() == [{"value": b'{"v":0}', "sink": "w1", "error": "v=0 may not be"}]
     assert len(prepared_of(out["prepared"][0].as_py())) == 3
 
 

@@ -98,8 +98,13 @@ DEAD_LETTER_COLUMNS = (
     ("source_partition", "int"),
     ("source_offset", "bigint"),
     ("source_timestamp", "timestamp"),
+    ("row_json", "string"),
 )
-"""(name, Spark type) of what a dead letter is written as: the original bytes, who refused it, why, whence it came."""
+"""(name, Spark type) of what a dead letter is written as: the original bytes, who refused it, why, whence it came, and
+the whole row."""
+
+DEAD_LETTER_ADDED = ("row_json",)
+"""Columns of dead letters that a table may lack, because it was made before they were added."""
 
 
 class Sink(Protocol):
@@ -168,6 +173,7 @@ class OpenSink:
     ``target`` names the one place that it writes to, the same for every sink that writes there; None where a sink
     cannot tell. ``trace`` is what finds the transactions that it leaves open (no secrets; empty: it leaves none that
     anybody could find), and ``reach`` what finds them by this sink's connection for a sink that the query had before.
+    ``left_out`` are columns that it was given and that its writers do not take.
     """
 
     participant: Participant
@@ -175,6 +181,7 @@ class OpenSink:
     target: str | None = None
     trace: Mapping[str, str] = field(default_factory=dict)
     reach: Reach = out_of_reach
+    left_out: frozenset[str] = frozenset()
 
 
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]

@@ -1,11 +1,11 @@
-"""Rows that a sink refused, as they go to the epoch's dead letters: the original bytes, where from, who and why.
+"""Rows that a sink refused, as they go to the epoch's dead letters: the original bytes, where from, who and why, and
+the whole row. Nothing here fails for what a row holds.
 
 Workers import this module, so it imports neither pyspark nor pyarrow at module level.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,52 +19,93 @@ def dead_letters(rejection: Rejection, sink: str, columns: Sequence[str]) -> Any
     """An Arrow record batch with ``columns`` (names of ``DEAD_LETTER_COLUMNS``, or key, value and headers).
 
     ``key`` and ``value`` are the frame's columns of that name where they are text or bytes; otherwise the key is
-    null and the value is the row as JSON text.
+    null and the value is the row as JSON text. ``row_json`` is the row in any case; in Kafka's headers without what
+    stands in key and value already, and not where that is all.
     """
     import pyarrow as pa
 
     rows = rejection.rows
+    row_json = _json(rows, rows.schema.names)
+    value = _bytes_of(rows, "value")
     made: dict[str, Any] = {
         "key": _bytes_of(rows, "key"),
-        "value": _value(rows),
-        "sink": pa.array([sink] * rows.num_rows, pa.string()),
-        "error": pa.array(rejection.reasons, pa.string()),
+        "value": value if value is not None else row_json.cast(pa.binary()),
+        "sink": _texts([sink] * rows.num_rows),
+        "error": _texts(rejection.reasons),
         "source_topic": _column(rows, "topic", pa.string()),
         "source_partition": _column(rows, "partition", pa.int32()),
         "source_offset": _column(rows, "offset", pa.int64()),
         "source_timestamp": _column(rows, "timestamp", pa.timestamp("us", "UTC")),
+        "row_json": row_json,
     }
+    if made["key"] is None:
+        made["key"] = pa.nulls(rows.num_rows, pa.binary())
     if "headers" in columns:
+        kept = {name for name in ("key", "value") if _bytes_of(rows, name) is not None}
+        others = [name for name in rows.schema.names if name not in kept]
+        in_value = value is None or not others
+        made["row_json"] = pa.nulls(rows.num_rows, pa.string()) if in_value else _json(rows, others)
         made["headers"] = _headers(made)
     return pa.RecordBatch.from_arrays([made[name] for name in columns], names=list(columns))
 
 
 def _bytes_of(rows: Any, name: str) -> Any:
+    """The bytes of a column of this name, None where there is none, or none of bytes."""
     import pyarrow as pa
 
     if name not in rows.schema.names or not _is_text(rows.schema.field(name).type):
-        return pa.nulls(rows.num_rows, pa.binary())
+        return None
     return rows.column(name).cast(pa.binary())
 
 
-def _value(rows: Any) -> Any:
+def _json(rows: Any, names: Sequence[str]) -> Any:
+    """Each row as a JSON object of these columns, without those that are null."""
     import pyarrow as pa
 
-    if "value" in rows.schema.names and _is_text(rows.schema.field("value").type):
-        return rows.column("value").cast(pa.binary())
-    texts = [json.dumps(row, default=_plain, ensure_ascii=False).encode() for row in rows.to_pylist()]
-    return pa.array(texts, pa.binary())
+    from exactum.values.json_text import json_texts
+
+    arrays = [_with_json(rows.column(rows.schema.get_field_index(name))) for name in names]
+    fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
+    if not fields:
+        return pa.array(["{}"] * rows.num_rows, pa.string())
+    return json_texts(pa.StructArray.from_arrays(arrays, fields=fields), keep_bytes=True).cast(pa.string())
+
+
+def _with_json(values: Any) -> Any:
+    """The values in a type that has JSON: intervals are their microseconds."""
+    import pyarrow as pa
+
+    from exactum.values.json_text import is_writable
+
+    if is_writable(values.type):
+        return values
+    if pa.types.is_duration(values.type):
+        return values.view(pa.int64())
+    return pa.array([f"<{values.type}>"] * len(values), pa.string())
 
 
 def _column(rows: Any, name: str, kind: Any) -> Any:
-    """A column of the frame if it has the type that Spark's Kafka source gives it, else nulls."""
-    import pyarrow as pa
+    """A column of the frame if it has the type that Spark's Kafka source gives it, else nulls.
 
-    if name in rows.schema.names:
-        found = rows.schema.field(name).type
-        if found == kind or (pa.types.is_timestamp(found) and pa.types.is_timestamp(kind)):
-            return rows.column(name).cast(kind)
-    return pa.nulls(rows.num_rows, kind)
+    An instant outside of the years 1 to 9999, which few targets have, is null too: ``row_json`` has it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from exactum.values import times
+    from exactum.values.utf8 import repaired
+
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, kind)
+    values = rows.column(name)
+    if pa.types.is_timestamp(values.type) and pa.types.is_timestamp(kind):
+        micros = times.micros_of(values)
+        first = times.DAY_FIRST * times.MICROS_A_DAY
+        known = pc.and_(pc.greater_equal(micros, first), pc.less(micros, (times.DAY_LAST + 1) * times.MICROS_A_DAY))
+        return pc.if_else(known, micros, pa.scalar(None, pa.int64())).view(kind)
+    if pa.types.is_string(kind) and (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return repaired(values).cast(kind)
+    return values if values.type == kind else pa.nulls(rows.num_rows, kind)
 
 
 def _headers(made: dict[str, Any]) -> Any:
@@ -79,6 +120,13 @@ def _headers(made: dict[str, Any]) -> Any:
     return pa.array(rows, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
+def _texts(texts: Sequence[str]) -> Any:
+    """Text of ours, which may quote half a character of a user's."""
+    import pyarrow as pa
+
+    return pa.array([text.encode("utf-8", "backslashreplace").decode() for text in texts], pa.string())
+
+
 def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -88,8 +136,3 @@ def _is_text(kind: Any) -> bool:
 
 def _text(value: Any) -> str:
     return str(value.isoformat() if hasattr(value, "isoformat") else value)
-
-
-def _plain(value: Any) -> str:
-    """What JSON has no word for: bytes as hexadecimal digits, times in ISO 8601, decimals as text."""
-    return value.hex() if isinstance(value, bytes) else _text(value)

@@ -235,7 +235,9 @@ class Targets:
     def dead_letter_plan(self, opened: Sequence[tuple[str, OpenSink]]) -> DeadLetterPlan | None:
         if self.dead_letters is None:
             return None
-        return DeadLetterPlan(opened[-1][1].writers, tuple(name for name, _ in self.dead_letters.dead_letter_columns))
+        sink = opened[-1][1]
+        names = (name for name, _ in self.dead_letters.dead_letter_columns if name not in sink.left_out)
+        return DeadLetterPlan(sink.writers, tuple(names))
 
 
 def start(

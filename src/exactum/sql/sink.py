@@ -9,7 +9,7 @@ from typing import Any
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.protocol.participant import Participant
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
+from exactum.protocol.sink import DEAD_LETTER_ADDED, DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
 from exactum.sql.columns import matched, named_by
 from exactum.sql.dialect import DIRECTORY, Dialect, Failure, Mode, Role, Session, SqlFailure
 from exactum.sql.failure import port_error
@@ -111,7 +111,9 @@ class SqlSink(NotAFunction):
             target = TableName(its["schema"] or None, its["table"])
             return SqlParticipant(replace(plan, scope=Scope(run.query_id, former), target=target))
 
-        return OpenSink(SqlParticipant(plan), SqlWriterFactory(plan), f"table {plan.target} at {at}", trace, reach)
+        left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
+        target = f"table {plan.target} at {at}"
+        return OpenSink(SqlParticipant(plan), SqlWriterFactory(plan), target, trace, reach, left_out)
 
     # ---- checks ------------------------------------------------------------------------------
 
@@ -146,6 +148,8 @@ class SqlSink(NotAFunction):
                 "it. Create it, or pass create_table=True. exactum never creates a table unasked."
             )
         session.rollback()
+        if tuple(written) == DEAD_LETTER_COLUMNS:
+            written = [column for column in written if column[0] not in _lacking(table)]
         columns = matched(table, written, self._dialect, self._where)
         by_frame = dict(zip((name for name, _ in written), columns, strict=True))
         key = tuple(by_frame[name].name for name in self._key)
@@ -311,6 +315,11 @@ def _names(setting: str, value: Sequence[str] | str | None, where: str) -> tuple
     if not all(isinstance(n, str) and n for n in names) or len(set(names)) != len(names):
         raise SettingRefused(f"{where}: {setting} must be a list of different column names.")
     return names
+
+
+def _lacking(table: Table) -> set[str]:
+    """What was added to the dead letters after this table was made for them."""
+    return set(DEAD_LETTER_ADDED) - {column.name.lower() for column in table.columns}
 
 
 def _frame_has(columns: Sequence[tuple[str, str]]) -> str:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from exactum.values import times
 from exactum.values.nested import as_list, data_of, is_bytes, is_text
-from exactum.values.utf8 import repaired
+from exactum.values.utf8 import not_utf8, repaired
 
 TEXT = pa.large_string()
 """Texts of a whole batch may be more than 2 GiB."""
@@ -25,22 +25,26 @@ _ESCAPES = {chr(c): json.dumps(chr(c))[1:-1] for c in (0x5C, 0x22, *range(0x20))
 """The backslash first."""
 
 
-def json_texts(values: Any) -> Any:
+def json_texts(values: Any, *, keep_bytes: bool = False) -> Any:
     """A large_string array, null where the value is null.
+
+    ``keep_bytes``: text that is no UTF-8 is an object with its bytes, ``{"base64":"/w=="}``; not the key of a map.
 
     Raises:
         TypeError: a type that has no JSON (``is_writable``).
     """
     kind = values.type
     if pa.types.is_struct(kind):
-        return _structs(values)
+        return _structs(values, keep_bytes)
     if pa.types.is_map(kind):
         entries = as_list(values)
         pairs = entries.flatten()
-        items = pc.fill_null(json_texts(pairs.field(1)), "null")
+        items = pc.fill_null(json_texts(pairs.field(1), keep_bytes=keep_bytes), "null")
         return _joined(entries, _concatenated(_keys(pairs.field(0)), ":", items), "{", "}")
     if pa.types.is_nested(kind):
-        return _joined(values, pc.fill_null(json_texts(values.flatten()), "null"), "[", "]")
+        return _joined(values, pc.fill_null(json_texts(values.flatten(), keep_bytes=keep_bytes), "null"), "[", "]")
+    if keep_bytes and is_text(kind):
+        return _with_bytes(values)
     return _leaves(values)
 
 
@@ -75,11 +79,25 @@ def _leaves(values: Any) -> Any:
     raise TypeError(f"values of the Arrow type {kind} have no JSON")
 
 
-def _structs(values: Any) -> Any:
+def _with_bytes(values: Any) -> Any:
+    broken = not_utf8(values)
+    texts = _leaves(values)
+    if broken is None:
+        return texts
+    found = values.filter(pa.array(broken)).cast(pa.large_binary()).to_pylist()
+    objects = [f'{{"base64":"{base64.b64encode(b).decode()}"}}' for b in found]
+    return pc.replace_with_mask(texts, pa.array(broken), pa.array(objects, TEXT))
+
+
+def _structs(values: Any, keep_bytes: bool) -> Any:
     """Each field with a comma before it, or nothing; then the first comma goes."""
     kind = values.type
     fields = [
-        _concatenated(f",{json.dumps(kind.field(i).name, ensure_ascii=False)}:", json_texts(values.field(i)), "")
+        _concatenated(
+            f",{json.dumps(kind.field(i).name, ensure_ascii=False)}:",
+            json_texts(values.field(i), keep_bytes=keep_bytes),
+            "",
+        )
         for i in range(kind.num_fields)
     ]
     start = pa.repeat(_scalar("{"), len(values))
