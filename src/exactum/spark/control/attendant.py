@@ -77,8 +77,8 @@ class ControlAttendant:
         """Nothing: what changes is read when the next epoch begins."""
 
     def close(self) -> None:
+        # What the thread of the query carries goes with it; after spark.stop() there is nobody to take it back from.
         self._reader.close()
-        self._context.setLocalProperty(self._stream.property_name, None)
 
     def _show(self, batch_id: int) -> None:
         seen = self._records.read(batch_id)
