@@ -1,8 +1,9 @@
 """An ordinary PySpark script, Kafka in and Kafka out, that may be told to die: what ``exactum run`` keeps running.
 
 Its one argument is a JSON object. ``deaths`` is a folder with a file ``<n>`` of JSON for each planned death; each life
-takes the next one: ``{"after_s": 0.1}`` from its start, or ``{"event": "EpochDecided", "nth": 1}``. With ``noticed``, a
-file, it writes down which queries it sees by all of Spark's means, and waits for the end of any.
+takes the next one: ``{"after_s": 0.1}`` from its start, or ``{"event": "EpochDecided", "nth": 1}``; with ``"by":
+"refusal"`` it does not die by a signal, but of an error of exactum that another part of the script raises. With
+``noticed``, a file, it writes down which queries it sees by all of Spark's means, and waits for the end of any.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def refuse() -> None:
+    """As where the main thread ends with this, in the middle of the query's epoch."""
+    error = exactum.errors.SettingRefused("another query of this script may not run")
+    sys.excepthook(type(error), error, None)
+    os._exit(1)
+
+
 def later(seconds: float) -> None:
     time.sleep(seconds)
     die()
@@ -60,7 +68,7 @@ def on_event(event: exactum.events.Event) -> None:
     if name == death.get("event"):
         seen += 1
         if seen == death["nth"]:
-            die()
+            refuse() if death.get("by") == "refusal" else die()
     if name == "EpochCompleted" and play.get("prints"):
         print(f"after epoch {event.batch_id}: {play['prints']}")
 
@@ -98,8 +106,10 @@ def shown(session: Any) -> list[str | None]:
 spark = exactum.local_session("run", **play["session"])
 if "noticed" in play:
     listen(spark)
+topic = play.get("control")
 exact = exactum.exactly_once(
     exactum.KafkaSink(play["target"], bootstrap_servers=play["bootstrap_servers"], **play.get("sink", {})),
+    control=exactum.control_stream(topic, bootstrap_servers=play["bootstrap_servers"]) if topic else (),
     on_event=on_event,
 )
 query = (
@@ -124,4 +134,6 @@ if "noticed" in play:
     notice("UI", shown(spark))
 else:
     query.awaitTermination()
+if "control" in play:
+    spark.stop()
 print("the script ends by itself", flush=True)

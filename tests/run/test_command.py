@@ -69,7 +69,7 @@ def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
     assert "it failed 3 times within 60 s" in run.log
 
 
-@pytest.mark.parametrize("kind", ["SettingRefused", "Fenced", "HeuristicOutcome", "InvariantBroken"])
+@pytest.mark.parametrize("kind", ["SettingRefused", "Fenced", "CodeFailed", "InvariantBroken"])
 def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> None:
     """An error of exactum that halts or fences, raised anywhere in the script: status 3, and the reason is said."""
     program = f'{COUNTED}\nfrom exactum.errors import {kind}\nraise {kind}("this is why")'
@@ -87,6 +87,59 @@ def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
         assert run.ends() == 0
     assert lives(tmp_path) == 2
     assert f"{kind}: so what" in run.log
+
+
+TELLING = """
+from exactum.errors import SettingRefused
+from exactum.spark.life.life import current
+current().tell_error(SettingRefused("the first query may not run"), "query-1")
+"""
+
+
+def test_an_error_that_the_script_has_handled_is_not_final(tmp_path: Path) -> None:
+    """A query is refused, the script goes on without it and dies of something else: it is started again. Where it is
+    the same twice in a row, nobody believes in chance; an error that carries the query's own is final at once.
+    """
+    told = TELLING.strip().replace("\n", "\n    ")
+    program = f"""{COUNTED}
+import exactum
+if life != 1:
+    {told}
+if life == 0:
+    os.kill(os.getpid(), 9)
+if life == 2:
+    raise RuntimeError("query-1 failed")
+[][life]
+"""
+    with command(tmp_path, program, *AT_ONCE, "--restart-strategy.fixed-delay.attempts=9") as run:
+        assert run.ends() == 3
+    assert lives(tmp_path) == 3
+    assert "it ended with status 1 with IndexError: list index out of range" in run.log
+    assert run.log.count("it ended with status 1 with SettingRefused: the first query may not run") == 1
+    (tmp_path / "count").unlink()
+    with command(tmp_path, f"{COUNTED}\n{TELLING}\n[][life]", *AT_ONCE) as run:
+        assert run.ends() == 3
+    assert lives(tmp_path) == 2
+    assert "for the second time right after query query-1 had failed with SettingRefused" in run.log
+
+
+def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
+    """A script that ends before any query of it has begun is given up soon, and the last line says with what; an error
+    that another start may mend is left to the restart strategy.
+    """
+    options = ["--restart-strategy.exponential-delay.initial-backoff", "10 ms"]
+    with command(tmp_path, f"{COUNTED}\nimport exactum\n[][0]", *options) as run:
+        assert run.ends() == 1
+    assert lives(tmp_path) == 3
+    assert run.log.splitlines()[-1].endswith(
+        "it is not started again: it ended 3 times before any query of it began (--start-attempts 3), with IndexError: "
+        "list index out of range"
+    )
+    (tmp_path / "count").unlink()
+    down = f'{COUNTED}\nfrom exactum.errors import Unavailable\nif life < 4: raise Unavailable("down")'
+    with command(tmp_path, down, *options, "--start-attempts", "2") as run:
+        assert run.ends() == 0
+    assert lives(tmp_path) == 5
 
 
 @pytest.mark.parametrize(("kind", "status", "count"), [("SettingRefused", 3, 1), ("EpochAborted", 1, 2)])
@@ -122,7 +175,7 @@ class Sink:
 sink = Sink()
 sink.model = bytes(65 << 20)
 running = RunningQuery("q", "r", None, "file:/c", "MicroBatchExecution", "", "append", "local[1]", 100, None, None)
-life.current().hand_over("q", Handover(running, (sink,), ("own",), None))
+life.current().hand_over("q", Handover(running, (sink,), ("own",), None, ((),)))
 print("goes on", flush=True)
 """
     with command(tmp_path, program) as run:
@@ -206,10 +259,8 @@ def test_the_script_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     """A supervisor that is killed leaves nobody who stands by: a standby ends by itself."""
     program = """
 import exactum
-class Nothing:
-    name, rows = "nothing", None
 print("ready", flush=True)
-exactum.exactly_once(Nothing())
+exactum.exactly_once(exactum.FileSink("out"))
 from exactum.spark.life import life
 life.current().tell_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
 import time

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import secrets
 import signal
 import time
@@ -34,6 +35,8 @@ WITHIN_EPOCHS = (
     {"event": "EpochCompleted", "nth": 1},
     {"event": "EpochCompleted", "nth": 2},
 )
+FIRST_STARTS = ["--start-attempts", str(DEATHS + 1)]
+"""Most lives end before any query of theirs begins."""
 STRATEGIES = {
     "fixed-delay": (
         3,
@@ -81,7 +84,7 @@ def test_a_crash_loop_ends_exact(kafka: LocalKafka, topic: Callable[..., str], t
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=records)
     deaths = planned(random.Random(seed), within_epochs)
     world.plan(*deaths)
-    with world.reader() as reader, world.run("run", ["--restart", strategy, *options]) as run:
+    with world.reader() as reader, world.run("run", ["--restart", strategy, *options, *FIRST_STARTS]) as run:
         assert run.ends(400) == 0
         assert len(run.pids()) == DEATHS + 1, f"{deaths}\n{run.log[-3000:]}"
         assert run.log.count("was ended by SIGKILL") == DEATHS
@@ -109,6 +112,20 @@ def test_what_is_decided_is_there_before_the_next_life(
         run.signal(signal.SIGTERM)
         assert run.ends(40) == 0
         assert len(reader.caught_up()) == 120
+
+
+def test_what_is_decided_is_finished_when_the_script_is_not_started_again(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A script that must not be started again because of one thing leaves no decided epoch of another query open."""
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=60)
+    world.plan({"event": "EpochDecided", "nth": 1, "by": "refusal"})
+    with world.reader() as reader:
+        with world.run("run", []) as run:
+            assert run.ends() == 3
+        assert "with SettingRefused: another query of this script may not run" in run.log
+        assert "epoch 0 is decided and stands in every sink (60 rows" in run.log
+        assert len(reader.caught_up()) == 60
 
 
 def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
@@ -180,8 +197,9 @@ def test_sigterm_stops_a_busy_query_after_its_epoch(
         completed = world.events("EpochCompleted")
         assert len(reader.caught_up()) < world.source.count
         check_stopped_between_epochs(world.checkpoint.folder, completed)
-        with world.run("next", [], max_offsets=2000) as run:
+        with world.run("next", [], max_offsets=2000, control=topic("rules")) as run:
             assert run.ends() == 0
+        assert not re.search("Traceback|could not be closed", run.log), "it ends with spark.stop(), and without a word"
         started = world.events("RunStarted")[-1]
         assert started["batch_id"] == completed[-1]["batch_id"] + 1
         assert "redelivered=(), swept=0" in started["text"]

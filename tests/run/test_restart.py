@@ -14,6 +14,7 @@ from exactum.ops.run.duration import seconds
 from exactum.ops.run.restart import (
     ExponentialDelay,
     FailureRate,
+    FirstStarts,
     FixedDelay,
     GiveUp,
     NoRestart,
@@ -103,10 +104,27 @@ def test_exponential_delay_does_not_overflow() -> None:
     assert delays(strategy, range(3000))[-1] == 10
 
 
+def test_a_script_that_never_gets_to_a_query_is_given_up() -> None:
+    """After so many ends in all before any query began; not for what may mend by itself, nor once a query has begun
+    or a life was long.
+    """
+    starts = FirstStarts(3)
+    assert starts.ended(1, began=False, is_transient=False) is None
+    assert starts.ended(1, began=False, is_transient=True) is None
+    assert starts.ended(1, began=False, is_transient=False) is None
+    assert isinstance(starts.ended(1, began=False, is_transient=False), GiveUp)
+    for lived_s, began in ((1.0, True), (1000.0, False)):
+        starts = FirstStarts(2)
+        assert starts.ended(1, began=False, is_transient=False) is None
+        assert starts.ended(lived_s, began=began, is_transient=False) is None
+        assert [starts.ended(1, began=False, is_transient=False) for _ in range(9)] == [None] * 9
+
+
 @pytest.mark.parametrize(
     "make",
     [
         lambda: FixedDelay(-1),
+        lambda: FirstStarts(0),
         lambda: FixedDelay(1, -1.0),
         lambda: FailureRate(0),
         lambda: FailureRate(1, 0.0),
@@ -119,7 +137,7 @@ def test_exponential_delay_does_not_overflow() -> None:
 )
 def test_a_strategy_that_makes_no_sense_is_refused(make: object) -> None:
     """Bad settings are one error before anything runs, with the setting's name."""
-    with pytest.raises(SettingRefused, match=r"fixed-delay|failure-rate|exponential-delay"):
+    with pytest.raises(SettingRefused, match=r"fixed-delay|failure-rate|exponential-delay|start-attempts"):
         make()  # type: ignore[operator]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from exactum.ops import process_session
-from exactum.ops.run.ending import Report
+from exactum.ops.run.ending import LastError, Report
 from exactum.ops.run.output import STDERR, STDOUT, outputs_of, pipe_if
 from exactum.spark.life.channel import VARIABLE, Decoder, Message, address_of
 
@@ -28,8 +28,8 @@ class Child:
     """Started at once. ``captured``: which of ``output.STREAMS`` go to ``outputs`` instead of where ours go.
 
     ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in ``exactly_once``. ``works``: it
-    has completed an epoch. ``heard_s`` is when it last said something, ``turn_s`` when it got its turn. ``reports`` are
-    the errors that ended its queries, by query id.
+    has completed an epoch. ``heard_s`` is when it last said something, ``turn_s`` when it got its turn. ``began``: a
+    query of it has begun. ``reports`` are the errors that ended its queries, by query id, ``last`` that of the script.
     """
 
     def __init__(self, command: Sequence[str], *, captured: Collection[str] = ()) -> None:
@@ -52,9 +52,11 @@ class Child:
         self.outputs = outputs_of(self._process)
         self.joined = False
         self.ready = False
+        self.began = False
         self.works = False
         self.heard_s = self.turn_s = time.monotonic()
         self.reports: dict[str, Report] = {}
+        self.last: LastError | None = None
 
     @property
     def pid(self) -> int:

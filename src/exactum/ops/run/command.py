@@ -65,6 +65,13 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
 @_option("failure-rate", "max-failures-per-interval", type=click.IntRange(min=1), default=1, help="One more: give up.")
 @_option("failure-rate", "failure-rate-interval", type=duration, default="1 min", help="In which they are counted.")
 @_option("failure-rate", "delay", type=duration, default="1 s", help="Before each restart.")
+@click.option(
+    "--start-attempts",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Give up on a script that ends so often before any query of it has begun.",
+)
 @click.option("--standby", is_flag=True, help="Keep a second process ready that takes over within seconds.")
 @click.option(
     "--standby-timeout",
@@ -101,6 +108,7 @@ def run(
     script: Path,
     arguments: tuple[str, ...],
     restart: str,
+    start_attempts: int,
     standby: bool,
     standby_timeout: float,
     stop_timeout: float,
@@ -132,6 +140,7 @@ def run(
             stop_timeout_s=stop_timeout,
             kills=not no_kill,
             captured=view.captures,
+            start_attempts=start_attempts,
         )
         supervisor = Supervisor(plan, chosen, board, say=view.say, pass_on=view.pass_on, tick=view.tick)
         status = supervisor.run()

@@ -1,9 +1,13 @@
-"""How a script ended, and what that means: an exit status cannot tell a crash from a query that must not go on."""
+"""How a script ended, and what that means: an exit status cannot tell a crash from a query that must not go on.
+
+An error that ended a query counts for the death that it caused, and for no later one: a script may deal with it and go
+on. What a script ends with says whose error that is, where it is an exception that nobody catches.
+"""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,40 +24,93 @@ class Meaning(Enum):
 
 @dataclass(frozen=True)
 class Report:
-    """The error with which a query of the script (or the script itself) ended, as it told before it ended."""
+    """The error with which a query ended, told before it ended. ``heard_s`` is by any clock that never goes back."""
 
     name: str
     disposition: Disposition
     message: str
+    heard_s: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}"
+
+
+@dataclass(frozen=True)
+class LastError:
+    """The exception that ended the script. ``disposition`` is None where no error of exactum is in it; ``queries`` are
+    those whose errors it carries.
+    """
+
+    name: str
+    message: str
+    disposition: Disposition | None = None
+    queries: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}"
 
 
 @dataclass(frozen=True)
 class Ending:
-    """``text`` says in one line how it ended and why."""
+    """``text`` says in one line how it ended and why, ``error`` the last part of it.
+
+    ``is_transient``: with an error of exactum that another start may mend. ``suspects`` are queries (with the name of
+    their error) that must not be started again and failed shortly before, where nothing says that this was the cause.
+    """
 
     meaning: Meaning
     text: str
+    error: str = ""
+    is_transient: bool = False
+    suspects: frozenset[tuple[str, str]] = frozenset()
 
 
 HALTING = (Disposition.FENCED, Disposition.HALT)
+RELATED_S = 30.0
+"""A script that ends so soon after a query of it, and does not say why, may have ended because of it."""
 
 
-def ending(status: int, reports: Iterable[Report]) -> Ending:
-    """What an exit status (negative: the signal that ended it) and the reports of that life mean.
+def ending(status: int, reports: Mapping[str, Report], last: LastError | None, now_s: float) -> Ending:
+    """What an exit status (negative: the signal that ended it) and the last words of that life mean.
 
-    A script that exits with 0 is done, whatever it has reported: it has dealt with that itself. Otherwise an error
-    that forbids another start counts more than how the process went down after it.
+    ``reports`` are by query id. A script that exits with 0 is done, whatever it has reported: it has dealt with that.
     """
     if status == 0:
         return Ending(Meaning.DONE, "it ended by itself")
-    reported = list(reports)
-    how = _how(status)
-    for report in reported:
-        if report.disposition in HALTING:
-            return Ending(Meaning.HALT, f"it {how} with {report.name}: {report.message}")
-    if reported:
-        return Ending(Meaning.RESTART, f"it {how} with {reported[-1].name}: {reported[-1].message}")
-    return Ending(Meaning.RESTART, f"it {how}")
+    recent = {query: each for query, each in reports.items() if now_s - each.heard_s <= RELATED_S}
+    cause = _cause(status, recent, reports, last)
+    if cause is not None and cause.disposition in HALTING:
+        return Ending(Meaning.HALT, f"it {_how(status)} with {cause}", str(cause))
+    if cause is not None and cause.disposition is not None:
+        return Ending(Meaning.RESTART, f"it {_how(status)} with {cause}", str(cause), is_transient=True)
+    return Ending(
+        Meaning.RESTART,
+        f"it {_how(status)}" + ("" if cause is None else f" with {cause}"),
+        "" if cause is None else str(cause),
+        suspects=frozenset((query, each.name) for query, each in recent.items() if each.disposition in HALTING),
+    )
+
+
+def _cause(
+    status: int, recent: Mapping[str, Report], reports: Mapping[str, Report], last: LastError | None
+) -> Report | LastError | None:
+    """What it ended with; None: nobody said."""
+    # Who would start a fenced query again would take it back from where it runs now.
+    fenced = [each for each in recent.values() if each.disposition is Disposition.FENCED]
+    if fenced:
+        return fenced[0]
+    if last is not None:
+        carried = [reports[query] for query in last.queries if query in reports]
+        if last.disposition is None and carried:
+            return _worst(carried)
+        return last
+    if status > 0 and recent:  # by sys.exit(), after it has caught something
+        return _worst([*recent.values()])
+    return None
+
+
+def _worst(reports: list[Report]) -> Report:
+    return next((each for each in reports if each.disposition in HALTING), reports[-1])
 
 
 def _how(status: int) -> str:

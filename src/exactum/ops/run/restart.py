@@ -143,6 +143,34 @@ class ExponentialDelay:
         return max(self.initial_backoff_s, min(varied_s, self.max_backoff_s))
 
 
+@dataclass
+class FirstStarts:
+    """Gives up on a script that ends again and again before any query of it has begun: no delay mends its mistake.
+
+    Once a query has begun, in whichever life, the script is known to be sound, and this has no more to say. Neither
+    does it count a life that was long, or one that ended with an error that another start may mend.
+    """
+
+    allowed: int = 3
+    long_s: float = 300.0
+    _ended: int = 0
+    _sound: bool = False
+
+    def __post_init__(self) -> None:
+        _refuse_below("start-attempts", self.allowed, 1)
+
+    def ended(self, lived_s: float, *, began: bool, is_transient: bool) -> GiveUp | None:
+        """A life has ended after ``lived_s``. ``began``: a query of it had begun."""
+        self._sound = self._sound or began or lived_s >= self.long_s
+        if self._sound or is_transient:
+            return None
+        self._ended += 1
+        if self._ended < self.allowed:
+            return None
+        times = "at its first start" if self._ended == 1 else f"{self._ended} times"
+        return GiveUp(f"it ended {times} before any query of it began (--start-attempts {self.allowed})")
+
+
 def _refuse_below(setting: str, value: float, least: float) -> None:
     """
     Raises:

@@ -13,16 +13,16 @@ import select
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from exactum.errors import Disposition
 from exactum.ops.run.board import Board
 from exactum.ops.run.child import GRACE_S, Child
-from exactum.ops.run.ending import Meaning, Report, ending
+from exactum.ops.run.ending import Ending, LastError, Meaning, Report, ending
 from exactum.ops.run.finishing import Finishing
 from exactum.ops.run.output import Output
-from exactum.ops.run.restart import GiveUp, RestartStrategy
+from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
 from exactum.ops.run.signals import Signals
 from exactum.spark.life.channel import Message
 
@@ -47,7 +47,8 @@ class Status(Enum):
 class Plan:
     """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests only.
 
-    ``captured``: which of its streams (``output.STREAMS``) are passed on line by line.
+    ``captured``: which of its streams (``output.STREAMS``) are passed on line by line. ``start_attempts``: how often it
+    may end before any query of it has begun.
     """
 
     command: tuple[str, ...]
@@ -56,6 +57,7 @@ class Plan:
     stop_timeout_s: float = 60.0
     kills: bool = True
     captured: Collection[str] = ()
+    start_attempts: int = 3
 
 
 class Supervisor:
@@ -73,6 +75,7 @@ class Supervisor:
     ) -> None:
         self._plan = plan
         self._strategy = strategy
+        self._first_starts = FirstStarts(plan.start_attempts)
         self._board = board
         self._say = say
         self._pass_on = pass_on
@@ -81,7 +84,8 @@ class Supervisor:
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []
-        self._batches: dict[str, int] = {}
+        self._open: dict[str, int] = {}  # the batch that was begun last, by query, unless it is known to be complete
+        self._suspects: frozenset[tuple[str, str]] = frozenset()  # of the last death
         self._source: Mapping[str, str] | None = None  # options of what the script reads; they may hold a password
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
@@ -166,14 +170,20 @@ class Supervisor:
             read = "".join(f", warmed with records of {what}" for what in fields["read"])
             self._say(f"process {child.pid} stands by{read}")
         elif message.kind == "error":
-            report = Report(str(fields["name"]), Disposition(fields["disposition"]), str(fields["message"]))
+            disposition = Disposition(fields["disposition"])
+            report = Report(str(fields["name"]), disposition, str(fields["message"]), now_s)
             child.reports[str(fields["query_id"])] = report
+        elif message.kind == "last":
+            known = None if fields["disposition"] is None else Disposition(fields["disposition"])
+            queries = frozenset(map(str, fields["queries"]))
+            child.last = LastError(str(fields["name"]), str(fields["message"]), known, queries)
         elif child is self._active:
             self._hear_the_active(child, message, now_s)
 
     def _hear_the_active(self, child: Child, message: Message, now_s: float) -> None:
         fields = message.fields
         if message.kind == "run":
+            child.began = True
             child.reports.pop(str(fields["query_id"]), None)
             self._finishing.take(message)
         elif message.kind == "source":
@@ -181,10 +191,13 @@ class Supervisor:
             if self._standby is not None:
                 self._standby.tell_source(self._source)
         elif message.kind == "batch":
-            self._batches[str(fields["query_id"])] = int(fields["batch_id"])
+            self._open[str(fields["query_id"])] = int(fields["batch_id"])
             self._board.state = "running"
         elif message.kind == "event":
             child.works = child.works or fields["name"] == "EpochCompleted"
+            query_id, batch_id = str(fields["event"]["query_id"]), int(fields["event"]["batch_id"])
+            if fields["name"] in ("EpochCompleted", "EpochRedelivered") and self._open.get(query_id) == batch_id:
+                del self._open[query_id]
             self._board.hear(str(fields["name"]), fields["event"], now_s)
         elif message.kind == "stopped" and self._stops and not fields["queries"]:
             self._terminate(child, "it has no query to stop", now_s)
@@ -241,12 +254,14 @@ class Supervisor:
     # ---- ends --------------------------------------------------------------------------------
 
     def _ended(self, child: Child, status: int, now_s: float) -> None:
-        how = ending(status, child.reports.values())
+        how = ending(status, child.reports, child.last, now_s)
+        if child is self._active:
+            how = self._judged(how)
         if child is self._active and self._standby is not None and how.meaning is Meaning.RESTART:
             # Nobody waits until its JVM is gone as well: what that still does is fenced.
             self._say(f"process {child.pid}: {how.text}")
             self._active = None
-            self._after(how.meaning, now_s)
+            self._after(child, how, now_s)
             self._bury(child)
             return
         self._bury(child, GRACE_S if how.meaning is Meaning.DONE else 0.0)
@@ -260,26 +275,40 @@ class Supervisor:
                 self._say("there will be no standby any more")
         else:
             self._active = None
-            self._after(how.meaning, now_s)
+            self._after(child, how, now_s)
 
-    def _after(self, meaning: Meaning, now_s: float) -> None:
-        """The active one has ended: what is next."""
-        if meaning is Meaning.DONE:
+    def _judged(self, how: Ending) -> Ending:
+        """A query that must not be started again, and failed right before two deaths in a row, was their cause."""
+        again = how.suspects & self._suspects
+        self._suspects = how.suspects
+        if not again:
+            return how
+        query_id, error = min(again)
+        why = f"{how.text}; for the second time right after query {query_id} had failed with {error}"
+        return replace(how, meaning=Meaning.HALT, text=why)
+
+    def _after(self, child: Child, how: Ending, now_s: float) -> None:
+        """The active one has ended: what is decided is finished, however it ended, and what is next."""
+        self._finishing.begin(self._open, now_s)
+        if how.meaning is Meaning.DONE:
             self._outcome = Status.DONE
         elif self._stops:
             self._outcome = Status.FAILED if self._late else Status.DONE
-            self._finishing.begin(self._batches, now_s)
-        elif meaning is Meaning.HALT:
+        elif how.meaning is Meaning.HALT:
             self._outcome = Status.HALTED
             self._say("it is not started again: see the reason above")
         else:
-            self._failed(now_s)
+            lived_s = now_s - child.turn_s
+            verdict = self._first_starts.ended(lived_s, began=child.began, is_transient=how.is_transient)
+            self._failed(now_s, verdict, how.error)
 
-    def _failed(self, now_s: float) -> None:
-        self._finishing.begin(self._batches, now_s)
+    def _failed(self, now_s: float, given_up: GiveUp | None = None, error: str = "") -> None:
         verdict = self._strategy.failed(now_s)
+        if given_up is not None and not isinstance(verdict, GiveUp):
+            verdict = given_up
         if isinstance(verdict, GiveUp):
-            self._say(f"it is not started again: {verdict.reason}")
+            with_what = f", with {error}" if error else "; what it printed last is above"
+            self._say(f"it is not started again: {verdict.reason}{with_what}")
             self._outcome = Status.FAILED
             return
         self._board.restarts += 1
@@ -303,6 +332,7 @@ class Supervisor:
             return
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
         self._active = None
+        self._finishing.begin(self._open, now_s)
         self._failed(now_s)
         if self._plan.kills:
             self._bury(active)

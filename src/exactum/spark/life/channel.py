@@ -1,7 +1,7 @@
 """The wire between ``exactum run`` and the script it runs: JSON lines over a socket that the script inherits.
 
-    supervisor -> script    turn, stop
-    script -> supervisor    hello, ready, warm, beat, run, batch, event, error, stopped
+    supervisor -> script    turn, source, stop
+    script -> supervisor    hello, ready, warm, beat, source, run, batch, event, error, last, stopped
 
 A line is one object with ``kind`` and what belongs to it. Where it says ``bytes``, that many raw bytes follow (the
 pickle that comes with ``run``: it may hold credentials, so it goes through memory only). The socket's number and inode

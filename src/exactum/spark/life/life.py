@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ class Life:
         self.source: Mapping[str, str] | None = None
         """Options of the Kafka source to warm up with: this process's own, or that of the one it stands by for."""
         self._asked = False
+        self._failed: dict[str, str] = {}  # what was told of queries that have ended
         self._pulse: Callable[[], object] = lambda: None
         self.stopping = threading.Event()
         self.orphaned = threading.Event()
@@ -75,13 +76,28 @@ class Life:
         """Tell of an event, for onlookers."""
         self._put(Message("event", {"name": type(event).__name__, "event": event}))
 
-    def tell_error(self, error: ExactumError, query_id: str = "") -> None:
-        """Tell the error that ends a query (or the script), before the process may end with it."""
+    def tell_error(self, error: ExactumError, query_id: str) -> None:
+        """Tell the error that ends a query, before the process may end with it."""
+        self._failed[query_id] = str(error)
         fields = {"name": type(error).__name__, "disposition": error.disposition.value, "message": str(error)}
         self.tell_now(Message("error", {**fields, "query_id": query_id}))
 
+    def tell_last(self, error: BaseException) -> None:
+        """Tell the exception that ends the script, and whose it is: that of exactum in it, or of which queries."""
+        texts = [_text(one) for one in _chain(error)]
+        ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
+        if ours is None and any(CONCURRENT in text for text in texts):
+            ours = Fenced(FENCED_BY_SPARK)
+        told = error if ours is None else ours
+        failed = [*self._failed.items()]
+        queries = [query_id for query_id, said in failed if any(query_id in text or said in text for text in texts)]
+        disposition = None if ours is None else ours.disposition.value
+        fields = {"name": type(told).__name__, "message": _text(told), "disposition": disposition, "queries": queries}
+        self.tell_now(Message("last", fields))
+
     def hand_over(self, query_id: str, handover: Handover | None) -> None:
         """A run of the query begins. ``handover`` is None where nothing of it is ever decided."""
+        self._failed.pop(query_id, None)
         body, trouble = b"", ""
         try:
             body = b"" if handover is None else handover.pickled()
@@ -231,15 +247,29 @@ def current() -> Life | None:
 
 
 def _tell_what_ends_the_script(life: Life) -> None:
-    """An error of exactum that nobody catches is told before Python prints it: an exit status says nothing."""
+    """An exception that nobody catches is told before Python prints it: an exit status says nothing."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not life.stopping.is_set():
-            if isinstance(error, ExactumError):
-                life.tell_error(error)
-            elif CONCURRENT in str(error):
-                life.tell_error(Fenced(FENCED_BY_SPARK))
+            life.tell_last(error)
         before(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, and those that it was raised from or while they were handled, the last one first."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as also:  # noqa: BLE001  (its class is known, and it is to be printed all the same)
+        return f"(no text: {type(also).__name__})"
