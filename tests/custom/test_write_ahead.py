@@ -20,7 +20,6 @@ from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.errors import (
-    EpochAborted,
     ExactumError,
     Fenced,
     HeuristicOutcome,
@@ -358,16 +357,16 @@ def test_a_torn_line_hides_no_acknowledgement(folder: Path) -> None:
     assert log.acknowledged("t") == 2
 
 
-def test_a_folder_that_the_driver_does_not_share_aborts_the_epoch(folder: Path) -> None:
-    """The executors' file is not where the driver looks: nothing is decided."""
+def test_a_folder_that_the_driver_does_not_share_is_refused(folder: Path) -> None:
+    """The executors' file is not where the driver looks: nothing is decided, and no start mends it."""
     run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
     here = make_sink(folder / "here", print).open(run, "api")
     there = make_sink(folder / "there", print).open(run, "api")
     prepared = TaskJob(there.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
-    with pytest.raises(EpochAborted, match="share"):
+    with pytest.raises(SettingRefused, match="share"):
         here.participant.verify(prepared)
     shutil.rmtree(folder / "there")
-    with pytest.raises(EpochAborted, match="shares"):
+    with pytest.raises(SettingRefused, match="shares"):
         TaskJob(there.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from exactum.custom.delivery import Delivery, Send
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
-from exactum.errors import EpochAborted, Fenced, HeuristicOutcome, InvariantBroken, Unavailable
+from exactum.errors import EpochAborted, Fenced, HeuristicOutcome, InvariantBroken, SettingRefused, Unavailable
 from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting, rows_of
 from exactum.protocol.sink import QueryRun
 
@@ -82,9 +82,9 @@ class WriteAheadParticipant:
             try:
                 size_bytes = path.stat().st_size
             except FileNotFoundError as error:
-                raise EpochAborted(
+                raise SettingRefused(
                     f"Sink {self.name!r}: the driver does not see {path}, which a task has written. The log's folder "
-                    "must be one that the driver and all executors share. Nothing was sent; start the query again."
+                    "must be one that the driver and all executors share. Nothing was sent."
                 ) from error
             except OSError as error:
                 raise self._unavailable("read", error) from error

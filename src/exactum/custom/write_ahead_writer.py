@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from exactum.custom.chunks import joined
 from exactum.custom.delivery import Delivery
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
-from exactum.errors import EpochAborted
+from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder, Writer
 
 log = logging.getLogger("exactum.custom")
+
+NEVER = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+"""What does not pass by itself, unlike a full disk."""
 
 
 class Sender(Protocol):
@@ -89,16 +93,16 @@ class LogWriter:
             self._stream = pa.ipc.new_stream(self._file, schema)
         return self._stream
 
-    def _failure(self, error: OSError) -> EpochAborted:
-        missing = (
-            " The driver has made this folder: it is not on a file system that this executor shares with it."
-            if isinstance(error, FileNotFoundError)
-            else ""
-        )
-        return EpochAborted(
-            f"Sink {self._factory.scope.participant!r} could not write its log {self._path}: {error}.{missing} "
-            "The attempt is void; correct this and start the query again."
-        )
+    def _failure(self, error: OSError) -> EpochAborted | SettingRefused:
+        what = f"Sink {self._factory.scope.participant!r} could not write its log {self._path}: {error}."
+        if isinstance(error, FileNotFoundError):
+            return SettingRefused(
+                f"{what} The driver has made this folder: it is on no file system that this executor shares with it. "
+                "Give the sink a folder that all machines share. Nothing was sent."
+            )
+        if error.errno in NEVER:
+            return SettingRefused(f"{what} Correct the folder or the rights on it. Nothing was sent.")
+        return EpochAborted(f"{what} The attempt is void; correct this and start the query again.")
 
 
 @dataclass(frozen=True)
