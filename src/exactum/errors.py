@@ -6,6 +6,7 @@
     │   ├── CheckpointRefused           a checkpoint or decision log that does not fit this query
     │   └── FrameRefused                columns missing or of the wrong type
     ├── RowsRefused             HALT    rows that a target can never take, or nobody can decode
+    ├── CodeFailed              HALT    code of a sink failed on a task's rows, as it will on the same rows again
     ├── Unavailable             RETRY   a server did not answer; nothing is known to have changed
     ├── OutcomeUnknown          RETRY   a request may or may not have taken effect; never read as success
     ├── EpochAborted            ABORT   the attempt is void and aborted; run the batch again
@@ -60,6 +61,10 @@ class FrameRefused(Refused):
 
 class RowsRefused(ExactumError):
     """A row that a target can never take, or nobody can decode, and no dead letters for it. Its epoch is aborted."""
+
+
+class CodeFailed(ExactumError):
+    """Code of a sink, ours or the user's, failed on a task's rows, as it will on the same rows again."""
 
 
 class Unavailable(ExactumError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_sink import FolderSink, arm, await_true, rows
+from folder_sink import FolderSink, arm, await_struck, await_true, rows
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -106,10 +107,11 @@ def test_a_task_that_fails_for_good_stops_the_query(query: Any) -> None:
     query.give(1, 2)
     once = query.exactly_once()
     text = query.run(once)
-    assert "exactum.errors.EpochAborted: ValueError: injected at prepare (in the task of partition 0" in text
+    assert "exactum.errors.CodeFailed: ValueError: injected at prepare (in the task of partition 0" in text
     assert "attempt 1)" in text
     assert "Py4JJavaError" not in text
-    assert isinstance(once.error, errors.EpochAborted)
+    assert "The code of a sink failed at folder_sink.py:" in text
+    assert isinstance(once.error, errors.CodeFailed)
     assert query.values() == query.values("staged") == []
     assert len(query.seen(events.EpochAbandoned)) == 1
     assert query.run(once) is None
@@ -205,6 +207,26 @@ def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1, 2]
     assert query.values("staged") == []
+
+
+@pytest.mark.parametrize("wait_s", [3.0, pytest.param(40.0, marks=pytest.mark.deep)])
+def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) -> None:
+    """query.stop() while a sink commits, however long that takes: its connections stay open, and the epoch stands."""
+    once = query.exactly_once()
+    arm(query.out, "commit", kind="held")
+    query.give(1, 2)
+    running = query.start(once, processingTime="0 seconds")
+    await_struck(query.out)
+    stopping = threading.Thread(target=running.stop)
+    stopping.start()
+    time.sleep(wait_s)  # somebody notices the end of the query, and may not act on it
+    assert stopping.is_alive()
+    assert not (query.out / "closed").exists()
+    (query.out / "released").touch()
+    stopping.join(60)
+    assert running.exception() is None and once.error is None
+    assert query.values() == [1, 2]
+    await_true((query.out / "closed").exists, "its connections are closed", 60)
 
 
 def test_pruning_keeps_what_spark_can_ask_for(query: Any) -> None:

@@ -226,8 +226,59 @@ def test_other_errors_carry_nothing() -> None:
     """What is not ours, or damaged, is left as Spark raised it."""
     assert carried_by(RuntimeError("boom")) is None
     assert carried_by(RuntimeError("exactum-task-failed: {broken}")) is None
+
+
+def test_an_error_of_another_version_is_not_met_again_and_again() -> None:
+    """Executors whose exactum knows an error that the driver's does not run another version: a person must look."""
     forged = 'exactum-task-failed: {"error": "annotations", "message": "m"}'
-    assert type(carried_by(RuntimeError(forged))) is errors.EpochAborted
+    carried = carried_by(RuntimeError(forged))
+    assert type(carried) is errors.SettingRefused
+    assert "another version" in str(carried)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A sink whose code raises ``error`` when there are rows."""
+
+    error: Exception
+
+    def open(self, order: WriteOrder, task: TaskName) -> Recorder:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("v"), errors.CodeFailed),
+        (OverflowError("date value out of range"), errors.CodeFailed),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), errors.CodeFailed),
+        (AttributeError("a"), errors.CodeFailed),
+        (pa.ArrowInvalid("i"), errors.CodeFailed),
+        (OSError("no space left"), errors.EpochAborted),
+        (ConnectionResetError("gone"), errors.EpochAborted),
+        (MemoryError(), errors.EpochAborted),
+        (RuntimeError("cannot start new thread"), errors.EpochAborted),
+    ],
+)
+def test_what_a_sinks_code_raises_is_told_apart(error: Exception, kind: type[errors.ExactumError]) -> None:
+    """A mistake, or a value that the code cannot take, comes again with the same rows and halts; a connection, a disk
+    or memory may be better at the next start. What fails where rows are read is cut off by Spark, whatever it is.
+    """
+    with pytest.raises(TaskFailed) as raised:
+        list(WriteTask((("broken", Broken(error)),), ORDER)(batches(1)))
+    carried = carried_by(raised.value)
+    assert type(carried) is kind
+    assert carried is not None and f"{type(error).__name__}: {error} (in the task of partition" in str(carried)
+    if kind is errors.CodeFailed:
+        assert "failed at test_write_task.py:" in str(carried)
+    with pytest.raises(TaskFailed) as raised:
+        list(WriteTask((("broken", Broken(error)),), ORDER)(cut_off(error)))
+    assert type(carried_by(raised.value)) is errors.EpochAborted
+
+
+def cut_off(error: Exception) -> Iterator[Any]:
+    raise error
+    yield
 
 
 def no_thread_left() -> bool:

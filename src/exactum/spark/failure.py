@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 from exactum import errors
 from exactum.protocol.sink import TaskName
@@ -19,6 +20,21 @@ _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
 _UNREADABLE = re.compile(r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]*)\]")
 
 
+LASTING = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What Python, and pyarrow, raise for a mistake or for a value, and not for a connection, a disk or memory."""
+
+
 class TaskFailed(Exception):
     """Raised in a task. ``str`` says what happened, where, and ends with the marker line."""
 
@@ -26,15 +42,28 @@ class TaskFailed(Exception):
         super().__init__(text)
 
     @staticmethod
-    def of(error: BaseException, task: TaskName, also: str = "") -> TaskFailed:
-        """``error`` of ``task``; ``also`` is added to the message (what went wrong during clean-up)."""
-        known = isinstance(error, errors.ExactumError)
-        what = str(error) if known else f"{type(error).__name__}: {error}"
-        value = {
-            "error": type(error).__name__ if known else errors.EpochAborted.__name__,
-            "message": f"{what}{also} (in the task of partition {task.partition_id}, attempt {task.attempt_number})",
-        }
-        return TaskFailed(f"{value['message']}\n{MARKER} {json.dumps(value)}")
+    def of(error: BaseException, task: TaskName, also: str = "", *, in_sink: bool = False) -> TaskFailed:
+        """``error`` of ``task``; ``also`` is added to the message (what went wrong during clean-up).
+
+        ``in_sink``: a sink's code raised it, and not what gave the task its rows (that is cut short where Spark cancels
+        the task, and then fails in any way).
+        """
+        where = f"in the task of partition {task.partition_id}, attempt {task.attempt_number}"
+        if isinstance(error, errors.ExactumError):
+            return TaskFailed._carrying(type(error), f"{error}{also} ({where})")
+        what = f"{type(error).__name__}: {error}{also} ({where})"
+        if in_sink and isinstance(error, LASTING):
+            return TaskFailed._carrying(
+                errors.CodeFailed,
+                f"{what}. The code of a sink failed at {_place(error)}, and a new start gives it the same rows. If the "
+                "code is yours, correct it, refuse such rows, or raise exactum.errors.Unavailable for what passes by "
+                "itself; else please report it.",
+            )
+        return TaskFailed._carrying(errors.EpochAborted, what)
+
+    @staticmethod
+    def _carrying(kind: type[errors.ExactumError], message: str) -> TaskFailed:
+        return TaskFailed(f"{message}\n{MARKER} {json.dumps({'error': kind.__name__, 'message': message})}")
 
 
 def carried_by(error: BaseException) -> errors.ExactumError | None:
@@ -46,13 +75,26 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
         return None if unreadable is None else _not_readable(unreadable[1])
     try:
         value = json.loads(found.group(1))
-        kind = getattr(errors, str(value["error"]), errors.EpochAborted)
-        message = str(value["message"])
+        name, message = str(value["error"]), str(value["message"])
     except (ValueError, KeyError, TypeError):
         return None
+    kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.ExactumError):
         return kind(message)
-    return errors.EpochAborted(message)
+    return errors.SettingRefused(
+        f"{name}: {message} (This driver's exactum has no such error: its executors run another version. Install the "
+        "same one everywhere.)"
+    )
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of code that raised it, as ``writer.py:123``."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "an unknown line"
+    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
 
 
 def _not_readable(topics: str) -> errors.SettingRefused:

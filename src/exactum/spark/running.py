@@ -25,7 +25,7 @@ from exactum.protocol.coordinator import Completed, Coordinator
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, Write, WriteOrder
-from exactum.spark import checkpoint, query, view, write_job
+from exactum.spark import checkpoint, epoch_input, query, view, write_job
 from exactum.spark.at_least_once import AtLeastOnce
 from exactum.spark.attendant import Attendant, Batch
 from exactum.spark.attendants import attendants
@@ -50,8 +50,6 @@ logger = logging.getLogger("exactum")
 DEAD_LETTERS = "dead letters"
 """Name of the participant that takes dead letters."""
 
-END_WAIT_S = 30.0
-"""How long connections are kept for the batch at hand when its query was stopped."""
 IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
 """How long after a quiet stream's last epoch its leftovers are looked for."""
 FAILED_SWEEPS_S = (1.0, 3.0)
@@ -122,10 +120,11 @@ class RunOfQuery:
 
     def ended(self) -> None:
         """The query has ended. Its batch at hand goes on to its end or to Spark's cancelling it, and needs its
-        connections for that: wait for it, a while. Then sweep what its tasks leave.
+        connections for that: a decided epoch as long as its commit has time, which only its sinks know. Then sweep what
+        its tasks leave.
         """
-        if self._working.acquire(timeout=END_WAIT_S):
-            self._working.release()
+        with self._working:
+            pass
         if not isinstance(self._protocol, Coordinator) or self._protocol.abandoned is None:
             return
         began_s = time.monotonic()
@@ -143,9 +142,10 @@ class RunOfQuery:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            prepared.extend(self._jobs.run(frame, order, lambda whole: self._cheaply(whole, offsets)))
-            if self._dead_letters is not None:
-                prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
+            with epoch_input.named(offsets):
+                prepared.extend(self._jobs.run(frame, order, lambda whole: self._cheaply(whole, offsets)))
+                if self._dead_letters is not None:
+                    prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
             before_decision()
             return prepared
 

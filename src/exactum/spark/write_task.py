@@ -82,9 +82,11 @@ class WriteTask:
         writers: list[Writer] = []
         of_sink: dict[int, Writer] = {}
         refused = _Refused(self, task)
+        in_sink = False
         try:
             with Prefetch(batches) as ahead:
                 for batch in ahead:
+                    in_sink = True
                     for number, rows in enumerate(self._of_sinks(batch)):
                         if rows.num_rows == 0:
                             continue
@@ -95,9 +97,11 @@ class WriteTask:
                         rejection = of_sink[number].write(rows)
                         if rejection is not None and rejection.reasons:
                             refused.take(rejection, name, writers)
+                    in_sink = False
+            in_sink = True
             return prepare(writers)
         except Exception as error:
-            raise TaskFailed.of(error, task, abort(writers)) from error
+            raise TaskFailed.of(error, task, abort(writers), in_sink=in_sink) from error
         except BaseException:  # the task is being killed
             abort(writers)
             raise

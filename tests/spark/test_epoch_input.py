@@ -1,0 +1,38 @@
+"""Which records an epoch reads, said with an error about its rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from exactum.errors import CodeFailed, EpochAborted, RowsRefused
+from exactum.protocol.model import SourceOffsets
+from exactum.spark import epoch_input
+
+OFFSETS = SourceOffsets(
+    ('{"logOffset":3}', '{"orders":{"0":10,"1":7}}'), ('{"logOffset":4}', '{"orders":{"0":25,"1":7,"2":3}}')
+)
+TEXT = "The epoch reads these offsets: orders-0 from 10 to before 25, orders-2 before 3."
+
+
+@pytest.mark.parametrize("kind", [RowsRefused, CodeFailed])
+def test_an_error_about_rows_says_where_they_are(kind: type[Exception]) -> None:
+    """The offsets of Kafka's partitions that advance; another source's are left out."""
+    with pytest.raises(kind, match="too long") as raised, epoch_input.named(OFFSETS):
+        raise kind("a row is too long.")
+    assert str(raised.value) == f"a row is too long. {TEXT}"
+
+
+def test_other_errors_are_left_as_they_are() -> None:
+    """Of other kinds, and where no source is Kafka's."""
+    aborted, refused = EpochAborted("e"), RowsRefused("r")
+    for error, offsets in ((aborted, OFFSETS), (refused, SourceOffsets((None,), ('{"logOffset":4}',)))):
+        with pytest.raises(type(error)) as raised, epoch_input.named(offsets):
+            raise error
+        assert raised.value is error
+
+
+def test_many_partitions() -> None:
+    """The first ones, and how many more."""
+    end = '{"t":{' + ",".join(f'"{n}":1' for n in range(100)) + "}}"
+    text = epoch_input.text_of(SourceOffsets((None,), (end,)))
+    assert text.count("t-") == epoch_input.SHOWN_MAX and "and 92 more partitions" in text
