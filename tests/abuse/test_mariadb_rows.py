@@ -28,13 +28,31 @@ from exactum.local import LocalMariaDB
 from exactum.protocol.sink import Guarantee
 from exactum.sql.mysql import MySQLSink
 
-WAYS = (
-    (True, "staged", Guarantee.EXACTLY_ONCE),
-    (False, "staged", Guarantee.EXACTLY_ONCE),
-    (True, "prepared", Guarantee.EXACTLY_ONCE),
-    (False, "staged", Guarantee.AT_LEAST_ONCE),
-)
-"""By LOAD DATA or by INSERT, and where the rows wait."""
+
+@dataclass(frozen=True)
+class Way:
+    """By LOAD DATA or by INSERT, where the rows wait, and how they get into the table."""
+
+    infile: bool = True
+    mechanism: str = "staged"
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    key: str | None = None
+
+    def query(self, database: Database, table: str, frame: Frame, **options: Any) -> Query:
+        settings = {"mechanism": self.mechanism, "connect": {"local_infile": self.infile}, **options}
+        if self.key is not None:
+            settings |= {"mode": "upsert", "key": self.key}
+        return Query(
+            lambda: MySQLSink(database.url, table=table, **settings),
+            tuple(frame.columns),
+            participant=f"mysql:{table}",
+            query_id=f"abuse-{table}",
+            guarantee=self.guarantee,
+        )
+
+
+APPENDS = (Way(), Way(False), Way(mechanism="prepared"), Way(False, guarantee=Guarantee.AT_LEAST_ONCE))
+WAYS = (*APPENDS, Way(key="id"))
 PAIRS = [(target, kind) for target in TARGETS_AND_JSON for kind in target.kinds]
 ROWS = 3_300
 ROWS_DEEP = 100_000
@@ -94,21 +112,11 @@ def drawn(group: list[tuple[Target, Kind]], count: int, rng: random.Random) -> F
     return Frame(names, (BIGINT, *(kind for _, kind in group)), (list(range(count)), *values), count)
 
 
-def played(
-    database: Database, table: str, targets: list[Target], frame: Frame, way: tuple[bool, str, Guarantee], tally: Tally
-) -> None:
+def played(database: Database, table: str, targets: list[Target], frame: Frame, way: Way, tally: Tally) -> None:
     """Write the frame as two epochs of two tasks, and compare what a plain client finds."""
     declared = ", ".join(f"c{n} {target.declared}" for n, target in enumerate(targets))
     database.run(f"CREATE TABLE {table} (id bigint PRIMARY KEY, {declared})")
-    infile, mechanism, guarantee = way
-    query = Query(
-        lambda: MySQLSink(database.url, table=table, mechanism=mechanism, connect={"local_infile": infile}),
-        tuple(frame.columns),
-        participant=f"mysql:{table}",
-        query_id=f"abuse-{table}",
-        guarantee=guarantee,
-    )
-    one = query.started()
+    one = way.query(database, table, frame).started()
     try:
         quarter = -(-frame.count // 4)
         batches = [frame.part(n * quarter, quarter).batch(ZONE) for n in range(4)]
@@ -182,23 +190,13 @@ _tables = itertools.count(1)
     frame=st.one_of(
         frames(columns_max=4, rows_max=8), frames(SCALARS, columns_min=1, columns_max=6, rows_max=8, duplicates=False)
     ),
-    way=st.sampled_from(WAYS),
+    way=st.sampled_from(APPENDS),
 )
-def test_frames_of_any_shape(shared: Database, frame: Frame, way: tuple[bool, str, Guarantee]) -> None:
+def test_frames_of_any_shape(shared: Database, frame: Frame, way: Way) -> None:
     """Any names and types, no columns or no rows: refused before the first row, or each row is there or put aside."""
     table = f"shape{next(_tables)}"
-    infile, mechanism, guarantee = way
-    query = Query(
-        lambda: MySQLSink(
-            shared.url, table=table, mechanism=mechanism, create_table=True, connect={"local_infile": infile}
-        ),
-        tuple(frame.columns),
-        participant=f"mysql:{table}",
-        query_id=f"shape-{table}",
-        guarantee=guarantee,
-    )
     try:
-        one = query.started()
+        one = way.query(shared, table, frame, create_table=True).started()
     except Refused:
         assert not any(f == table and shared.run(f"SELECT 1 FROM {f}") for f in shared.tables("shape"))
         event("refused before the first row")

@@ -14,6 +14,7 @@ from mysql_query import Incarnation, Query, numbers
 from exactum.errors import RowsRefused, SettingRefused
 from exactum.local import LocalMariaDB
 from exactum.sql.mysql import MySQLSink
+from exactum.sql.mysql_json import is_json
 
 NEW_YORK = pa.timestamp("us", "America/New_York")
 INVALID = b"caf\xe9"
@@ -44,7 +45,7 @@ CASES: list[tuple[str, str, Any, list[str]]] = [
     # declared, Spark's type, values of which the first fits, the reasons of the others
     ("set('a','b')", "string", texts(b"a,b", b"3", b"b,a", b"A", b"a,a"), ["its members"] * 4),
     ("enum('a\\\\b','it''s')", "string", texts(b"a\\b", b"1", b"A\\B"), ["holds one of a\\b, it's"] * 2),
-    ("year", "string", texts(b"2026", b"70", b"0", b" 2026"), ["years of four digits"] * 3),
+    ("year", "string", texts(b"2026", b"70", b"0", b" 2026"), ["the years 1901 to 2155"] * 3),
     ("time(3)", "string", texts(b"12:30:00.5", b"1230", b"1 12:30:00", b"12:30:00.1234"), ["times from"] * 3),
     ("uuid", "string", texts(b"123E4567-E89B-12D3-A456-426614174000", b"123e4567"), ["a UUID"]),
     ("inet6", "string", texts(b"2001:DB8::1", b"2001:db8::1::1"), ["an IPv6 address"]),
@@ -216,3 +217,16 @@ def test_load_data_takes_rows_over_a_packet(database: Database) -> None:
     rows = database.run("SELECT LENGTH(a), MD5(a), LENGTH(b), MD5(b) FROM t")
     digests = [hashlib.md5(text.encode()).hexdigest(), hashlib.md5(data).hexdigest()]
     assert rows == [(len(text), digests[0], len(data), digests[1])]
+
+
+def test_json_is_told_from_what_is_none() -> None:
+    """Texts that would be JSON only together, or whose commas and brackets fall out of their own text, are none."""
+    good = ["{}", "1", " [1, 2] ", '"[,]"', '{"a": "\\ud83d\\ude00"}', "[" * 31 + "]" * 31,
+            '"' + "[" * 99 + '"', "9" * 5000, None]  # fmt: skip
+    bad = ["", "[1", "2]", "1,2", '"a', 'b"', "{}{}", "nul", "NaN", "-Infinity", '"\\udc00"', "[1,]", "\ufeff{}",
+           "'a'", *("[" * depth + "]" * depth for depth in (32, 900, 5_000, 200_000)),
+           '{"a":' * 32 + "1" + "}" * 32]  # fmt: skip
+    assert is_json(pa.array(good), "longtext").all()
+    assert not is_json(pa.array(bad), "longtext").any()
+    for odd in bad:
+        assert is_json(pa.array([*good, odd, *good]), "longtext").tolist() == [True] * 9 + [False] + [True] * 9

@@ -79,7 +79,7 @@ def _uuid(dash: str) -> str:
 
 
 TEXT_FORMS = {
-    "year": Form("0000|190[1-9]|19[1-9][0-9]|20[0-9]{2}|21[0-4][0-9]|215[0-5]", "years of four digits, 1901 to 2155, or 0000"),
+    "year": Form("0000|190[1-9]|19[1-9][0-9]|20[0-9]{2}|21[0-4][0-9]|215[0-5]", "the years 1901 to 2155, and 0000"),
     "uuid": Form(f"{_uuid('-')}|{_uuid('')}", "a UUID that MariaDB can store, with or without its dashes"),
     "inet4": Form(_IPV4, "an IPv4 address"),
     "inet6": Form(_ipv6(), "an IPv6 address"),

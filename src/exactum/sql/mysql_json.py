@@ -55,15 +55,16 @@ def _refuse(constant: str) -> None:
 
 
 def _is_shallow_and_whole(text: str, depth_max: int) -> bool:
+    """The depth comes first: what is too deep for the server may be too deep for ``json.dumps`` as well."""
     value = json.loads(text, parse_int=str, parse_float=str)
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
     level, depth = [value], 0
     while level := [v for v in level if isinstance(v, dict | list)]:
         depth += 1
         if depth > depth_max:
             return False
         level = [child for v in level for child in (v.values() if isinstance(v, dict) else v)]
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
     return True
