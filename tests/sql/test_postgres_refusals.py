@@ -183,19 +183,19 @@ def test_a_task_all_of_whose_rows_are_rejected_prepares_nothing(database: Databa
 
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_what_only_the_server_knows_is_refused_in_its_words(database: Database, mechanism: str) -> None:
-    """A text that is no uuid: the task is refused with the server's message, and the session serves the next one."""
-    table = database.table("id bigint, name uuid")
+def test_what_only_the_table_knows_is_refused_in_the_servers_words(database: Database, mechanism: str) -> None:
+    """A CHECK that a row breaks: the epoch is refused in the server's words, and the session serves the next one."""
+    table = database.table("id bigint, name text CONSTRAINT short CHECK (length(name) < 4)")
     query = Query(
         lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
-        f"uuid-{next(_queries)}",
-        tasks=lambda batch_id: [[narrow([(1, "no uuid")])]],
+        f"server-{next(_queries)}",
+        tasks=lambda batch_id: [[narrow([(1, "much too long")])]],
     )
     driver = query.start()
-    with pytest.raises(RowsRefused, match='invalid input syntax for type uuid: "no uuid"'):
+    with pytest.raises(RowsRefused, match='violates check constraint "short"'):
         driver.run(0)
     driver.close()
-    query.tasks = lambda batch_id: [[narrow([(1, "00000000-0000-0000-0000-000000000001")])]]
+    query.tasks = lambda batch_id: [[narrow([(1, "abc")])]]
     following = query.start()
     following.run(0)
     following.close()

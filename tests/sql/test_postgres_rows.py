@@ -237,3 +237,61 @@ def test_what_an_index_cannot_hold_is_no_passing_trouble(database: Database) -> 
     with pytest.raises(RowsRefused, match="index row"):
         written(database, table, "string", pa.array(["short", noise]))
     assert database.rows(f"SELECT * FROM {table}") == []
+
+
+# ---- what only the server knows -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+@pytest.mark.parametrize(
+    ("sql_type", "good", "bad", "words"),
+    [
+        ("jsonb", '{"a": 1}', '{"a": }', "invalid input syntax for type json"),
+        ("json", "[1]", "no JSON", "invalid input syntax for type json"),
+        ("inet", "10.0.0.1/32", "10.0.0.256", "invalid input syntax for type inet"),
+        ("interval", "01:00:00", "a while", "invalid input syntax for type interval"),
+        ("bit(3)", "101", "1010", "bit string length 4 does not match"),
+        ("even_length", "ab", "abc", 'violates check constraint "even_length_check"'),
+        ("inet[]", ["10.0.0.1/32"], ["10.0.0.1", "nowhere"], "invalid input syntax for type inet"),
+    ],
+)
+def test_rows_that_the_server_alone_refuses_come_back(
+    database: Database, mechanism: str, sql_type: str, good: Any, bad: Any, words: str
+) -> None:
+    """Each comes back with its key and the server's words, wherever it is; the rows around it are written."""
+    database.run("DROP DOMAIN IF EXISTS even_length")
+    database.run("CREATE DOMAIN even_length AS text CHECK (length(VALUE) % 2 = 0)")
+    spoiled = {0, 7, 8, 40}
+    values = pa.array([bad if n in spoiled else None if n % 5 == 4 else good for n in range(41)])
+    table = database.table(f"n int PRIMARY KEY, v {sql_type}")
+    spark_type = "array<string>" if sql_type.endswith("[]") else "string"
+    rejections = written(database, table, spark_type, values, mechanism=mechanism)
+    assert {n for (n,) in database.rows(f"SELECT n FROM {table}")} == set(range(41)) - spoiled
+    shown = good if isinstance(good, str) else f"{{{good[0].removesuffix('/32')}}}"
+    found = {str(v).removesuffix("/32") for (v,) in database.rows(f"SELECT v::text FROM {table} WHERE v IS NOT NULL")}
+    assert found == {shown.removesuffix("/32")}
+    reasons = [reason for rejection in rejections for reason in rejection.reasons]
+    assert [reason.partition(":")[0] for reason in reasons] == [f"the row with n={n}" for n in sorted(spoiled)]
+    assert all(f"PostgreSQL refuses it: {words}" in reason or words in reason for reason in reasons)
+    database.drop_all()
+    database.run("DROP DOMAIN even_length")
+
+
+def test_the_order_of_rows_outlives_a_refusal(database: Database) -> None:
+    """In an upsert the last row of a key wins, although rows between were put aside by the server."""
+    table = database.table("k int PRIMARY KEY, v jsonb")
+    batch = pa.RecordBatch.from_pydict(
+        {"k": pa.array([1, 1, 1, 1, 2], pa.int32()), "v": ["1", "bad", "2", "also bad", "3"]}
+    )
+    query = Query(
+        lambda: PostgresSink(database.url, table=table, mode="upsert", key="k"),
+        f"rows-{next(_queries)}",
+        (("k", "int"), ("v", "string")),
+        lambda batch_id: [[batch, batch.slice(0, 2)], [batch.slice(4)]],
+    )
+    driver = query.start()
+    assert driver.run(0).rows == 5
+    driver.close()
+    assert sorted(database.rows(f"SELECT k, v FROM {table}")) == [(1, 1), (2, 3)]
+    assert sum(rejection.rows.num_rows for rejection in driver.write.rejections) == 3
+    assert database.leftovers() == NOTHING

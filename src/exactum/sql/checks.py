@@ -31,11 +31,13 @@ class Broken:
     rule: continues "column 'x' (type) ...": ``holds 3 characters``.
     mask: an Arrow or NumPy boolean array, true (not null) for each value that breaks it.
     has: an array with what each value has instead, to be said after the rule (``7``); or None.
+    told: for each value that breaks it, in their order, what else to say after the rule; or None.
     """
 
     rule: str
     mask: Any
     has: Any = None
+    told: tuple[str, ...] | None = None
 
 
 Further = Callable[[Column, Any], Iterator[Broken]]

@@ -112,7 +112,7 @@ class Loader(Protocol):
     def write(self, batch: Any) -> Broken | None:
         """Send an Arrow record batch whose columns are those the loader was made with, in their order.
 
-        Returns which rows are too large to be sent, if any is; all others are sent.
+        Returns which rows are too large to be sent, or are refused by the server alone, if any is; all others are sent.
 
         Raises:
             SqlFailure: the server refused the rows (maybe those of an earlier call) or is gone.

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from exactum.sql.dialect import PART, ROW, SqlFailure
+from exactum.sql.dialect import PART, ROW, Failure, SqlFailure
 from exactum.sql.postgres_catalog import quote, quote_table
 from exactum.sql.postgres_session import PostgresSession
-from exactum.sql.table import Column, TableName
+from exactum.sql.table import Column, Kind, TableName
+
+if TYPE_CHECKING:
+    from exactum.sql.checks import Broken
 
 CHUNK_ROWS = 65_536
 """Most rows that are turned into text at once."""
+OF_ONE_ROW = ("22", "23514", "54")
+"""SQLSTATEs, or how they begin, of what a row's own values are refused for: data, a domain's CHECK, a limit."""
 
 
 class CopyLoader:
-    """See ``Loader``. One COPY for the whole task."""
+    """See ``Loader``. One COPY for the whole task.
+
+    Where only the server knows which values a column takes, there is one for each Arrow batch, within a savepoint, so
+    that the rows which it refuses are found by halves and put aside.
+    """
 
     def __init__(
         self,
@@ -38,15 +47,29 @@ class CopyLoader:
         names += [PART] if part is not None else []
         names += [ROW] if first_row is not None else []
         self._stack = ExitStack()
-        sql = f"COPY {quote_table(name)} ({', '.join(names)}) FROM STDIN (FORMAT csv)".replace("%%", "%")
-        self._copy = session.call(lambda: self._stack.enter_context(session.connection.cursor().copy(sql.encode())))
+        self._sql = f"COPY {quote_table(name)} ({', '.join(names)}) FROM STDIN (FORMAT csv)".replace("%%", "%").encode()
+        self._copy: Any = None
+        if not any(column.judged for column in columns):
+            self._copy = self._begun()
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Any) -> Broken | None:
+        """See the port."""
+        if self._copy is None and not any(map(_is_judged, self._columns, batch.columns)):
+            self._copy = self._begun()  # structs as JSON are no text of the user's
+        refused: dict[int, str] = {}
         for start in range(0, batch.num_rows, CHUNK_ROWS):
-            data = self._csv(batch.slice(start, CHUNK_ROWS))
-            self._session.call(lambda data=data: self._copy.write(data))  # type: ignore[misc]
+            chunk = batch.slice(start, CHUNK_ROWS)
+            rows = self._numbered(chunk.num_rows)
+            if self._copy is None:
+                self._tried(chunk, rows, start, refused)
+            else:
+                data = self._csv(chunk, rows)
+                self._session.call(lambda data=data: self._copy.write(data))  # type: ignore[misc]
+        return _refused(refused, batch.num_rows) if refused else None
 
     def finish(self) -> None:
+        if self._copy is None:
+            self._copy = self._begun()  # even nothing, once: that shows whether the user may write
         self._session.call(self._stack.close)
 
     def abandon(self) -> None:
@@ -56,7 +79,46 @@ class CopyLoader:
             self._stack.__exit__(EOFError, reason, None)
         self._session.close()
 
-    def _csv(self, batch: Any) -> memoryview:
+    def _begun(self) -> Any:
+        session = self._session
+        return session.call(lambda: self._stack.enter_context(session.connection.cursor().copy(self._sql)))
+
+    def _numbered(self, count: int) -> Any:
+        """The row numbers of the next so many rows, or None."""
+        import pyarrow as pa
+
+        if self._next_row is None:
+            return None
+        numbers = pa.array(range(self._next_row, self._next_row + count), pa.int64())
+        self._next_row += count
+        return numbers
+
+    def _tried(self, batch: Any, rows: Any, first: int, refused: dict[int, str]) -> None:
+        """Send the rows; those that the server refuses go into ``refused``, by their place counted from ``first``."""
+        session = self._session
+        session.execute("SAVEPOINT exactum_rows")
+        try:
+            data = self._csv(batch, rows)
+            session.call(lambda: self._copied(data))
+            session.execute("RELEASE SAVEPOINT exactum_rows")
+            return
+        except SqlFailure as failure:
+            if failure.failure is not Failure.ROWS or not failure.code.startswith(OF_ONE_ROW):
+                raise
+            session.execute("ROLLBACK TO SAVEPOINT exactum_rows")
+            session.execute("RELEASE SAVEPOINT exactum_rows")
+            if batch.num_rows == 1:
+                refused[first] = failure.text
+                return
+        half = batch.num_rows // 2
+        self._tried(batch.slice(0, half), None if rows is None else rows.slice(0, half), first, refused)
+        self._tried(batch.slice(half), None if rows is None else rows.slice(half), first + half, refused)
+
+    def _copied(self, data: Any) -> None:
+        with self._session.connection.cursor().copy(self._sql) as copy:
+            copy.write(data)
+
+    def _csv(self, batch: Any, rows: Any) -> memoryview:
         import pyarrow as pa
         from pyarrow import csv
 
@@ -65,10 +127,25 @@ class CopyLoader:
         arrays = [sendable(c, batch.column(i)) for i, c in enumerate(self._columns)]
         if self._part is not None:
             arrays.append(pa.repeat(pa.scalar(self._part, pa.int64()), batch.num_rows))
-        if self._next_row is not None:
-            arrays.append(pa.array(range(self._next_row, self._next_row + batch.num_rows), pa.int64()))
-            self._next_row += batch.num_rows
+        if rows is not None:
+            arrays.append(rows)
         table = pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
         sink = pa.BufferOutputStream()
         csv.write_csv(table, sink, csv.WriteOptions(include_header=False, quoting_style="needed"))
         return memoryview(sink.getvalue())
+
+
+def _is_judged(column: Column, values: Any) -> bool:
+    import pyarrow as pa
+
+    return column.judged and (column.kind is not Kind.JSON or not pa.types.is_nested(values.type))
+
+
+def _refused(texts: dict[int, str], count: int) -> Broken:
+    import numpy as np
+
+    from exactum.sql.checks import Broken
+
+    mask = np.zeros(count, bool)
+    mask[list(texts)] = True
+    return Broken("PostgreSQL refuses it", mask, told=tuple(texts[place] for place in sorted(texts)))

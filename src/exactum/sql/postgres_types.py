@@ -104,6 +104,7 @@ class CatalogColumn:
     not_null: bool
     has_default: bool
     generated: bool
+    is_domain: bool
 
 
 def column_of(c: CatalogColumn) -> Column:
@@ -112,9 +113,10 @@ def column_of(c: CatalogColumn) -> Column:
     if c.element_name is not None:
         text = c.type_text.removesuffix("[]")
         inner = kind_named(c.element_name, c.modifier)
-        limits = limits_of(inner, c.element_name, c.modifier, c.element_labels)
-        element = Column(c.name, text, inner, limits=limits)
+        held = limits_of(inner, c.element_name, c.modifier, c.element_labels)
+        element = Column(c.name, text, inner, limits=held, judged=_is_judged(inner, held))
     kind = kind_named(c.type_name, c.modifier) if element is None else Kind.ARRAY
+    limits = limits_of(kind, c.type_name, c.modifier, c.labels)
     return Column(
         name=c.name,
         type=c.type_text,
@@ -122,9 +124,16 @@ def column_of(c: CatalogColumn) -> Column:
         nullable=not c.not_null,
         has_default=c.has_default,
         generated=c.generated,
-        limits=limits_of(kind, c.type_name, c.modifier, c.labels),
+        limits=limits,
         element=element,
+        judged=c.is_domain or _is_judged(kind, limits) or (element is not None and element.judged),
     )
+
+
+def _is_judged(kind: Kind, limits: Limits) -> bool:
+    """Whether no rule here says which texts the type takes."""
+    known = limits.form is not None or limits.choices is not None or limits.length_max is not None
+    return kind is Kind.JSON or (kind is Kind.OTHER and not known)
 
 
 def kind_named(type_name: str, modifier: int) -> Kind:

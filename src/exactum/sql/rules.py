@@ -77,7 +77,9 @@ class Rules:
         rows = batch.filter(pa.array(np.asarray(broken.mask)))
         has = [""] * rows.num_rows if broken.has is None else shown(broken.has.filter(pa.array(broken.mask)))
         names = self._names(rows)
-        told = (f"{broken.rule}, the row has {value}" if value else broken.rule for value in has)
+        told = [f"{broken.rule}, the row has {value}" if value else broken.rule for value in has]
+        if broken.told is not None:
+            told = [f"{broken.rule}: {text}" for text in broken.told]
         return Rejection(rows, tuple(f"{name}{rule}" for name, rule in zip(names, told, strict=True)))
 
     def _names(self, rows: Any) -> list[str]:

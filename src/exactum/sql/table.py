@@ -102,6 +102,7 @@ class Column:
     generated: the server computes it always, so that nobody may write it (GENERATED ALWAYS AS; identity ALWAYS).
     has_default: it may be left out (a default, an identity, auto_increment).
     element: of an ARRAY, its elements as a column.
+    judged: of values that keep to all limits, the server alone refuses some (text that is no JSON, a domain's CHECK).
     """
 
     name: str
@@ -112,6 +113,7 @@ class Column:
     generated: bool = False
     limits: Limits = field(default_factory=Limits)
     element: Column | None = None
+    judged: bool = False
 
 
 @dataclass(frozen=True)
