@@ -37,6 +37,13 @@ VIEW = (
     "named_struct('text', CAST(raw AS STRING), 'day', date_from_unix_date(days), 'at', timestamp_micros(micros), "
     "'amount', amount) AS whole",
 )  # fmt: skip
+PLAIN = (
+    "named_struct('text', CAST(raw AS STRING), 'day', date_from_unix_date(days), 'amount', amount, 'raw', raw, "
+    "'small', small, 'third', small / 3, 'single', CAST(small / 7 AS float), "
+    "'texts', transform(raws, x -> CAST(x AS STRING)), "
+    "'map', map(coalesce(small, 0), amount), 'yes', small > 0, 'nan', array(double('NaN'), double('-Infinity'), null))"
+)
+"""What Spark's to_json and the sink must write alike; instants are none of it (docs/targets.md)."""
 
 
 def rows_of(seed: int) -> list[tuple[Raw, ...]]:
@@ -83,12 +90,13 @@ def test_every_row_of_a_query_is_kept_or_put_aside(
         with psycopg.connect(postgres.url, autocommit=True) as connection:
             connection.execute("DROP TABLE IF EXISTS odd_rows, odd_dead")
             listed = ", ".join(f"{name} {type_}" for name, (_, type_) in KINDS.items())
-            connection.execute(f"CREATE TABLE odd_rows ({listed}, PRIMARY KEY (n))".encode())
+            listed += ", plain jsonb, by_spark jsonb, PRIMARY KEY (n)"
+            connection.execute(f"CREATE TABLE odd_rows ({listed})".encode())
             schema = "n int, raw binary, days int, micros bigint, amount decimal(9,2), raws array<binary>, small bigint"
             query = (
                 spark.readStream.schema(schema)
                 .parquet(str(tmp_path / "in"))
-                .selectExpr(*VIEW)
+                .selectExpr(*VIEW, f"{PLAIN} AS plain", f"to_json({PLAIN}) AS by_spark")
                 .writeStream.foreachBatch(
                     exactum.exactly_once(
                         exactum.PostgresSink(postgres.url, table="odd_rows"),
@@ -103,6 +111,8 @@ def test_every_row_of_a_query_is_kept_or_put_aside(
             expressions = ", ".join(shown(type_, name) for name, (_, type_) in KINDS.items())
             stored = {int(r[0]): r for r in connection.execute(f"SELECT {expressions} FROM odd_rows".encode())}
             dead = connection.execute("SELECT value, error FROM odd_dead").fetchall()
+            other = connection.execute("SELECT plain, by_spark FROM odd_rows WHERE plain IS DISTINCT FROM by_spark")
+            assert other.fetchall() == []
             connection.execute("DROP TABLE odd_rows, odd_dead")
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)

@@ -24,7 +24,9 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod)
     (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder) FROM pg_enum l WHERE l.enumtypid = b.oid), e.typname,
     (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder) FROM pg_enum l WHERE l.enumtypid = e.oid),
     a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL,
-    a.attgenerated <> '' OR a.attidentity = 'a', t.typtype = 'd'
+    a.attgenerated <> '' OR a.attidentity = 'a',
+    t.typtype = 'd'
+        OR current_setting('server_encoding') <> 'UTF8' AND (a.attcollation <> 0 OR b.typname IN ('json', 'jsonb'))
 FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid
     JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END

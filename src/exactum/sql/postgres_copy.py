@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from exactum.sql.dialect import PART, ROW, Failure, SqlFailure
 from exactum.sql.postgres_catalog import quote, quote_table
 from exactum.sql.postgres_session import PostgresSession
-from exactum.sql.table import Column, Kind, TableName
+from exactum.sql.table import Column, TableName
 
 if TYPE_CHECKING:
     from exactum.sql.checks import Broken
@@ -54,8 +54,6 @@ class CopyLoader:
 
     def write(self, batch: Any) -> Broken | None:
         """See the port."""
-        if self._copy is None and not any(map(_is_judged, self._columns, batch.columns)):
-            self._copy = self._begun()  # structs as JSON are no text of the user's
         refused: dict[int, str] = {}
         for start in range(0, batch.num_rows, CHUNK_ROWS):
             chunk = batch.slice(start, CHUNK_ROWS)
@@ -94,25 +92,47 @@ class CopyLoader:
         return numbers
 
     def _tried(self, batch: Any, rows: Any, first: int, refused: dict[int, str]) -> None:
-        """Send the rows; those that the server refuses go into ``refused``, by their place counted from ``first``."""
+        """Send the rows; those that the server refuses go into ``refused``, by their place counted from ``first``.
+
+        What is refused is tried again in halves, and what is taken is followed by twice as much.
+        """
+        if batch.num_rows == 0 or self._is_taken(batch, rows) is None:
+            return
+        import numpy as np
+        import pyarrow as pa
+
+        from exactum.sql.postgres_checks import no_json
+
+        known = no_json(batch, self._columns)  # the server says it of one row at a time
+        refused.update((first + place, why) for place, why in known.items())
+        places = np.array([place for place in range(batch.num_rows) if place not in known], np.int64)
+        batch, rows = batch.take(places), None if rows is None else rows.take(pa.array(places))
+        start, size = 0, len(places)
+        while start < len(places):
+            part = batch.slice(start, size)
+            failure = self._is_taken(part, None if rows is None else rows.slice(start, size))
+            if failure is None:
+                start, size = start + part.num_rows, 2 * size
+            elif part.num_rows == 1:
+                refused[first + int(places[start])] = failure
+                start, size = start + 1, 1
+            else:
+                size = part.num_rows // 2
+
+    def _is_taken(self, batch: Any, rows: Any) -> str | None:
+        """None once the rows are in the table; else why the server does not take one of them, and none is."""
         session = self._session
         session.execute("SAVEPOINT exactum_rows")
         try:
             data = self._csv(batch, rows)
             session.call(lambda: self._copied(data))
-            session.execute("RELEASE SAVEPOINT exactum_rows")
-            return
         except SqlFailure as failure:
             if failure.failure is not Failure.ROWS or not failure.code.startswith(OF_ONE_ROW):
                 raise
             session.execute("ROLLBACK TO SAVEPOINT exactum_rows")
-            session.execute("RELEASE SAVEPOINT exactum_rows")
-            if batch.num_rows == 1:
-                refused[first] = failure.text
-                return
-        half = batch.num_rows // 2
-        self._tried(batch.slice(0, half), None if rows is None else rows.slice(0, half), first, refused)
-        self._tried(batch.slice(half), None if rows is None else rows.slice(half), first + half, refused)
+            return failure.text
+        session.execute("RELEASE SAVEPOINT exactum_rows")
+        return None
 
     def _copied(self, data: Any) -> None:
         with self._session.connection.cursor().copy(self._sql) as copy:
@@ -133,12 +153,6 @@ class CopyLoader:
         sink = pa.BufferOutputStream()
         csv.write_csv(table, sink, csv.WriteOptions(include_header=False, quoting_style="needed"))
         return memoryview(sink.getvalue())
-
-
-def _is_judged(column: Column, values: Any) -> bool:
-    import pyarrow as pa
-
-    return column.judged and (column.kind is not Kind.JSON or not pa.types.is_nested(values.type))
 
 
 def _refused(texts: dict[int, str], count: int) -> Broken:

@@ -92,7 +92,11 @@ without time zone it would shift, so the query has to say how."""
 
 @dataclass(frozen=True)
 class CatalogColumn:
-    """A row of ``postgres_catalog.COLUMNS``."""
+    """A row of ``postgres_catalog.COLUMNS``.
+
+    is_narrower: values that the type holds may be refused all the same, by a domain's CHECK or for a character that the
+        database's encoding lacks.
+    """
 
     name: str
     type_text: str
@@ -104,7 +108,7 @@ class CatalogColumn:
     not_null: bool
     has_default: bool
     generated: bool
-    is_domain: bool
+    is_narrower: bool
 
 
 def column_of(c: CatalogColumn) -> Column:
@@ -126,7 +130,7 @@ def column_of(c: CatalogColumn) -> Column:
         generated=c.generated,
         limits=limits,
         element=element,
-        judged=c.is_domain or _is_judged(kind, limits) or (element is not None and element.judged),
+        judged=c.is_narrower or _is_judged(kind, limits) or (element is not None and element.judged),
     )
 
 
