@@ -11,8 +11,9 @@ from typing import Any
 import obstore
 import pytest
 from obstore.store import LocalStore, MemoryStore
+from s3_server import s3_server
 
-from exactum.errors import CheckpointRefused, Fenced, InvariantBroken, OutcomeUnknown, SettingRefused
+from exactum.errors import CheckpointRefused, Fenced, InvariantBroken, OutcomeUnknown, SettingRefused, Unavailable
 from exactum.files import object_decision_log
 from exactum.files.object_decision_log import ObjectDecisionLog
 from exactum.protocol.decision_log import DecisionLog
@@ -125,12 +126,14 @@ def test_a_lost_reply_of_the_put_is_settled_or_unknown(
             real(*args, **kwargs)
         raise obstore.exceptions.GenericError("the connection was reset")
 
+    log = log_in(store)
+    log.decide(record(0))
     monkeypatch.setattr(object_decision_log.obstore, "put", put)
     if arrives:
-        assert log_in(store).decide(record(1)) == record(1)
+        assert log.decide(record(1)) == record(1)
     else:
         with pytest.raises(OutcomeUnknown, match="may or may not"):
-            log_in(store).decide(record(1))
+            log.decide(record(1))
 
 
 def test_a_store_without_conditional_puts_is_refused(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +146,45 @@ def test_a_store_without_conditional_puts_is_refused(store: MemoryStore, monkeyp
     with pytest.raises(SettingRefused, match="no conditional put"):
         log_in(store).decide(record(1))
     assert names(store) == []
+
+
+@pytest.mark.parametrize("condition", ["ignored", "raced"])
+def test_a_store_that_takes_every_put_is_refused(condition: str) -> None:
+    """It does not know If-None-Match, or looks first and puts later: seen before anything is written."""
+    with s3_server(condition) as server:
+        for batch_id in (0, 0, 1):  # by each driver, whatever is there
+            log = ObjectDecisionLog("s3://bucket/log", QUERY_ID, store=server.settings)
+            with pytest.raises(SettingRefused, match=r"does not keep to conditional puts: \d of 5 puts .* were taken"):
+                log.decide(record(batch_id))
+            assert log.read(batch_id) == ()
+        assert server.objects == {}
+
+
+def test_a_store_that_keeps_to_conditional_puts_is_tried_once() -> None:
+    """Two drivers that decide one slot are told the same record; what was there to try it is gone."""
+    with s3_server("kept") as server:
+        logs = [ObjectDecisionLog("s3://bucket/log", QUERY_ID, store=server.settings) for _ in range(2)]
+        for batch_id in range(5):
+            mine = [record(batch_id, 0, f"i{i}") for i in range(2)]
+            with ThreadPoolExecutor(2) as pool:
+                told = list(pool.map(lambda log, m: log.decide(m), logs, mine))
+            assert told[0] == told[1]
+            assert told[0] in mine
+        assert sorted(server.objects) == [f"log/{QUERY_ID}/{n:020d}-0.json" for n in range(5)]
+        assert server.tried == 2
+
+
+def test_a_store_that_fails_while_it_is_tried_is_unavailable() -> None:
+    """Nothing is known, nothing was written; the next try asks again."""
+    with s3_server("kept") as server:
+        settings = {**server.settings, "retry_config": {"max_retries": 0}}
+        log = ObjectDecisionLog("s3://bucket/log", QUERY_ID, store=settings)
+        server.broken = True
+        with pytest.raises(Unavailable, match="could not be tried"):
+            log.decide(record(0))
+        server.broken = False
+        assert server.objects == {}
+        assert log.decide(record(0)) == record(0)
 
 
 def _zombie(attempt: int, at: int, patched: pytest.MonkeyPatch) -> tuple[object, bool, list[str]]:
@@ -169,6 +211,7 @@ def _zombie(attempt: int, at: int, patched: pytest.MonkeyPatch) -> tuple[object,
         return call
 
     zombie = log_in(store)
+    zombie.decide(record(11))  # it stands; the store has been tried
     for name in ("put", "get", "list", "delete"):
         patched.setattr(obstore, name, interrupted(getattr(obstore, name)))
     try:

@@ -13,7 +13,9 @@ when it is made. A store with eventual listings cannot be used.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
@@ -31,9 +33,17 @@ from exactum.files.object_store import (
 from exactum.files.slot_log import PRUNE_EVERY, SlotLog, content_of
 from exactum.protocol.model import DecisionRecord
 
+PROBE = "probe-"
+"""Begins the name of an object that is there for a moment, before the first record of a run."""
+PROBES = 4
+ELSEWHERE = (
+    "Put the decision log into a store that keeps to them, on a shared disk or into a database. Nothing was written."
+)
+
 
 class ObjectDecisionLog(SlotLog):
-    """The decisions of one query, below a prefix of their own. ``decide`` costs one put, two gets, one listing.
+    """The decisions of one query, below a prefix of their own. ``decide`` costs one put, two gets, one listing; the
+    first one of a run tries before whether the store keeps to conditional puts.
 
     Args:
         url: of a prefix in an object store (``s3://bucket/decisions``); the query's id is added to it.
@@ -49,6 +59,7 @@ class ObjectDecisionLog(SlotLog):
         super().__init__(query_id, prune_every)
         self._location = ObjectLocation.of(url, store)
         self._store = self._location.store
+        self._proven = False
 
     @property
     def _where(self) -> str:
@@ -63,10 +74,19 @@ class ObjectDecisionLog(SlotLog):
             return get(self._store, self._key(name))
 
     def _create(self, name: str, record: DecisionRecord) -> None:
+        self._prove()
         try:
-            obstore.put(self._store, self._key(name), content_of(record), mode="create", use_multipart=False)
+            self._put_if_absent(self._key(name), content_of(record))
+        except STORE_ERRORS as error:
+            self._settle(name, error)
+
+    def _put_if_absent(self, key: str, content: bytes) -> bool:
+        """True when it was created; False when it was there: by another, or by us, sent twice by the client."""
+        try:
+            obstore.put(self._store, key, content, mode="create", use_multipart=False)
+            return True
         except obstore.exceptions.AlreadyExistsError:
-            pass  # taken; or ours, sent twice by the client: the caller reads what stands
+            return False
         except FORBIDDEN as error:
             raise SettingRefused(
                 f"The decision log {self._where} may not be written with these credentials: {brief(error)}. Grant "
@@ -75,11 +95,37 @@ class ObjectDecisionLog(SlotLog):
         except (obstore.exceptions.NotSupportedError, NotImplementedError) as error:
             raise SettingRefused(
                 f"The object store {self._where} has no conditional put ({brief(error)}), and the decision log needs "
-                "it to create a record only if it is absent. Put the decision log into another store, on a shared "
-                "disk or into a database. Nothing was written."
+                f"it to create a record only if it is absent. {ELSEWHERE}"
             ) from error
-        except STORE_ERRORS as error:
-            self._settle(name, error)
+
+    def _prove(self) -> None:
+        """Before the first record: of several puts of one new key at a time one creates it, and a later one does not.
+
+        A store that does not know the condition takes every put, and two drivers would both believe their record.
+
+        Raises:
+            SettingRefused: more than one put was taken.
+        """
+        if self._proven:
+            return
+        key = self._key(f"{PROBE}{secrets.token_hex(8)}")
+        contents = [f"{number}".encode() for number in range(PROBES)]
+        with answering(self._where, "could not be tried"):
+            try:
+                with ThreadPoolExecutor(PROBES, "exactum-probe") as pool:
+                    created = list(pool.map(lambda content: self._put_if_absent(key, content), contents))
+                created.append(self._put_if_absent(key, b"late"))
+                there = get(self._store, key)
+            finally:
+                remove(self._store, [key])
+        # None created it: the client sent it twice, and was told so. Then the condition holds.
+        if sum(created) > 1 or (any(created) and there != [*contents, b"late"][created.index(True)]):
+            raise SettingRefused(
+                f"The object store {self._where} does not keep to conditional puts: {sum(created)} of {len(created)} "
+                "puts with 'If-None-Match: *' (create only if absent) on one key were taken, and one may be. Two "
+                f"drivers could both believe that their decision stands. {ELSEWHERE}"
+            )
+        self._proven = True
 
     def _settle(self, name: str, error: BaseException) -> None:
         """A put that failed may still arrive. Returns if the slot is taken by now."""

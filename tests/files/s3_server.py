@@ -1,0 +1,144 @@
+"""A small object store that speaks enough of S3 for obstore: objects in memory, over HTTP on a free port.
+
+``condition``: how it takes ``If-None-Match: *``. "kept": as S3 does. "ignored": as stores do that never heard of it.
+"raced": looks first and puts later, as a proxy in front of one may.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from hashlib import md5
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+BUCKET = "bucket"
+
+
+class S3Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.condition = condition
+        self.objects: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+        self.broken = False
+        self.probes: set[str] = set()
+
+    @property
+    def tried(self) -> int:
+        """How many runs have tried the condition."""
+        return len(self.probes)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """obstore's, for ``store=``."""
+        return {
+            "endpoint": f"http://127.0.0.1:{self.server_address[1]}",
+            "region": "us-east-1",
+            "access_key_id": "any",
+            "secret_access_key": "any",
+            "allow_http": True,
+            "virtual_hosted_style_request": False,
+        }
+
+    def put(self, key: str, content: bytes, *, if_absent: bool) -> bool:
+        asked = if_absent and self.condition != "ignored"
+        if self.condition == "raced" and asked:
+            there = key in self.objects
+            time.sleep(0.3)  # between its look and its put others come
+            if there:
+                return False
+            asked = False
+        with self.lock:
+            if asked and key in self.objects:
+                return False
+            self.objects[key] = content
+            return True
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: S3Server
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.broken:
+            self._answer(500, b"<Error><Code>InternalError</Code></Error>")
+            return
+        if "/probe-" in self._key():
+            self.server.probes.add(self._key())
+        done = self.server.put(self._key(), content, if_absent=self.headers.get("If-None-Match") == "*")
+        self._answer(200 if done else 412, b"" if done else b"<Error><Code>PreconditionFailed</Code></Error>", content)
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        if parts.path.strip("/") == BUCKET:
+            self._answer(200, self._listing(parse_qs(parts.query, keep_blank_values=True)))
+            return
+        content = self.server.objects.get(self._key())
+        self._answer(404 if content is None else 200, content or b"", content)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def do_DELETE(self) -> None:
+        self.server.objects.pop(self._key(), None)
+        self._answer(204, b"")
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        keys = re.findall(r"<Key>(.*?)</Key>", asked)
+        for key in keys:
+            self.server.objects.pop(key, None)
+        gone = "".join(f"<Deleted><Key>{escape(k)}</Key></Deleted>" for k in keys)
+        self._answer(200, f"<DeleteResult>{gone}</DeleteResult>".encode())
+
+    def _listing(self, query: dict[str, list[str]]) -> bytes:
+        prefix = query.get("prefix", [""])[0]
+        found = sorted((k, c) for k, c in self.server.objects.items() if k.startswith(prefix))
+        when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+        contents = "".join(
+            f"<Contents><Key>{escape(k)}</Key><LastModified>{when}</LastModified><ETag>{_tag(c)}</ETag>"
+            f"<Size>{len(c)}</Size></Contents>"
+            for k, c in found
+        )
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>".encode()
+
+    def _key(self) -> str:
+        return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}/")
+
+    def _answer(self, status: int, body: bytes, content: bytes | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Last-Modified", formatdate(usegmt=True))
+        if content is not None:
+            self.send_header("ETag", _tag(content))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Not on the terminal."""
+
+
+def _tag(content: bytes) -> str:
+    return f'"{md5(content).hexdigest()}"'
+
+
+@contextmanager
+def s3_server(condition: str) -> Iterator[S3Server]:
+    with S3Server(condition) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
