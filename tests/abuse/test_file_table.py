@@ -1,0 +1,109 @@
+"""The table of types in docs/targets.md, cell by cell: what it calls exact is read back by Spark itself."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from file_target import FileTarget, refuses
+from frames import RARE, REFUSED_EVERYWHERE, Frame, bulk
+from kinds import Kind, from_arrow, kind_of, same
+from pyspark.sql import SparkSession
+
+from exactum.errors import FrameRefused
+from exactum.files.sink import FileSink
+
+FORMATS = ("parquet", "json", "csv")
+TARGETS = Path(__file__).parents[2] / "docs" / "targets.md"
+ZONE = "America/New_York"
+READ = {
+    "parquet": {},
+    "json": {},
+    "csv": {"header": True, "multiLine": True, "escape": '"', "nullValue": "\0"},
+}
+"""As the page says that Spark reads them."""
+
+
+def cells() -> Iterator[tuple[str, str, str]]:
+    """Type, format and what the page says of the two."""
+    lines = TARGETS.read_text().partition("| Spark's type | Parquet | JSON | CSV |")[2].splitlines()[2:]
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        types, *said = (cell.strip() for cell in line.strip("|").split("|"))
+        for kind in re.findall(r"`([^`]+)`", types):
+            yield from ((kind, format_, text) for format_, text in zip(FORMATS, said, strict=True))
+
+
+CELLS = list(cells())
+
+
+def test_the_page_has_every_type() -> None:
+    """Those that are written, and those that never are."""
+    named = {kind.partition("<")[0].partition("(")[0] for kind, _, _ in CELLS}
+    wanted = {
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "decimal",
+        "string",
+        "binary",
+        "date",
+    }
+    wanted |= {"timestamp", "timestamp_ntz", "array", "map", "struct", "time"}
+    wanted |= {k.name for k in RARE if k.name not in ("time(6)", RARE[-1].name)}
+    wanted |= {k.partition("(")[0] for k in REFUSED_EVERYWHERE if k != "calendar_interval"}
+    assert wanted <= named
+
+
+@pytest.mark.parametrize(("kind", "format_"), [(k, f) for k, f, said in CELLS if said.startswith("refused")])
+def test_what_the_page_calls_refused(kind: str, format_: str) -> None:
+    """With the frame, before the first row."""
+    with pytest.raises(FrameRefused, match="'c' has the type"):
+        FileSink("/tmp/x", format=format_).check_columns([("id", "bigint"), ("c", kind)])
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    spark.conf.set("spark.sql.session.timeZone", ZONE)
+    yield spark
+    spark.conf.unset("spark.sql.session.timeZone")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format_", FORMATS)
+def test_spark_reads_what_the_page_calls_exact(session: SparkSession, tmp_path: Path, format_: str) -> None:
+    """All types of the format in one frame, half of the values odd; Spark's own reader finds every value again."""
+    kinds = [kind_of(k) for k, f, said in CELLS if f == format_ and not said.startswith("refused")]
+    names = [f"c{n}" for n in range(len(kinds))]
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    wanted: dict[str, tuple[object, ...]] = {}
+    frames = []
+    for number in range(300):  # row by row, so that one odd value keeps no others out
+        row = bulk(names, kinds, 1, rng, edge_share=0.05)
+        if not refuses(format_, kinds, row.row(0)):
+            wanted[str(number)] = row.row(0)
+            values = ([str(number).encode()], *row.values)
+            frames.append(Frame(("id", *names), (Kind("string"), *kinds), values, 1))
+    folder = tmp_path / uuid.uuid4().hex
+    target = FileTarget(FileSink(folder, format=format_))
+    target.write(frame.batch(ZONE) for frame in frames)
+    assert target.refused == []
+    schema = ", ".join(["id string", *(f"{n} {k.simple}" for n, k in zip(names, kinds, strict=True))])
+    read = session.read.options(**READ[format_]).schema(schema).format(format_).load(str(folder)).toArrow()
+    ids = [v.decode() for v in from_arrow(Kind("string"), read.column(0))]
+    assert sorted(ids) == sorted(wanted)
+    for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        for number, value in zip(ids, from_arrow(kind, read.column(place + 1)), strict=True):
+            there = wanted[number][place]
+            assert same(kind, value, there), f"{name} ({kind}): {value!r} instead of {there!r}"
