@@ -13,6 +13,7 @@ from mysql_query import Incarnation, Query, numbers
 
 from exactum.errors import RowsRefused, SettingRefused
 from exactum.local import LocalMariaDB
+from exactum.sql import mysql_pieces
 from exactum.sql.mysql import MySQLSink
 from exactum.sql.mysql_json import is_json
 
@@ -230,3 +231,22 @@ def test_json_is_told_from_what_is_none() -> None:
     assert not is_json(pa.array(bad), "longtext").any()
     for odd in bad:
         assert is_json(pa.array([*good, odd, *good]), "longtext").tolist() == [True] * 9 + [False] + [True] * 9
+
+
+@pytest.mark.parametrize("infile", [True, False])
+def test_large_batches_go_in_pieces(database: Database, infile: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of more than Arrow's text can hold is sent in pieces, each row once and in its order; a row of more than
+    any client could read is put aside."""
+    monkeypatch.setattr(mysql_pieces, "PIECE_BYTES", 2_000)
+    monkeypatch.setattr(mysql_pieces, "ROW_BYTES_MAX", 50_000)
+    database.run("CREATE TABLE t (id int PRIMARY KEY, v int, b longblob)")
+    sizes = [7 * n for n in range(100)] + [49_000, 60_000, 0, 5, 70_000]
+    arrays = [pa.array([n // 2 for n in range(105)], pa.int32()), pa.array(range(105), pa.int32()),
+              pa.array([b"\xff" * size for size in sizes])]  # fmt: skip
+    options = {"mode": "upsert", "key": "id", "connect": {"local_infile": infile}}
+    one = written(database, [("id", "int"), ("v", "int"), ("b", "binary")], *arrays, **options)
+    wanted = {n // 2: (n, sizes[n]) for n in range(105) if n not in (101, 104)}
+    assert {i: (v, size) for i, v, size in database.run("SELECT id, v, LENGTH(b) FROM t")} == wanted
+    assert [r.rows.column("v").to_pylist() for r in one.rejections] == [[101, 104]]
+    reasons = one.rejections[0].reasons
+    assert "the row has 6001" in reasons[0] and "the row has 7001" in reasons[1] and "id=52" in reasons[1], reasons

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from exactum.sql.dialect import PART, ROW, Failure, SqlFailure
 from exactum.sql.mysql_errors import failure_of
+from exactum.sql.mysql_pieces import by_pieces
 from exactum.sql.mysql_quote import quote, quote_table, unsubstituted
 from exactum.sql.mysql_session import MySQLSession
 from exactum.sql.table import Column, Kind, TableName
@@ -66,8 +67,11 @@ class LoadData:
         self._chunk_rows = 0
         self._sent = False
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Any) -> Broken | None:
         """See the port. A packet bounds no row here: the file goes to the server in small pieces."""
+        return by_pieces(batch, self._gather)
+
+    def _gather(self, batch: Any) -> None:
         from exactum.sql import mysql_text
 
         if batch.num_rows == 0:
@@ -128,6 +132,9 @@ class InsertRows:
 
     def write(self, batch: Any) -> Broken | None:
         """See the port. A row is too large when it does not fit into a packet."""
+        return by_pieces(batch, self._insert)
+
+    def _insert(self, batch: Any) -> Broken | None:
         import numpy as np
         import pyarrow as pa
 
