@@ -55,7 +55,7 @@ servers: ## PostgreSQL and MariaDB, which the tests start: installed where they 
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; \
 	else \
 	  echo "The tests need real database servers, and these are missing:$$missing."; \
-	  echo "Debian and Ubuntu: sudo apt-get install$$missing. Elsewhere: PostgreSQL 13 or later, MariaDB 10.11 or later, with"; \
+	  echo "Debian and Ubuntu: sudo apt-get install$$missing. Elsewhere: PostgreSQL 15 or later, MariaDB 10.11 or later, with"; \
 	  echo "their server programs on the PATH. They need not run: the tests start servers of their own."; \
 	  exit 1; \
 	fi

@@ -8,6 +8,7 @@ import random
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from frames import SCALARS, Frame, draw, frames
@@ -32,11 +33,16 @@ pytestmark = pytest.mark.postgres
 
 _queries = itertools.count(1)
 SEED = int(os.environ.get("EXACTUM_SEED", random.SystemRandom().randrange(2**32)))
+SETTINGS: dict[str, dict[str, Any]] = {
+    "staged": {},
+    "prepared": {"mechanism": "prepared"},
+    "upsert": {"mode": "upsert", "key": "n"},
+}
 BATCH_ROWS = 1_000
 TASK_BATCHES = 3
 
 
-def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], mechanism: str) -> Counter[str]:
+def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], way: str) -> Counter[str]:
     """Write row n with ``values[n]`` in column n modulo the number of pairs and null elsewhere; compare every row."""
     names = [f"c{place}" for place in range(len(pairs))]
     columns = ", ".join(f"{name} {type_}" for name, (_, type_) in zip(names, pairs, strict=True))
@@ -47,7 +53,7 @@ def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], m
     batches = list(frame.batches(BATCH_ROWS, "America/New_York"))
     tasks = [batches[start : start + TASK_BATCHES] for start in range(0, len(batches), TASK_BATCHES)]
     query = Query(
-        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        lambda: PostgresSink(database.url, table=table, **SETTINGS[way]),
         f"abuse-{next(_queries)}",
         frame.columns,
         lambda batch_id: tasks,
@@ -87,18 +93,19 @@ def test_rows_of_every_type(database: Database) -> None:
     """Half of them odd: every row is in its column to the bit, or comes back with its key and column."""
     pairs = cells(database)
     assert {kind for kind, _ in pairs} >= set(SCALARS)
-    counts = play(database, pairs, odd_values(pairs, 6_000, 0.5), "staged")
-    print(f"PostgreSQL, seed {SEED}: {len(pairs)} pairs of types, {dict(counts)}")
+    way = random.Random(SEED).choice(list(SETTINGS))
+    counts = play(database, pairs, odd_values(pairs, 6_000, 0.5), way)
+    print(f"PostgreSQL, {way}, seed {SEED}: {len(pairs)} pairs of types, {dict(counts)}")
     assert counts["stored"] > 1_000 and counts["refused"] > 500
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_a_hundred_thousand_rows(database: Database, mechanism: str) -> None:
-    """The same at length, in both mechanisms."""
+@pytest.mark.parametrize("way", SETTINGS)
+def test_a_hundred_thousand_rows(database: Database, way: str) -> None:
+    """The same at length, in every way that rows go."""
     pairs = cells(database)
-    counts = play(database, pairs, odd_values(pairs, 100_000, 0.3), mechanism)
-    print(f"PostgreSQL, {mechanism}, seed {SEED}: {len(pairs)} pairs of types, {dict(counts)}")
+    counts = play(database, pairs, odd_values(pairs, 100_000, 0.3), way)
+    print(f"PostgreSQL, {way}, seed {SEED}: {len(pairs)} pairs of types, {dict(counts)}")
 
 
 REFUSALS = (FrameRefused, SettingRefused)
