@@ -15,6 +15,7 @@ from transactions import OpenedSink, frame, opened, read_all
 
 from exactum.errors import RowsRefused, SettingRefused
 from exactum.kafka import topic_facts
+from exactum.kafka.producer import Producer
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.topic_facts import TopicBook
 from exactum.local import LocalKafka
@@ -222,17 +223,33 @@ def test_a_header_arrives_whole(kafka: LocalKafka, topic: TopicFactory) -> None:
     ]
 
 
-def read_by_another_client(kafka: LocalKafka, name: str) -> list[Any]:
+def test_a_record_sent_again_keeps_its_headers(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """As it was read back from the log, when a decided transaction was aborted by its timeout."""
+    name = topic("again", partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    given = [("a\0b", b"c\0d"), ("é", None), ("", b"")]
+    try:
+        for value in (None, b"", b"\0v"):
+            producer.produce_record(name, b"k\0", value, given, partition=0, timeout_ms=20_000)
+        producer.flush(20_000)
+    finally:
+        producer.destroy()
+    records = read_by_another_client(kafka, name, 3)
+    assert [(r.key, r.value) for r in records] == [(b"k\0", None), (b"k\0", b""), (b"k\0", b"\0v")]
+    assert [[(n, v if v is None else bytes(v)) for n, v in r.headers] for r in records] == [given] * 3
+
+
+def read_by_another_client(kafka: LocalKafka, name: str, count: int = 1) -> list[Any]:
     """By kafka-python: librdkafka's consumers show the name of a header up to its first NUL."""
     consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed")
     try:
         partition = Partition(name, 0)
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
-        end_s, found = time.monotonic() + 30, []
-        while not found:
+        end_s, found = time.monotonic() + 30, list[Any]()
+        while len(found) < count:
             assert time.monotonic() < end_s
-            found = [record for records in consumer.poll(1000).values() for record in records]
+            found += [record for records in consumer.poll(1000).values() for record in records]
         return found
     finally:
         consumer.close()

@@ -298,6 +298,19 @@ def test_without_describe_configs_the_documented_defaults_hold(secure: LocalKafk
         assert "message.max.bytes" in rejection.reasons[0]
 
 
+def test_a_topic_that_a_row_names_and_the_user_may_not_see(secure: LocalKafka) -> None:
+    """To this user it does not exist: the row is handed back, and the reason says that a right may be missing."""
+    secure.create_topic("unseen", partitions=1)
+    with opened(sink_of(secure, lacking(), topic=None)) as sink:
+        names = pa.array([TOPIC, "unseen", "never-made"])
+        commit_all(sink, frame([b"seen", b"unseen", b"never"], topic=names))
+        rejection = sink.rejections[-1]
+    assert rejection is not None
+    assert rejection.rows.column("value").to_pylist() == [b"unseen", b"never"]
+    assert all("lacks DESCRIBE on it" in reason for reason in rejection.reasons)
+    assert committed(secure).count(b"seen") == 1
+
+
 def test_a_right_lost_between_prepare_and_commit_is_named_and_the_epoch_stays_whole(secure: LocalKafka) -> None:
     """Neither commit nor abort pretends or hangs; with the right back, the same transaction is committed."""
     no_write = lacking(*of_kinds([("transactional_id", "WRITE")]))

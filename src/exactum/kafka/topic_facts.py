@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +31,8 @@ UNKNOWN_AGE_MAX_S = 10.0
 """How long a topic counts as missing."""
 UNKNOWN_WAIT_S = 3.0
 """A topic made a moment ago is not known to every broker yet: it is asked for so long before it counts as missing."""
+WAITS_EVERY_S = 60.0
+"""After a wait in vain, other missing topics are asked for twice only, for so long: rows may name any number."""
 PAUSE_S = 0.25
 TOPICS_MAX = 10_000
 """Most topics that are remembered; rows may name any number."""
@@ -73,6 +76,7 @@ class TopicBook:
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._known: dict[str, tuple[float, TopicFacts]] = {}
+        self._in_vain_s = float("-inf")
 
     def facts(self, names: Iterable[str], known_age_max_s: float = KNOWN_AGE_MAX_S) -> Mapping[str, TopicFacts]:
         """Those of each topic. The names are legal ones.
@@ -95,6 +99,13 @@ class TopicBook:
                 self._remember(learned)
                 found |= learned
             return found
+
+    def batch_bytes_least(self) -> int:
+        """The smallest of the limits that are known."""
+        limits = [
+            facts.batch_bytes_max for _, facts in self._known.copy().values() if facts.batch_bytes_max is not None
+        ]
+        return min(limits, default=sys.maxsize)
 
     def close(self) -> None:
         """Let the connections go. It can be asked again, and connects anew."""
@@ -119,7 +130,8 @@ class TopicBook:
     def _described(self, admin: AdminClient, names: list[str]) -> dict[str, TopicFacts]:
         """The partitions of each topic; trouble for those that are missing, the first time for ``UNKNOWN_WAIT_S``."""
         found: dict[str, TopicFacts] = {}
-        missing, end_s = names, time.monotonic() + UNKNOWN_WAIT_S
+        patient = time.monotonic() - self._in_vain_s > WAITS_EVERY_S
+        missing, end_s = names, time.monotonic() + (UNKNOWN_WAIT_S if patient else PAUSE_S / 2)
         while missing:
             asked = admin.describe_topics(TopicCollection(missing), request_timeout=TIMEOUT_S)
             missing = []
@@ -133,7 +145,8 @@ class TopicBook:
                     found[name] = TopicFacts(
                         len(answer.partitions), trouble="is Kafka's own topic" if answer.is_internal else ""
                     )
-            if time.monotonic() > end_s:
+            if missing and time.monotonic() > end_s:
+                self._in_vain_s = time.monotonic()
                 break
             if missing:
                 time.sleep(PAUSE_S)

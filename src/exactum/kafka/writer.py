@@ -58,6 +58,8 @@ class KafkaWriterFactory:
         if self.topic is not None or batch.num_rows == 0:
             return {}  # the plan's settings have heeded it
         batch_bytes = number(self.plan.settings, "batch.size")
+        if book.batch_bytes_least() >= batch_bytes:
+            return {}
         facts = book.facts(batch.column("topic").unique().to_pylist())
         limits = {name: about.batch_bytes_max for name, about in facts.items()}
         return {name: limit for name, limit in limits.items() if limit is not None and limit < batch_bytes}
