@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from source_stream import eventually
 from exactum.local import LocalKafka, jars
 from exactum.local.java import java_program
 from exactum.local.jvm import SMALL_OPTIONS
+from exactum.spark.source.group_offsets import PAUSE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -49,7 +52,7 @@ def test_lag_tools_see_the_query(stream: Any, kafka: LocalKafka, topics: Any, to
 
 
 def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
-    """An epoch that fails moves nothing; each start commits what was complete before it, though somebody reset it."""
+    """An epoch that fails moves nothing; the next complete one is committed, though somebody reset the group."""
     name, group = topic("repair", partitions=1), "repair"
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name, group_id=group)) is None
@@ -58,10 +61,30 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
     frame = stream.read(name, group_id=group)
     failing = frame.filter(f.when(f.col("offset") > 5, f.raise_error(f.lit("no"))).otherwise(f.lit("yes")).isNotNull())
     assert "no" in (stream.run(failing) or "")
-    eventually(lambda: topics.committed(group, name) == {0: 5}, "the last complete epoch's end")
+    assert topics.committed(group, name) == {0: 1}
     assert stream.run(frame) is None
     eventually(lambda: topics.committed(group, name) == {0: 8}, "the newest epoch's end")
     assert stream.rows() == [(name, 0, o) for o in range(8)]
+
+
+def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+    """Spark's own files of the checkpoint come from an old copy, and the start is refused: the group stays at the end
+    of what was written since, and does not go back.
+    """
+    name, group, copy = topic("backup", partitions=1), "backup", stream.checkpoint.with_name("copy")
+    topics.give(name, 5, partitions=1)
+    assert stream.run(stream.read(name, group_id=group)) is None
+    shutil.copytree(stream.checkpoint, copy)
+    topics.give(name, 5, partitions=1)
+    assert stream.run(stream.read(name, group_id=group)) is None
+    eventually(lambda: topics.committed(group, name) == {0: 10}, "the newest epoch's end")
+    for part in ("offsets", "commits"):
+        shutil.rmtree(stream.checkpoint / part)
+        shutil.copytree(copy / part, stream.checkpoint / part)
+    topics.give(name, 3, partitions=1)
+    assert "CheckpointRefused" in (stream.run(stream.read(name, group_id=group)) or "")
+    time.sleep(PAUSE_S)  # whatever the refused run would commit, it would have by now
+    assert topics.committed(group, name) == {0: 10}
 
 
 def test_not_committed(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from source_stream import eventually
 from exactum import events
 from exactum.local import LocalKafka
 from exactum.spark.source import topic_watch
+from exactum.spark.source.subscription import Subscription
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -138,3 +140,49 @@ def test_open_transaction_upstream(
     finally:
         query.stop()
     assert len([e for e in stream.events if isinstance(e, events.UpstreamStalled)]) == 1
+
+
+def test_a_moment_without_an_answer(
+    stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that calls a topic unknown for a moment, as one does that has just started, stops no query for good."""
+    name = topic("moment", partitions=2)
+    topics.give(name, 5)
+    assert stream.run(stream.read(name)) is None
+    topics.give(name, 5)
+    frame = stream.read(name)
+    empty: list[dict[str, Any]] = [{}, {}]
+    real = Subscription.seen
+    monkeypatch.setattr(Subscription, "seen", lambda *given: empty.pop() if empty else real(*given))
+    assert stream.run(frame) is None
+    assert len(stream.rows()) == 20
+    assert empty == [], "both were given"
+
+
+def test_one_topic_of_a_pattern_is_deleted(
+    stream: Any, topics: Any, kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where losses are accepted the query goes on without it, with an event; its name may be used again later."""
+    monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
+    kept, gone = topic("family-kept", partitions=1), topic("family-gone", partitions=1)
+    pattern = re.compile(f"{re.escape(kept)}|{re.escape(gone)}")
+
+    def run(**arguments: Any) -> str | None:
+        return stream.run(stream.read(pattern, **arguments))
+
+    for name in (kept, gone):
+        topics.give(name, 5, partitions=1)
+    assert run() is None
+    kafka.delete_topic(gone)
+    topics.give(kept, 5, partitions=1)
+    assert run() is not None, "a loss that nobody has accepted"
+    for told in (1, 2, 2):  # Spark's offsets still name it where the first of these runs begins, and not after that
+        assert run(failOnDataLoss=False) is None
+        topics.give(kept, 1, partitions=1)
+        assert [e.topic for e in stream.events if isinstance(e, events.TopicForgotten)] == [gone] * told
+    assert [path.stem for path in stream.checkpoint.glob("exactum/source/0/topics/*.json")] == [kept]
+    kafka.create_topic(gone, partitions=1)
+    topics.start_over(gone)
+    topics.give(gone, 3, partitions=1)
+    assert run() is None, "losses need not be accepted any more"
+    assert stream.rows() == sorted([(kept, 0, o) for o in range(13)] + [(gone, 0, o) for o in [*range(5), *range(3)]])

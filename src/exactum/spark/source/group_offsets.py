@@ -57,14 +57,14 @@ class GroupOffsets:
         self._thread.start()
 
     def begin(self, batch: Batch) -> None:
-        """Before the first batch of a run: the epoch before it is complete, whether or not the group knows.
+        """Nothing is committed yet: whether this run may go on from these offsets is not decided, and a start that is
+        refused, from an old copy of the checkpoint, must not move the group back.
 
         Raises:
             SettingRefused: two sources would commit the same partitions to one group.
         """
         if batch.first:
             self._refuse_shared(batch)
-            self._put(batch.offsets.start)
 
     def done(self, batch: Batch, completed: Completed) -> None:
         self._put(batch.offsets.end)

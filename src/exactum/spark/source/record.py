@@ -4,7 +4,7 @@
     <checkpoint>/exactum/source/<n>/stops/<k>.json         {"version": 1, "given": "latest", "offsets": {"orders": ...}}
 
 ``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable, and never changed;
-of the stops the highest ``k`` counts.
+of the stops the highest ``k`` counts. A topic's file is removed when the query has gone on without the topic.
 """
 
 from __future__ import annotations
@@ -59,6 +59,20 @@ class SourceRecord:
         """
         value = {"version": VERSION, "topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
         _create(self.folder / "topics" / f"{name}.json", value)
+
+    def forget_topic(self, name: str) -> None:
+        """Take a topic off the record: the query goes on without it. Idempotent.
+
+        Raises:
+            Unavailable: the file system failed.
+        """
+        path = self.folder / "topics" / f"{name}.json"
+        try:
+            path.unlink(missing_ok=True)
+            if path.parent.is_dir():
+                sync_folder(path.parent)
+        except OSError as error:
+            raise Unavailable(f"exactum could not remove {path} ({error}); start the query again.") from error
 
     def stop(self) -> Stop | None:
         """The stop that was last put on record; None: the source had none.

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from exactum import events
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.kafka.open_transactions import Holder, holders
+from exactum.kafka.topic_requests import TopicSeen
 from exactum.protocol.coordinator import Completed
 from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Batch
@@ -25,6 +26,9 @@ logger = logging.getLogger("exactum")
 
 LOOK_EVERY_S = 5.0
 FIRST_LOOK_TIMEOUT_S = 30.0
+SURE_AFTER_S = 4.0
+"""How long a topic that was read must be away, or another one, before it is taken for gone."""
+SURE_PAUSE_S = 0.4
 
 
 class TopicWatch:
@@ -90,14 +94,27 @@ class TopicWatch:
             if self._closed:
                 return
             try:
-                topics = source.topics()
+                topics = self._settled_topics(source)
                 self._note_change(source.changed(topics))
+                for name in source.newly_gone(topics):
+                    self._emit(events.TopicForgotten(*self._name(), name))
                 look = source.look(topics)
                 self._looks[place] = look
                 if source.read_committed:
                     self._tell_of_stalls(self._stalls[place], look, settings)
             except Exception as error:  # noqa: BLE001  (a thread has nobody else to tell)
                 self._warn_once(f"{source.source.index} {type(error).__name__}", error)
+
+    def _settled_topics(self, source: WatchedSource) -> Mapping[str, TopicSeen]:
+        """The topics that are there. What would stop the query for good is looked at again for some seconds: a broker
+        that has just started, or hears of a change late, calls a topic unknown that is there.
+        """
+        deadline_s = time.monotonic() + SURE_AFTER_S
+        while True:
+            topics = source.topics()
+            if not source.misses_any(topics) or time.monotonic() > deadline_s or self._closed:
+                return topics
+            time.sleep(SURE_PAUSE_S)
 
     def _note_change(self, changed: str | None) -> None:
         """Known for good: a topic that is gone may come back, but then it is another one."""

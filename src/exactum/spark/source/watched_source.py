@@ -54,6 +54,7 @@ class WatchedSource:
         self._subscribed = Subscription.of(source.options)
         self._losses_refused = (source.option(DATA_LOSS) or "true").lower() != "false"
         self._losses_told: set[str] = set()
+        self._gone: set[str] = set()
 
     def topics(self) -> dict[str, TopicSeen]:
         """The topics that are there now.
@@ -79,7 +80,7 @@ class WatchedSource:
         """Why these topics are not those that the query has read; None: they are."""
         for name, known in sorted(self._known.items()):
             now = topics.get(name)
-            if now is None and self._subscribed.reads(name):
+            if now is None and self._subscribed.reads(name) and not self._may_go(name):
                 return (
                     f"{self._running}: the topic {name!r}, which it has read, does not exist any more (or the user "
                     f"lacks DESCRIBE on it). Restore the topic or the right. Or: {_NEW}"
@@ -93,6 +94,23 @@ class WatchedSource:
                 )
         return None
 
+    def misses_any(self, topics: Mapping[str, TopicSeen]) -> bool:
+        """Whether a topic that was read is not among these, or is another one."""
+        return self.changed(topics) is not None or any(
+            n not in topics and n not in self._gone and self._subscribed.reads(n) for n in self._known
+        )
+
+    def newly_gone(self, topics: Mapping[str, TopicSeen]) -> list[str]:
+        """Topics that were read and do not exist any more, with which the user can do; each is told once a run."""
+        gone = {n for n in self._known if n not in topics and self._subscribed.reads(n) and self._may_go(n)}
+        new = sorted(gone - self._gone)
+        self._gone |= gone
+        return new
+
+    def _may_go(self, name: str) -> bool:
+        """Whether the query can go on without the topic: it was found by a pattern, and losses are accepted."""
+        return self._subscribed.pattern is not None and not self._losses_refused
+
     def check(self, look: Look, start: str | None, end: str | None) -> None:
         """Refuse a batch (its offsets in Spark's JSON) that the topics do not have any more.
 
@@ -103,6 +121,7 @@ class WatchedSource:
                 ``failOnDataLoss`` is not false.
         """
         begins, ends = from_json(start), from_json(end)
+        self._forget_gone({topic for topic, _ in (*begins, *ends)})
         for topic in sorted({topic for topic, _ in ends} & look.topics.keys()):
             highest, now = max(index for name, index in ends if name == topic), look.topics[topic].partitions
             if highest >= now:
@@ -122,6 +141,16 @@ class WatchedSource:
                     f"{beginning - offset} offsets between were deleted, by retention or by an operator, before they "
                     "were read"
                 )
+
+    def _forget_gone(self, named: set[str]) -> None:
+        """Take gone topics off the record once Spark's offsets do not name them any more. Until then a topic that comes
+        back under the name of one would be read from the old one's offsets, and is refused.
+        """
+        for name in sorted(self._gone - named):
+            self._gone.discard(name)
+            self._known.pop(name, None)
+            if self._record is not None:
+                self._record.forget_topic(name)
 
     def _lost(self, what: str) -> None:
         if self._losses_refused:
