@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import weighing
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import udf
@@ -17,6 +22,7 @@ import exactum
 from exactum import events
 from exactum.errors import CheckpointRefused, RowsRefused, SettingRefused
 from exactum.local import LocalKafka
+from exactum.spark.control import record
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -34,8 +40,8 @@ class Rules:
         for key, value in rules.items():
             self.put(key, None if value is None else str(value))
 
-    def put(self, key: str | None, value: str | None) -> None:
-        self._producer.produce(self.topic, value, key)
+    def put(self, key: str | None, value: str | None, partition: int = -1) -> None:
+        self._producer.produce(self.topic, value, key, partition=partition)
         assert self._producer.flush(30) == 0
 
     def forget(self) -> None:
@@ -44,6 +50,16 @@ class Rules:
         admin = AdminClient(self._client)
         for future in admin.delete_records(ends).values():
             future.result(30)
+
+    def keys_in_log(self) -> set[str]:
+        """Keys of whatever a plain consumer finds in partition 0, nulls too."""
+        reader = Consumer({**self._client, "group.id": "keys", "enable.partition.eof": True})
+        reader.assign([TopicPartition(self.topic, 0, 0)])
+        found: set[str] = set()
+        while (message := reader.poll(30)) is not None and message.error() is None:
+            found.add(message.key().decode())
+        reader.close()
+        return found
 
     def stream(self, **arguments: Any) -> Any:
         return exactum.control_stream(
@@ -182,6 +198,151 @@ def test_a_topic_that_is_missing_or_was_made_anew_is_refused(query: Any, rules: 
     assert "made anew" in (query.run(batch) or "")
     assert isinstance(batch.error, CheckpointRefused)
     assert query.values() == [1]
+
+
+def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(query: Any, rules: Rules, kafka: LocalKafka) -> None:
+    """Another topic of the same name, with as many records and more, or another cluster behind the address: refused."""
+    rules.write(e=1, o=1)
+    query.give(1)
+    assert query.run(query.exactly_once(control=rules.stream())) is None
+    kafka.delete_topic(rules.topic)
+    kafka.create_topic(rules.topic, partitions=2)
+    Rules(kafka, rules.topic).write(e=2, o=2, more=3, and_more=4)
+    query.give(2)
+    batch = query.exactly_once(control=rules.stream())
+    assert "deleted and made anew" in (query.run(batch) or "")
+    assert isinstance(batch.error, CheckpointRefused)
+    (path,) = query.checkpoint.glob("exactum/control/*/topic.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "topic_id": None, "cluster_id": "another"}))
+    batch = query.exactly_once(control=rules.stream())
+    assert "another cluster" in (query.run(batch) or "")
+    assert isinstance(batch.error, CheckpointRefused)
+    assert query.values() == [1]
+
+
+@pytest.fixture
+def busy_cleaner(kafka: LocalKafka) -> Iterator[None]:
+    """A broker that compacts as soon as there is anything to compact."""
+    admin, name = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), "log.cleaner.backoff.ms"
+    for operation, value in ((AlterConfigOpType.SET, "100"), (AlterConfigOpType.DELETE, None)):
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        brokers = [str(number) for number in admin.list_topics(timeout=30).brokers]
+        changes = [ConfigResource(ConfigResource.Type.BROKER, n, incremental_configs=[entry]) for n in brokers]
+        for future in admin.incremental_alter_configs(changes).values():
+            future.result(30)
+        if value is not None:
+            yield
+
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": 0,
+    "min.cleanable.dirty.ratio": 0.001,
+    "segment.ms": 100,
+    "max.compaction.lag.ms": 100,
+}
+
+
+def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules) -> None:
+    """What an earlier run had seen is no rule any more where the topic does not have it: its removal was compacted."""
+    stream, shown = rules.stream(), []
+    sink = replace(query.sink, rows=lambda batch: (shown.append(set(stream.current())), batch)[1])
+    rules.write(bob=1)
+    query.give(1)
+    assert query.run(query.exactly_once(sink, control=stream)) is None
+    (newest,) = query.checkpoint.glob("exactum/control/*/[0-9]*.json")
+    text = record.text_of({b"bob": b"1", b"alice": b"1"})
+    newest.with_name(f"view-{record.digest_of(text)}.json").write_text(text)
+    newest.write_text(json.dumps({**json.loads(newest.read_text()), "view": record.digest_of(text)}))
+    query.give(2)
+    assert query.run(query.exactly_once(sink, control=stream)) is None
+    assert shown[-1] == {"bob"}
+
+
+@pytest.mark.deep
+def test_a_rule_whose_removal_was_compacted_away_is_gone(
+    query: Any, kafka: LocalKafka, topic: Any, spark: Any, busy_cleaner: None
+) -> None:
+    """The null that removed a rule was compacted away while the query was down: the rule does not come back."""
+    rules = Rules(kafka, topic("compacted", partitions=1, config=COMPACTED))
+    shown: list[set[str]] = []
+
+    def noted(batch: DataFrame) -> DataFrame:
+        shown.append(set(stream.current()))
+        return batch
+
+    stream = rules.stream()
+    sink = replace(query.sink, rows=noted)
+    rules.write(alice=1, bob=1)
+    query.give(1)
+    assert query.run(query.exactly_once(sink, control=stream)) is None
+    assert shown[-1] == {"alice", "bob"}
+    rules.write(alice=None)
+    deadline_s = time.monotonic() + 120
+    while "alice" in rules.keys_in_log():
+        assert time.monotonic() < deadline_s, "the broker did not compact the topic"
+        rules.write(bob=1)  # a new segment, so that the ones before it may be compacted
+        time.sleep(0.3)
+    query.give(2)
+    assert query.run(query.exactly_once(sink, control=stream)) is None
+    assert shown[-1] == {"bob"}
+    assert query.values() == [1, 2]
+
+
+def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_path: Path) -> None:
+    """Each query's rows= sees what its own epoch sees, though the other began later and saw other rules."""
+    (tmp_path / "other").mkdir()
+    other, stream = type(query)(spark, tmp_path / "other"), rules.stream()
+    began, may_go_on = threading.Event(), threading.Event()
+    shown: dict[str, int] = {}
+
+    def slow(batch: DataFrame) -> DataFrame:
+        began.set()
+        assert may_go_on.wait(60)
+        shown["slow"] = stream.current()["limit"]
+        return batch
+
+    def quick(batch: DataFrame) -> DataFrame:
+        shown["quick"] = stream.current()["limit"]
+        return batch
+
+    rules.write(limit=1)
+    query.give(1)
+    other.give(2)
+    first = query.start(query.exactly_once(replace(query.sink, rows=slow), control=stream))
+    assert began.wait(60)
+    rules.write(limit=2)
+    assert other.run(other.exactly_once(replace(other.sink, rows=quick), control=stream)) is None
+    may_go_on.set()
+    assert first.awaitTermination(60)
+    assert shown == {"slow": 1, "quick": 2}
+
+
+def test_two_streams_of_one_name_are_refused(query: Any, rules: Rules) -> None:
+    """What tasks are given goes by the topic's name, so one query has one stream of a name."""
+    query.give(1)
+    batch = query.exactly_once(control=[rules.stream(), rules.stream()])
+    assert f"2 streams of topics named '{rules.topic}'" in (query.run(batch) or "")
+    assert isinstance(batch.error, SettingRefused)
+    assert query.values() == []
+
+
+def test_the_highest_partition_counts_whenever_it_was_written(
+    query: Any, rules: Rules, spark: Any, tmp_path: Path
+) -> None:
+    """A query that saw the partitions' values one after the other has the rules of one that begins later."""
+    (tmp_path / "later").mkdir()
+    later, stream = type(query)(spark, tmp_path / "later"), rules.stream()
+    rules.put("e", "10", partition=1)
+    rules.put("o", "10", partition=1)
+    query.give(1)
+    assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
+    rules.put("o", "20", partition=0)
+    query.give(3)
+    later.give(3)
+    for one in (query, later):
+        assert one.run(one.exactly_once(control=stream), transform=weighed(stream)) is None
+    assert (query.values(), later.values()) == ([10, 30], [30])
 
 
 def test_arguments_that_cannot_be_are_refused(rules: Rules) -> None:

@@ -6,22 +6,28 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.settings import Settings
+from exactum.kafka.topic_identity import TopicIdentity
+from exactum.kafka.topic_requests import NO_TOPIC_ID
 
 _client_log = logging.getLogger("exactum.kafka")
 
 TIMEOUT_S = 30.0
 """How long the broker may take for one step."""
+SURE_AFTER_S = 4.0
+"""How long a topic must be unknown before it is taken for missing: a broker that has just started may not know it."""
+SURE_PAUSE_S = 0.4
 PARTITIONS_EVERY_S = 10.0
-"""How often new partitions are looked for."""
+"""How often new partitions are looked for, and whether it is still the same topic."""
 OWNED = ("bootstrap.servers", "group.id", "isolation.level", "enable.auto.commit", "auto.offset.reset")
 
 
@@ -36,20 +42,23 @@ class TopicRecord:
 
 
 class TopicReader:
-    """Reads ``topic`` with isolation level read_committed, from ``positions`` (partition -> next offset) on.
+    """Reads ``topic`` with isolation level read_committed, from where it begins.
 
-    Partitions that are not named begin at offset 0, or where the topic begins. It is used from one thread at a time.
+    ``read_before`` (partition -> next offset) is how far an earlier reader was: what is gone behind it was not read.
+    It is used from one thread at a time.
 
     Raises:
         SettingRefused: a setting is not known to librdkafka, or is one of ``OWNED``.
     """
 
     def __init__(
-        self, topic: str, bootstrap_servers: str, settings: Settings, positions: Mapping[int, int] | None = None
+        self, topic: str, bootstrap_servers: str, settings: Settings, read_before: Mapping[int, int] | None = None
     ) -> None:
         self._topic = topic
-        self._where = f"the topic {topic!r} at {bootstrap_servers}"
-        self._positions = dict(positions or {})
+        self.where = f"the topic {topic!r} at {bootstrap_servers}"
+        self._read_before = dict(read_before or {})
+        self._positions: dict[int, int] = {}
+        self._identity: TopicIdentity | None = None
         self._ahead: dict[int, deque[TopicRecord]] = {}
         self._at_end: dict[int, int] = {}
         self._partitions: tuple[int, ...] = ()
@@ -67,17 +76,22 @@ class TopicReader:
             self._admin: AdminClient | None = AdminClient(common, logger=_client_log)
             self._consumer = Consumer({**common, **reading}, logger=_client_log)
         except KafkaException as error:
-            raise SettingRefused(f"{self._where}: librdkafka refuses its settings: {error.args[0].str()}") from error
+            raise SettingRefused(f"{self.where}: librdkafka refuses its settings: {error.args[0].str()}") from error
 
     def end_offsets(self) -> dict[int, int]:
         """The end of what is committed in each partition, now.
 
         Raises:
+            CheckpointRefused: it is another topic than it was at the last call.
             SettingRefused: the topic does not exist.
             Unavailable: the broker did not answer.
         """
         self._refresh_partitions()
         return self._offsets(self._partitions, OffsetSpec.latest(), "did not tell its end offsets")
+
+    def identity(self) -> TopicIdentity:
+        """Which topic ``end_offsets`` found last."""
+        return self._identity or TopicIdentity(None, None)
 
     def read_to(self, ends: Mapping[int, int]) -> list[TopicRecord]:
         """The records from the last step up to ``ends``, which must be end offsets; by partition, then offset.
@@ -88,19 +102,20 @@ class TopicReader:
         """
         behind = {p: end for p, end in ends.items() if self._position(p) < end}
         for partition, end in ends.items():
-            if end < self._positions.get(partition, 0):
+            was = max(self._positions.get(partition, 0), self._read_before.get(partition, 0))
+            if end < was:
                 raise CheckpointRefused(
-                    f"{self._where} ends at offset {end} of partition {partition}, before offset "
-                    f"{self._positions[partition]}, which this query has read already: the topic was deleted and made "
-                    "anew. Write what it held into it again and start the query with a new checkpoint. Nothing was "
-                    "written."
+                    f"{self.where} ends at offset {end} of partition {partition}, before offset {was}, which this "
+                    "query has read already: the topic was deleted and made anew. Write what it held into it again and "
+                    "start the query with a new checkpoint. Nothing was written."
                 )
         self._follow()
         deadline_s = time.monotonic() + TIMEOUT_S
         while any(not self._reached(partition, end) for partition, end in behind.items()):
             if time.monotonic() > deadline_s:
                 raise self._unavailable(f"could not be read to its end within {TIMEOUT_S:.0f} s", None)
-            self._take(self._consumer.poll(0.1))
+            if self._take(self._consumer.poll(0.1)):
+                deadline_s = time.monotonic() + TIMEOUT_S  # a long topic may take its time as long as it comes
         records: list[TopicRecord] = []
         for partition, end in sorted(behind.items()):
             ahead = self._ahead[partition]
@@ -123,23 +138,26 @@ class TopicReader:
         ahead = self._ahead[partition]
         return bool(ahead and ahead[-1].offset >= end - 1) or self._at_end.get(partition, -1) >= end
 
-    def _take(self, message: Any) -> None:
+    def _take(self, message: Any) -> bool:
+        """Whether it was a record."""
         if message is None:
-            return
+            return False
         error = message.error()
         if error is None:
             record = TopicRecord(message.partition(), message.offset(), message.key(), message.value())
             self._ahead[record.partition].append(record)
-        elif error.code() == KafkaError._PARTITION_EOF:
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:
             self._at_end[message.partition()] = message.offset()
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise CheckpointRefused(
-                f"{self._where} no longer has what follows the offset that this query has read to ({error.str()}): "
+                f"{self.where} no longer has what follows the offset that this query has read to ({error.str()}): "
                 "retention removed it before it was read. Give the topic cleanup.policy=compact, or a longer "
                 "retention, and start the query with a new checkpoint. Nothing was written."
             )
         elif error.fatal() or not error.retriable():
             raise self._unavailable("could not be read", KafkaException(error))
+        return False
 
     def _follow(self) -> None:
         """Have the consumer follow every partition that it does not follow yet, from our position."""
@@ -149,7 +167,7 @@ class TopicReader:
         begin = self._offsets(new, OffsetSpec.earliest(), "did not tell its first offsets")
         starts = [TopicPartition(self._topic, p, max(self._positions[p], begin[p])) for p in new]
         for start in starts:
-            if 0 < self._positions[start.partition] < start.offset:
+            if 0 < self._read_before.get(start.partition, 0) < start.offset:
                 self._take_gone(start)
             self._ahead[start.partition] = deque()
         try:
@@ -159,10 +177,10 @@ class TopicReader:
 
     def _take_gone(self, start: TopicPartition) -> None:
         raise CheckpointRefused(
-            f"{self._where} begins at offset {start.offset} of partition {start.partition}, after offset "
-            f"{self._positions[start.partition]}, up to which this query has read it: retention removed records before "
-            "they were read. Give the topic cleanup.policy=compact, or a longer retention, and start the query with a "
-            "new checkpoint. Nothing was written."
+            f"{self.where} begins at offset {start.offset} of partition {start.partition}, after offset "
+            f"{self._read_before[start.partition]}, up to which this query has read it: retention removed records "
+            "before they were read. Give the topic cleanup.policy=compact, or a longer retention, and start the query "
+            "with a new checkpoint. Nothing was written."
         )
 
     def _offsets(self, partitions: Iterable[int], spec: OffsetSpec, trouble: str) -> dict[int, int]:
@@ -180,21 +198,55 @@ class TopicReader:
     def _refresh_partitions(self) -> None:
         if self._partitions and time.monotonic() - self._looked_s < PARTITIONS_EVERY_S:
             return
+        deadline_s = time.monotonic() + SURE_AFTER_S
+        while (found := self._found())[0].error is not None:
+            if found[0].error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline_s:
+                raise SettingRefused(
+                    f"{self.where} cannot be read: {found[0].error.str()}. Create it first, with "
+                    "cleanup.policy=compact, or grant READ and DESCRIBE on it. Nothing was written."
+                )
+            time.sleep(SURE_PAUSE_S)
+        self._recognise(TopicIdentity(self._topic_id(), found[1]))
+        self._partitions = tuple(sorted(found[0].partitions))
+        self._looked_s = time.monotonic()
+
+    def _found(self) -> tuple[Any, str | None]:
+        """The topic's metadata, and the cluster's id."""
         try:
-            found = self._consumer.list_topics(self._topic, TIMEOUT_S).topics[self._topic]
+            answer = self._consumer.list_topics(self._topic, TIMEOUT_S)
         except KafkaException as error:
             raise self._unavailable("did not answer", error) from error
-        if found.error is not None:
-            raise SettingRefused(
-                f"{self._where} cannot be read: {found.error.str()}. Create it first, with cleanup.policy=compact, "
-                "or grant READ and DESCRIBE on it. Nothing was written."
-            )
-        self._partitions = tuple(sorted(found.partitions))
-        self._looked_s = time.monotonic()
+        return answer.topics[self._topic], answer.cluster_id or None
+
+    def _topic_id(self) -> str | None:
+        admin = self._admin
+        if admin is None:
+            raise self._unavailable("is read no more: its reader is closed", None)
+        asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=TIMEOUT_S)
+        try:
+            topic_id = str(asked[self._topic].result(TIMEOUT_S + 1).topic_id)
+        except (KafkaException, FutureTimeoutError) as error:
+            raise self._unavailable("did not tell its id", error) from error
+        return topic_id if topic_id != NO_TOPIC_ID else None
+
+    def _recognise(self, now: TopicIdentity) -> None:
+        was = self._identity
+        if was is not None and now.is_another(was):
+            raise CheckpointRefused(another(self.where, was, now))
+        self._identity = now
 
     def _unavailable(self, what: str, error: BaseException | None) -> Unavailable:
         why = f": {error}" if error is not None and str(error) else ""
-        return Unavailable(f"{self._where} {what}{why}. Is the broker up? Start the query again when it is.")
+        return Unavailable(f"{self.where} {what}{why}. Is the broker up? Start the query again when it is.")
+
+
+def another(where: str, was: TopicIdentity, now: TopicIdentity) -> str:
+    """Why a topic is not the one that it was."""
+    return (
+        f"{where} was deleted and made anew since this query first read it, or this is another cluster ({was} then; "
+        f"{now} now): the rules that are on record are not this topic's. Restore the topic or the address. Or start a "
+        "query with a new checkpoint. Nothing was written."
+    )
 
 
 def checked(settings: Mapping[str, object], where: str) -> Settings:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame
 
 from exactum import events
+from exactum.errors import SettingRefused
 from exactum.protocol.sink import QueryRun
 from exactum.spark.attendant import Attendant
 from exactum.spark.control.attendant import ControlAttendant
@@ -46,11 +47,27 @@ def attendants(
         clients = Clients(running)
         found.append(clients)  # before those who use them: it is closed after them
         found.extend(source_attendants(frame, running, run, clients, on_event))
+        _refuse_same_name(control)
         for stream in control:
             found.append(ControlAttendant(stream, frame, running, run.incarnation, batch_id, on_event))
         found.append(ProgressReports(running, run, on_event))
         undo.pop_all()
     return found
+
+
+def _refuse_same_name(control: Sequence[ControlStream]) -> None:
+    """What tasks are given, and what is on record, goes by the topic's name.
+
+    Raises:
+        SettingRefused: two of the streams have one name.
+    """
+    names = [stream.topic for stream in control]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SettingRefused(
+            f"control= was given {names.count(twice[0])} streams of topics named {twice[0]!r}. Give each stream once; "
+            "to use topics of one name on two clusters, mirror one of them under another name. Nothing was written."
+        )
 
 
 def close(attending: Iterable[Attendant]) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.errors import CheckpointRefused, RowsRefused
-from exactum.kafka.topic_reader import TopicReader, TopicRecord, checked
+from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checked
 from exactum.protocol.coordinator import Completed
 from exactum.protocol.model import Incarnation
 from exactum.spark.attendant import Batch
-from exactum.spark.control.record import ControlRecords, Seen, digest_of, text_of, view_of
+from exactum.spark.control.record import ControlRecords, Seen, View, digest_of, text_of
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.query import RunningQuery
 
@@ -53,12 +55,13 @@ class ControlAttendant:
         name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
         self._records = ControlRecords(running.folder / "exactum" / "control" / name)
         newest = self._records.newest()
-        self._view = {} if newest is None else view_of(newest.text)
         self._seen = newest or Seen(digest_of(text_of({})), text_of({}), {})
+        self._last: dict[int, dict[bytes, bytes]] = {}  # by partition: the last value of each key
+        self._ends: Mapping[int, int] | None = None  # up to which this run has read; None: nothing yet
         self._reader = TopicReader(
             stream.topic, stream.bootstrap_servers, checked(stream.consumer, repr(stream)), self._seen.offsets
         )
-        self._shown_batch = -1
+        self._shown_batch, self._text, self._thread = -1, "", threading.get_ident()
         try:
             self._show(batch_id)
         except BaseException:
@@ -68,6 +71,8 @@ class ControlAttendant:
     def begin(self, batch: Batch) -> None:
         if batch.batch_id != self._shown_batch:
             self._show(batch.batch_id)
+        else:
+            self._stream.show_driver(self._text)
 
     def done(self, batch: Batch, completed: Completed) -> None:
         if batch.batch_id % PRUNE_EVERY == 0:
@@ -79,31 +84,50 @@ class ControlAttendant:
     def close(self) -> None:
         # What the thread of the query carries goes with it; after spark.stop() there is nobody to take it back from.
         self._reader.close()
+        self._stream.forget_driver(self._thread)
 
     def _show(self, batch_id: int) -> None:
         seen = self._records.read(batch_id)
         if seen is None:
             seen = self._records.record(batch_id, self._read(batch_id))
+        self._text, self._thread = seen.text, threading.get_ident()
         self._stream.show_driver(seen.text)
         self._context.setLocalProperty(self._stream.property_name, seen.text)
         self._shown_batch = batch_id
 
     def _read(self, batch_id: int) -> Seen:
-        """The view up to the topic's end, for an epoch that has no record yet."""
+        """The view up to the topic's end, for an epoch that has no record yet.
+
+        A run reads the topic whole, once, whatever an earlier one had seen: what was removed meanwhile may have left no
+        trace but that it is not there. So the view depends on the topic alone, and not on when a query began.
+        """
         ends = self._reader.end_offsets()
-        if ends == self._seen.offsets:
+        if ends == self._ends:
             return self._seen
+        if self._ends is None:
+            self._recognise()
         for record in self._reader.read_to(ends):
             self._apply(record)
-        text = text_of(self._view)
+        self._ends = ends
+        view: dict[bytes, bytes] = {}
+        for _, last in sorted(self._last.items()):
+            view |= last
+        text = text_of(view)
         if text != self._seen.text:
-            self._check(text)
+            self._check(view, text)
             changed = events.ControlChanged(
-                self._running.query_id, batch_id, self._incarnation, self._stream.topic, len(self._view)
+                self._running.query_id, batch_id, self._incarnation, self._stream.topic, len(view)
             )
             self._emit(changed)
         self._seen = Seen(digest_of(text), text, ends)
         return self._seen
+
+    def _recognise(self) -> None:
+        was, now = self._records.topic(), self._reader.identity()
+        if was is None:
+            self._records.record_topic(now)
+        elif now.is_another(was):
+            raise CheckpointRefused(f"{self._running}: {another(self._reader.where, was, now)}")
 
     def _apply(self, record: TopicRecord) -> None:
         if record.key is None:
@@ -111,17 +135,18 @@ class ControlAttendant:
                 f"{self._stream}: the record at partition {record.partition}, offset {record.offset} has no key; the "
                 "last value of each key is what counts. Nothing was written."
             )
+        last = self._last.setdefault(record.partition, {})
         if record.value is None:
-            self._view.pop(record.key, None)
+            last.pop(record.key, None)
         else:
-            self._view[record.key] = record.value
+            last[record.key] = record.value
 
-    def _check(self, text: str) -> None:
+    def _check(self, view: View, text: str) -> None:
         """Decode once here: a rule that cannot be read is one clear error, not one in every task."""
-        size_bytes = sum(len(k) + len(v) for k, v in self._view.items())
+        size_bytes = sum(len(k) + len(v) for k, v in view.items())
         if size_bytes > self._stream.max_bytes:
             raise RowsRefused(
-                f"{self._stream}: its {len(self._view)} keys and values take {size_bytes} bytes, more than "
+                f"{self._stream}: its {len(view)} keys and values take {size_bytes} bytes, more than "
                 f"max_bytes={self._stream.max_bytes}. Raise it, or join with a table instead: a control stream travels "
                 "with every task. Nothing was written."
             )

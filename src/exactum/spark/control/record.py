@@ -2,6 +2,7 @@
 
     <checkpoint>/exactum/control/<name>/00000000000000000042.json     epoch 42: offsets, and which view
     <checkpoint>/exactum/control/<name>/view-3f2a….json                a view: all keys and their values
+    <checkpoint>/exactum/control/<name>/topic.json                     which topic it is: topic id and cluster id
 
 The view itself is kept, not only how far the topic was read: compaction and retention take from the topic what an
 epoch saw, and a crash may ask for it again. An unchanged view is written once.
@@ -20,8 +21,10 @@ from pathlib import Path
 
 from exactum.durable import create_whole, make_folder, sync_folder
 from exactum.errors import InvariantBroken, Unavailable
+from exactum.kafka.topic_identity import TopicIdentity
 
 VERSION = 1
+TOPIC = "topic.json"
 _RECORD = re.compile(r"(\d{20})\.json")
 _VIEW = re.compile(r"view-([0-9a-f]{32})\.json")
 
@@ -85,6 +88,41 @@ class ControlRecords:
             return seen
         standing = self.read(batch_id)
         return standing if standing is not None else seen
+
+    def topic(self) -> TopicIdentity | None:
+        """Which topic was read; None if that is not on record.
+
+        Raises:
+            InvariantBroken: the record is damaged.
+            Unavailable: the file system failed.
+        """
+        path = self._folder / TOPIC
+        try:
+            content = json.loads(path.read_bytes())
+            return TopicIdentity(content["topic_id"], content["cluster_id"])
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unavailable(f"The control record {path} could not be read: {error}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvariantBroken(
+                f"The control record {path} is damaged ({type(error).__name__}: {error}). Restore the checkpoint from "
+                "a backup; without it nobody can tell which topic the rules came from."
+            ) from error
+
+    def record_topic(self, topic: TopicIdentity) -> None:
+        """Put on record which topic is read, unless that is on record already. Durable on return.
+
+        Raises:
+            Unavailable: the file system failed.
+        """
+        content = {"version": VERSION, "topic_id": topic.topic_id, "cluster_id": topic.cluster_id}
+        try:
+            make_folder(self._folder)
+            create_whole(self._folder / TOPIC, (json.dumps(content) + "\n").encode())
+            sync_folder(self._folder)
+        except OSError as error:
+            raise Unavailable(f"The control records in {self._folder} could not be written: {error}") from error
 
     def prune(self, below_batch_id: int) -> None:
         """Forget epochs that Spark can no longer ask for, and the views that only they saw.

@@ -8,6 +8,7 @@ Workers import this module, so it imports neither pyspark nor a Kafka client at 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -40,7 +41,8 @@ def control_stream(
     """A topic of rules, for ``exactly_once(..., control=rules)`` and ``rules.current()`` in the query's functions.
 
     The last value of each key counts; a null value removes the key. Records without a key are not allowed. Where one
-    key is written to several partitions, the highest partition wins.
+    key is written to several partitions, each partition has a last value of it, and that of the highest partition
+    counts, whenever it was written; a null removes the key from its own partition.
 
     Args:
         topic: its name; it is read whole, from its beginning. ``cleanup.policy=compact`` keeps it small.
@@ -89,7 +91,8 @@ class ControlStream:
         self.consumer = consumer
         self._key = key
         self._value = value
-        self._carried: str | None = None  # the driver's copy of the view of the epoch at hand, as text
+        # The driver's copies of the views of epochs at hand, as text. Each query has a thread of its own.
+        self._carried: dict[int, str] = {}
         self._current: tuple[str, Mapping[Any, Any]] | None = None  # what current() decoded last, and from which text
 
     def __repr__(self) -> str:
@@ -97,7 +100,7 @@ class ControlStream:
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks read topics through nobody: neither addresses nor secrets need to travel.
-        return {**self.__dict__, "consumer": {}, "_carried": None, "_current": None}
+        return {**self.__dict__, "consumer": {}, "_carried": {}, "_current": None}
 
     @property
     def property_name(self) -> str:
@@ -116,19 +119,30 @@ class ControlStream:
         return self._current[1]
 
     def show_driver(self, view: str) -> None:
-        """What ``current`` shows in this process, outside of tasks."""
-        self._carried = view
+        """What ``current`` shows in this process, outside of tasks, in this thread, which is a query's."""
+        self._carried[threading.get_ident()] = view
+
+    def forget_driver(self, thread_id: int) -> None:
+        """The thread's query has ended. Idempotent."""
+        self._carried.pop(thread_id, None)
 
     def decoded(self, view: str) -> dict[Any, Any]:
         """The view through the user's decoders, whose errors come as they are."""
         return {self._key(k): self._value(v) for k, v in view_of(view).items()}
+
+    def _on_driver(self) -> str | None:
+        """In a query's thread what that query sees; in any other one what all queries see, if they see the same."""
+        carried = dict(self._carried)
+        seen = carried.get(threading.get_ident())
+        all_seen = set(carried.values())
+        return seen if seen is not None or len(all_seen) != 1 else all_seen.pop()
 
     def _find(self) -> str:
         """The view of the epoch that this code runs in, as text."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        found = self._carried if context is None else context.getLocalProperty(self.property_name)
+        found = self._on_driver() if context is None else context.getLocalProperty(self.property_name)
         if found is not None:
             return found
         raise SettingRefused(
