@@ -217,13 +217,13 @@ def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) ->
     query.give(1, 2)
     running = query.start(once, processingTime="0 seconds")
     await_struck(query.out)
-    stopping = threading.Thread(target=running.stop)
+    stopping = threading.Thread(target=running.stop, daemon=True)
     stopping.start()
     time.sleep(wait_s)  # somebody notices the end of the query, and may not act on it
-    assert stopping.is_alive()
-    assert not (query.out / "closed").exists()
+    stopped, closed = not stopping.is_alive(), (query.out / "closed").exists()
     (query.out / "released").touch()
     stopping.join(60)
+    assert (stopped, closed) == (False, False)
     assert running.exception() is None and once.error is None
     assert query.values() == [1, 2]
     await_true((query.out / "closed").exists, "its connections are closed", 60)
