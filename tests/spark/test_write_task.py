@@ -16,6 +16,7 @@ from exactum import errors
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
+from exactum.spark.decoding.decode_task import DecodeTask, Decoding
 from exactum.spark.failure import TaskFailed, carried_by
 from exactum.spark.prefetch import Prefetch
 from exactum.spark.write_task import DeadLetterPlan, RunTask, WriteTask, _first, prepared_of
@@ -306,3 +307,26 @@ def test_a_refusal_says_each_rule_once() -> None:
     )
     many = Rejection(rows.select([]), ("a", "b", "c", "d", "d", "e"))
     assert _first(many) == "a; b; c; and 3 more by other rules."
+
+
+@dataclass(frozen=True)
+class BrokenCodec:
+    """A decoder with a defect: it raises instead of calling a record bad."""
+
+    def open(self, kind: Any) -> BrokenCodec:
+        return self
+
+    def decode(self, values: Any) -> Any:
+        raise OverflowError("date value out of range")
+
+
+def test_a_decoder_that_fails_says_on_which_records() -> None:
+    """A defect of a decoder comes again with the same records: it halts, and names them."""
+    records = pa.record_batch({"topic": ["t"] * 3, "partition": [1] * 3, "offset": [7, 8, 9], "value": [b"x"] * 3})
+    task = DecodeTask((Decoding("value", BrokenCodec(), None),), fail=False, null_is_bad=False)  # type: ignore[arg-type]
+    with pytest.raises(TaskFailed) as raised:
+        list(task(iter([records])))
+    carried = carried_by(raised.value)
+    assert type(carried) is errors.CodeFailed
+    assert "OverflowError: date value out of range" in str(carried)
+    assert "a decoder, on the records from t-1@7 to t-1@9, failed at test_write_task.py:" in str(carried)

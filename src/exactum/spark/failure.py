@@ -42,22 +42,22 @@ class TaskFailed(Exception):
         super().__init__(text)
 
     @staticmethod
-    def of(error: BaseException, task: TaskName, also: str = "", *, in_sink: bool = False) -> TaskFailed:
+    def of(error: BaseException, task: TaskName, also: str = "", *, code: str | None = None) -> TaskFailed:
         """``error`` of ``task``; ``also`` is added to the message (what went wrong during clean-up).
 
-        ``in_sink``: a sink's code raised it, and not what gave the task its rows (that is cut short where Spark cancels
-        the task, and then fails in any way).
+        ``code``: whose code raised it, and on what; None: what gives the task its rows, which is cut short where Spark
+        cancels the task, and then fails in any way.
         """
         where = f"in the task of partition {task.partition_id}, attempt {task.attempt_number}"
         if isinstance(error, errors.ExactumError):
             return TaskFailed._carrying(type(error), f"{error}{also} ({where})")
         what = f"{type(error).__name__}: {error}{also} ({where})"
-        if in_sink and isinstance(error, LASTING):
+        if code is not None and isinstance(error, LASTING):
             return TaskFailed._carrying(
                 errors.CodeFailed,
-                f"{what}. The code of a sink failed at {_place(error)}, and a new start gives it the same rows. If the "
-                "code is yours, correct it, refuse such rows, or raise exactum.errors.Unavailable for what passes by "
-                "itself; else please report it.",
+                f"{what}. The code of {code} failed at {_place(error)}, and a new start gives it the same rows. If it "
+                "is yours, correct it, refuse such rows, or raise exactum.errors.Unavailable for what may pass; "
+                "else please report it.",
             )
         return TaskFailed._carrying(errors.EpochAborted, what)
 

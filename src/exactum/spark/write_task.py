@@ -82,11 +82,11 @@ class WriteTask:
         writers: list[Writer] = []
         of_sink: dict[int, Writer] = {}
         refused = _Refused(self, task)
-        in_sink = False
+        code = None
         try:
             with Prefetch(batches) as ahead:
                 for batch in ahead:
-                    in_sink = True
+                    code = "a sink"
                     for number, rows in enumerate(self._of_sinks(batch)):
                         if rows.num_rows == 0:
                             continue
@@ -97,11 +97,11 @@ class WriteTask:
                         rejection = of_sink[number].write(rows)
                         if rejection is not None and rejection.reasons:
                             refused.take(rejection, name, writers)
-                    in_sink = False
-            in_sink = True
+                    code = None
+            code = "a sink"
             return prepare(writers)
         except Exception as error:
-            raise TaskFailed.of(error, task, abort(writers), in_sink=in_sink) from error
+            raise TaskFailed.of(error, task, abort(writers), code=code) from error
         except BaseException:  # the task is being killed
             abort(writers)
             raise

@@ -41,14 +41,19 @@ class DecodeTask:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         task = current_task()
+        at_hand: Any = None
         try:
             decoders = [one.codec.open(one.kind) for one in self.decodings]
             for batch in batches:
-                yield self._decoded(batch, decoders)
+                at_hand = batch
+                decoded = self._decoded(batch, decoders)
+                at_hand = None
+                yield decoded
         except GeneratorExit:  # Spark needs no more of it
             raise
         except Exception as error:
-            raise TaskFailed.of(error, task) from error
+            code = None if at_hand is None else f"a decoder, on {_records(at_hand)},"
+            raise TaskFailed.of(error, task, code=code) from error
 
     def _decoded(self, batch: Any, decoders: Sequence[Decoder]) -> Any:
         import pyarrow as pa
@@ -75,6 +80,15 @@ class DecodeTask:
                 for row, there in enumerate(column.is_valid().to_pylist()):
                     if not there:
                         reasons.setdefault(row, f"{one.column}: {NULL_REASON}")
+
+
+def _records(batch: Any) -> str:
+    """Where the records of a batch stand: those of a task are of one partition, in order, or of a few."""
+    if not batch.num_rows:
+        return "no records"
+    topics, partitions, offsets = (batch.column(name) for name in ("topic", "partition", "offset"))
+    first, last = (f"{topics[at].as_py()}-{partitions[at].as_py()}@{offsets[at].as_py()}" for at in (0, -1))
+    return f"the records from {first} to {last}"
 
 
 def refusal(batch: Any, reasons: dict[int, str]) -> str:
