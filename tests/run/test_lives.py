@@ -154,13 +154,13 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
             took_s = completes(successor)[0]["at_s"] - since_s
             print(f"takeover {taken_over}: the first new epoch stands after {took_s:.2f} s")
 
-        run.says(f"stands by, warmed with records of {world.source.topic}")
+        run.says(f"stands by, warmed with records of {world.source.topic}", timeout_s=300)
         killed = run.pids()[0]
         since_s = time.time()
         os.kill(killed, signal.SIGKILL)
         goes_on(1, since_s)
 
-        run.says("stands by", 2)
+        run.says("stands by", 2, timeout_s=300)
         frozen = run.pids()[1]
         run.signal_session(frozen, signal.SIGSTOP)
         since_s = time.time()
