@@ -13,8 +13,10 @@ from mysql_query import Incarnation, Query, numbers
 
 from exactum.errors import RowsRefused, SettingRefused
 from exactum.local import LocalMariaDB
-from exactum.sql import mysql_pieces
-from exactum.sql.mysql import MySQLSink
+from exactum.sql import mysql_pieces, mysql_session
+from exactum.sql.dialect import Role
+from exactum.sql.mysql import MySQLSink, address_of
+from exactum.sql.mysql_charsets import charset
 from exactum.sql.mysql_json import is_json
 
 NEW_YORK = pa.timestamp("us", "America/New_York")
@@ -250,3 +252,29 @@ def test_large_batches_go_in_pieces(database: Database, infile: bool, monkeypatc
     assert [r.rows.column("v").to_pylist() for r in one.rejections] == [[101, 104]]
     reasons = one.rejections[0].reasons
     assert "the row has 6001" in reasons[0] and "the row has 7001" in reasons[1] and "id=52" in reasons[1], reasons
+
+
+def test_every_character_set_of_the_server(database: Database) -> None:
+    """Of each set all characters that it is said to hold arrive, in the bytes that it is said to take; a rule tells
+    these from all others, in texts of any length, with null and with nothing in them."""
+    session = mysql_session.connect(address_of(database.url, None, "test"), Role.DRIVER, "test", 5.0)
+    names = [name for name, *_ in database.run("SHOW CHARACTER SET") if name not in ("binary", "utf8mb4")]
+    assert len(names) > 30
+    for name in names:
+        held = charset(session, name)
+        assert held is not None and held.spans
+        codes = [c for first, last, _ in held.spans for c in range(first, min(last, 0x1F700) + 1)]
+        whole = "".join(chr(c) for c in codes if not 0xD800 <= c < 0xE000)
+        outside = [chr(c) for c in (0xFFFF, 0x10FFFF, 0x1F600, 0x9F98, 0xE9, 0x5C) if not fits(held.spans, c)]
+        values = pa.array([whole, None, "", *outside, *(f"a{c}" for c in outside), "a"])
+        lengths, mask = held.measured(values)
+        assert mask.to_pylist() == [True] * 3 + [False] * 2 * len(outside) + [True], name
+        database.run(f"CREATE OR REPLACE TABLE t (v longtext CHARACTER SET {name})")
+        database.run("INSERT INTO t VALUES (%s)", (whole,))
+        [(stored, size)] = database.run("SELECT CONVERT(v USING utf8mb4), LENGTH(v) FROM t")
+        assert (stored == whole, size) == (True, lengths[0].as_py()), name
+    session.close()
+
+
+def fits(spans: tuple[tuple[int, int, int], ...], code: int) -> bool:
+    return any(first <= code <= last for first, last, _ in spans)
