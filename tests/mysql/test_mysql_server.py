@@ -19,7 +19,6 @@ from mysql_query import NUMBERS, Query, numbers
 from exactum.errors import (
     EpochAborted,
     ExactumError,
-    RowsRefused,
     SettingRefused,
     Unavailable,
 )
@@ -139,7 +138,7 @@ def test_a_server_that_is_away(mortal: LocalMariaDB, monkeypatch: pytest.MonkeyP
 
 
 def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
-    """A server that takes no LOAD DATA LOCAL and only small packets: rows go by INSERTs that fit."""
+    """A server that takes no LOAD DATA LOCAL and only small packets: rows go by INSERTs that fit, or are put aside."""
     with Database.made(mortal) as database:
         database.run("CREATE TABLE t (v bigint NOT NULL, s longtext)")
         query = Query(lambda: MySQLSink(database.url, table="t"), (*NUMBERS, ("s", "string")))
@@ -147,8 +146,9 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
         texts = ["x" * (n % 3_000) for n in range(1_000)]
         one.epoch(0, pa.record_batch([pa.array(range(1_000)), pa.array(texts)], ["v", "s"]))
         assert database.run("SELECT s FROM t ORDER BY v") == [(t,) for t in texts]
-        with pytest.raises(RowsRefused, match="max_allowed_packet"):
-            one.epoch(1, pa.record_batch([pa.array([1]), pa.array(["x" * 70_000])], ["v", "s"]))
+        one.epoch(1, pa.record_batch([pa.array([1_000, 1_001]), pa.array(["x" * 70_000, "x"])], ["v", "s"]))
+        assert database.run("SELECT v FROM t WHERE v >= 1000") == [(1_001,)]
+        assert [r.rows.column("v").to_pylist() for r in one.rejections] == [[1_000]]
         one.die()
 
 
