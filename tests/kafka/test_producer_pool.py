@@ -133,7 +133,8 @@ def no_pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[ProducerPlan, Pro
 
 def test_many_sinks_in_one_task(kafka: LocalKafka, topic: Callable[..., str], no_pools: Any) -> None:
     """However many they are, and however often: each keeps the producers that it writes with."""
-    names = [topic(f"many-{number}", partitions=1) for number in range(SINKS)]
+    count = producer_pool.POOLS_IDLE_MAX + 1
+    names = [topic(f"many-{number}", partitions=1) for number in range(count)]
     with contextlib.ExitStack() as stack:
         made = [KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers) for name in names]
         sinks = [stack.enter_context(opened(sink)) for sink in made]
@@ -146,8 +147,8 @@ def test_many_sinks_in_one_task(kafka: LocalKafka, topic: Callable[..., str], no
                 assert one is not None
                 verified = sink.participant.verify([one])
                 sink.participant.commit(sink.permit(verified), verified)
-        assert len(no_pools) == SINKS
-    assert [len(read_all(kafka.bootstrap_servers, name)) for name in names] == [4] * SINKS
+        assert len(no_pools) == count
+    assert [len(read_all(kafka.bootstrap_servers, name)) for name in names] == [4] * count
 
 
 def plans(kafka: LocalKafka, count: int) -> list[ProducerPlan]:

@@ -34,6 +34,8 @@ UNKNOWN_WAIT_S = 3.0
 WAITS_EVERY_S = 60.0
 """After a wait in vain, other missing topics are asked for twice only, for so long: rows may name any number."""
 PAUSE_S = 0.25
+_LOG_WARNING = 4
+"""syslog's: nobody polls this client, so its log would go to the terminal."""
 TOPICS_MAX = 10_000
 """Most topics that are remembered; rows may name any number."""
 
@@ -122,7 +124,8 @@ class TopicBook:
 
     def _learned(self, names: list[str]) -> dict[str, TopicFacts]:
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self._servers, **dict(self._settings)}, logger=log)
+            own = {"bootstrap.servers": self._servers, "log_level": str(_LOG_WARNING)}
+            self._admin = AdminClient({**own, **dict(self._settings)}, logger=log)
         found = self._described(self._admin, names)
         configs = self._configs(self._admin, [name for name, facts in found.items() if not facts.trouble])
         return found | {name: facts_of(found[name].partitions, settings) for name, settings in configs.items()}
