@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,18 @@ class Topics:
                 producer.produce(topic, b"x", partition=partition, timestamp=EPOCH_MS + number * 1000)
             self._sent[topic, partition] = first + records
         assert producer.flush(30) == 0
+
+    @contextmanager
+    def open_transaction(self, topic: str) -> Iterator[Producer]:
+        """A transaction with one record, the next in time, in partition 0."""
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "transactional.id": f"open-{topic}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        number = self._sent.get((topic, 0), 0)
+        producer.produce(topic, b"x", partition=0, timestamp=EPOCH_MS + number * 1000)
+        self._sent[topic, 0] = number + 1
+        assert producer.flush(30) == 0
+        yield producer
 
     def made_anew(self, topic: str, partitions: int = 2) -> None:
         self.kafka.delete_topic(topic)

@@ -18,13 +18,13 @@ from source_stream import EPOCH_MS, Stream, Topics
 import exactum
 from exactum.errors import SettingRefused, Unavailable
 from exactum.local import LocalKafka
-from exactum.spark.source import read_kafka
+from exactum.spark.source import read_kafka, start_position
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 RECORDS = 10
 AT_4 = datetime.fromtimestamp(EPOCH_MS / 1000 + 4, timezone.utc)
-EARLY, LATE = EPOCH_MS + 4001, EPOCH_MS + 10**9
+EARLY, LATE = EPOCH_MS + 4001, EPOCH_MS + 1_000_000
 RESET = "not named: auto_offset_reset=latest"
 NO_OFFSET = "group 'G' has no offset: auto_offset_reset=earliest"
 
@@ -181,6 +181,8 @@ def test_new_query_out_of_reach(
         ({"start": True}, "start=True"),
         ({"start": 1.5}, "start=1.5"),
         ({"start": -1}, "not negative"),
+        ({"start": EPOCH_MS + 10**9}, "lies in the future"),
+        ({"stop": datetime(2999, 1, 1, tzinfo=timezone.utc)}, "lies in the future"),
         ({"start": {}}, "offsets look like"),
         ({"start": {"T": 3}}, "offsets look like"),
         ({"start": {"T": {0: -2}}}, "offsets look like"),
@@ -248,3 +250,31 @@ def test_pattern_of_nothing(stream: Any, caplog: pytest.LogCaptureFixture) -> No
     """A pattern may wait for its first topic; the log says that there is none yet, and where."""
     stream.read(re.compile("no-such-topic-.*"))
     assert f"no topics matching 'no-such-topic-.*' at {stream.kafka.bootstrap_servers} yet" in caplog.text
+
+
+def test_time_behind_an_open_transaction(
+    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records behind an open transaction are neither left out nor read too early: read_kafka waits for its end, and
+    where it does not end, a start is refused by the new query and a stop at once.
+    """
+    name = topic("open", partitions=1)
+    topics.give(name, 5, partitions=1)
+    with topics.open_transaction(name) as transaction:
+        topics.give(name, 5, partitions=1)  # the offsets 6 to 10
+        times = {"start": EPOCH_MS + 8000, "stop": EPOCH_MS + 8000}
+        with monkeypatch.context() as short:
+            short.setattr(start_position, "SETTLE_S", 0.3)
+            stream = make_stream()
+            with pytest.raises(Unavailable, match=f"{name}-0 at 5, before 8"):
+                stream.read(name, stop=times["stop"])
+            error = stream.run(stream.read(name, start=times["start"])) or ""
+            assert f"refuses to start {name}-0 at 8" in error
+            assert "open transaction" in error
+            assert stream.rows() == []
+        threading.Timer(0.5, transaction.commit_transaction, [30]).start()
+        until, since = make_stream(), make_stream()
+        assert until.run(until.read(name, stop=times["stop"]), processingTime="0 seconds") is None
+        assert since.run(since.read(name, start=times["start"])) is None
+    assert [offset for _, _, offset in until.rows()] == list(range(8))
+    assert [offset for _, _, offset in since.rows()] == [8, 9, 10]

@@ -10,6 +10,7 @@ All but the words are resolved at once, on the driver, to an offset for each par
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +28,10 @@ GROUP = "group"
 RESETS = (EARLIEST, LATEST, "none")
 EARLIEST_SENTINEL = -2
 """Spark's offset for "where the partition begins when the query starts": right even if retention moves it by then."""
+SETTLE_S = 8.0
+"""How long read_kafka waits for transactions upstream that are open, and hold readers back."""
+SETTLE_PAUSE_S = 0.2
+CLOCK_SLACK_MS = 1_000
 KNOWN = (
     "'group', 'earliest', 'latest', a datetime with a time zone, milliseconds since the epoch, or offsets by topic and "
     "partition like {'orders': {0: 123}}"
@@ -58,6 +63,26 @@ class Positions:
     def ends(self) -> Offsets:
         return self.requests.offsets(self.partitions, LATEST, read_committed=self.read_committed)
 
+    def at_time(self, time_ms: int) -> Offsets:
+        """The first record at or after the time, or the end. Records of open transactions count: they have their place
+        in the partition, whenever their transaction ends.
+        """
+        marks = self.requests.offsets(self.partitions, LATEST, read_committed=False)  # what arrives later has its time
+        found = self.requests.offsets(self.partitions, time_ms, read_committed=False)
+        return {p: found.get(p, marks[p]) for p in self.partitions}
+
+    def held_back(self, wanted: Offsets) -> Offsets:
+        """The ends of partitions whose readers do not come as far as ``wanted`` within ``SETTLE_S``, because of open
+        transactions.
+        """
+        deadline_s = time.monotonic() + SETTLE_S
+        while True:
+            ends = self.ends()
+            held = {p: ends[p] for p, offset in wanted.items() if ends[p] < offset}
+            if not held or time.monotonic() > deadline_s:
+                return held
+            time.sleep(SETTLE_PAUSE_S)
+
     def beginnings(self) -> Offsets:
         return self.requests.offsets(self.partitions, EARLIEST, read_committed=self.read_committed)
 
@@ -78,7 +103,7 @@ def checked(start: Start | None, group_id: str | None) -> Start:
     elif isinstance(start, Mapping):
         return offset_map(start, "start")
     elif is_time(start):
-        milliseconds(start, "start")
+        refuse_future(milliseconds(start, "start"), start, "start")
         return start
     raise SettingRefused(f"read_kafka(start={start!r}) is not known; it may be {KNOWN}.")
 
@@ -135,6 +160,18 @@ def milliseconds(given: Any, argument: str) -> int:
     return int(given)
 
 
+def refuse_future(time_ms: int, given: object, argument: str) -> None:
+    """
+    Raises:
+        SettingRefused: no record has that time yet, so nobody can tell where it will be.
+    """
+    if time_ms > time.time_ns() // 1_000_000 + CLOCK_SLACK_MS:
+        raise SettingRefused(
+            f"read_kafka({argument}={given!r}) lies in the future: which record will be the first at that time is not "
+            "known yet. Give a time that has passed, or filter the rows by their timestamp."
+        )
+
+
 def is_time(given: object) -> bool:
     return isinstance(given, datetime) or (isinstance(given, int) and not isinstance(given, bool))
 
@@ -182,11 +219,16 @@ class _OutOfReach(Exception):
 
 
 def _by_time(time_ms: int, given: str, positions: Positions) -> dict[Partition, tuple[int, str]]:
-    ends = positions.ends()  # first: what arrives after it has a time, and is found by that
-    found = positions.requests.offsets(positions.partitions, time_ms, read_committed=positions.read_committed)
+    wanted = positions.at_time(time_ms)
+    for partition, end in sorted(positions.held_back(wanted).items()):
+        raise _OutOfReach(
+            f"exactum refuses to start {name_of(partition)} at {wanted[partition]} (first record at or after {given}): "
+            f"an open transaction upstream holds readers back at {end}; start again when it has ended"
+        )
+    last = positions.requests.offsets(positions.partitions, LATEST, read_committed=False)
     return {
-        p: (found[p], f"first record at or after {given}") if p in found else (ends[p], f"no record since {given}: end")
-        for p in positions.partitions
+        p: (offset, f"first record at or after {given}" if offset < last[p] else f"no record since {given}: end")
+        for p, offset in wanted.items()
     }
 
 

@@ -8,11 +8,19 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from exactum.errors import SettingRefused
+from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.topic_requests import LATEST
 from exactum.spark.source.notes import Stop
 from exactum.spark.source.partition_offsets import Offsets, name_of
-from exactum.spark.source.start_position import OffsetMap, Positions, is_time, milliseconds, offset_map, refuse_unread
+from exactum.spark.source.start_position import (
+    OffsetMap,
+    Positions,
+    is_time,
+    milliseconds,
+    offset_map,
+    refuse_future,
+    refuse_unread,
+)
 
 StopAt = str | int | datetime | OffsetMap
 
@@ -27,7 +35,7 @@ def resolve(stop: StopAt, positions: Positions) -> Stop:
 
     Raises:
         SettingRefused: it is of no known form, or does not name every partition.
-        Unavailable: the cluster did not answer.
+        Unavailable: the cluster did not answer; or a transaction that is open holds readers back before the time.
     """
     if isinstance(stop, Mapping):
         return Stop("offsets", _given(offset_map(stop, "stop"), positions))
@@ -35,9 +43,17 @@ def resolve(stop: StopAt, positions: Positions) -> Stop:
         return Stop(LATEST, positions.ends())
     if is_time(stop):
         time_ms = milliseconds(stop, "stop")
-        ends = positions.ends()  # first: what arrives after it and is in time is found by its time
-        found = positions.requests.offsets(positions.partitions, time_ms, read_committed=positions.read_committed)
-        return Stop(str(stop), {p: found.get(p, ends[p]) for p in positions.partitions})
+        refuse_future(time_ms, stop, "stop")
+        wanted = positions.at_time(time_ms)
+        held = positions.held_back(wanted)
+        if held:
+            named = ", ".join(f"{name_of(p)} at {end}, before {wanted[p]}" for p, end in sorted(held.items()))
+            raise Unavailable(
+                f"read_kafka(stop={stop!r}): open transactions upstream hold readers back ({named}), so not all that "
+                "lies before that time can be read yet. Start again when they have ended; Kafka's own "
+                "kafka-transactions tool shows whose they are."
+            )
+        return Stop(str(stop), wanted)
     raise SettingRefused(f"read_kafka(stop={stop!r}) is not known; it may be {KNOWN}.")
 
 
