@@ -41,7 +41,7 @@ def settle(kafka: LocalKafka, transaction: PreparedTransaction) -> None:
     Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}).init_transactions(30)
 
 
-@pytest.mark.parametrize("values", [0, 2, 6])
+@pytest.mark.parametrize("values", [0, 2, 9])
 def test_a_topic_made_anew_after_the_decision(kafka: LocalKafka, topic: Callable[..., str], values: int) -> None:
     """The next start does not commit what is no more there as if it were; nor does the one after."""
     name = topic("anew", partitions=1)
@@ -50,11 +50,10 @@ def test_a_topic_made_anew_after_the_decision(kafka: LocalKafka, topic: Callable
         verified = decided(crashed)
         permit = crashed.permit(verified)
     make_anew(kafka, name, values)
+    says = "and the log there holds others" if values == 9 else f"and the log ends at offset {values}"
     for _ in range(2):
         with opened(sink_) as later:
-            with pytest.raises(
-                HeuristicOutcome, match=f"{name}-0: 3 records from offset [34], .*ends at offset {values}"
-            ):
+            with pytest.raises(HeuristicOutcome, match=f"{name}-0: 3 records from offset [34], {says}"):
                 later.participant.commit(permit, verified)
     assert [r.value for r in read_all(kafka.bootstrap_servers, name, open_ones=True)] == [b"new"] * values
 

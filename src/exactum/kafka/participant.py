@@ -10,30 +10,20 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
-from exactum.kafka.outcome import (
-    Marker,
-    Outcome,
-    TransactionDescription,
-    from_description,
-    from_markers,
-)
+from exactum.kafka.outcome import Marker, Outcome, TransactionDescription, from_description, from_markers
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, LogReader, short_logs
 from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests, ProducerState
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.transactional_id import SALVAGE_SLOT
-from exactum.kafka.writer import (
-    ABORT_TIMEOUT_MS,
-    DELIVERY_TIMEOUT_MS,
-    transaction_failure,
-)
+from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
 from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
 
 NEVER_TIMES_OUT_MS = 2_147_483_647
@@ -249,13 +239,14 @@ class KafkaParticipant:
             outcomes[identity] = from_markers(markers, found[t.transactional_id], *t.producer)
         return outcomes
 
-    def _refuse_short_logs(self, permit: CommitPermit, transactions: Iterable[KafkaTransaction]) -> None:
+    def _refuse_short_logs(self, permit: CommitPermit, transactions: Collection[KafkaTransaction]) -> None:
         """For transactions that were verified long ago, or by an earlier start. Kafka would commit what is left.
 
         Raises:
             HeuristicOutcome: a log does not reach to where the leader had acknowledged their records.
         """
-        short = short_logs(self._requests, [cell for t in transactions for cell in t.partitions])
+        cells = [cell for t in transactions for cell in t.partitions]
+        short = short_logs(self._requests, cells) or self._without_records(transactions)
         if short:
             raise HeuristicOutcome(
                 f"{permit.record.epoch} is decided, and records of it are gone from sink {self.name!r}: "
@@ -263,6 +254,26 @@ class KafkaParticipant:
                 "these records was elected leader (unclean.leader.election.enable). Nothing more of the epoch was "
                 "made visible. docs/guarantees.md says how to go on."
             )
+
+    def _without_records(self, transactions: Collection[KafkaTransaction]) -> list[str]:
+        """Partitions that hold nothing of a transaction which is still open: its log is another one. In words."""
+        suspects = {(t, p): cell for t in self._open_of(transactions) for p, cell in t.partitions}
+        leaders = self._requests.describe_producers({p for _, p in suspects})
+        for (t, partition), (first, _) in list(suspects.items()):
+            state = leaders[partition].get(t.producer_id)
+            held = None if state is None else (state.producer_epoch, state.transaction_start_offset)
+            if held == (t.producer_epoch, first):
+                del suspects[t, partition]
+        still_open = self._open_of({t for t, _ in suspects})  # what is ended meanwhile proves nothing
+        return [
+            f"{topic}-{index}: {count} records from offset {first}, and the log there holds others"
+            for (t, (topic, index)), (first, count) in suspects.items()
+            if t in still_open
+        ]
+
+    def _open_of(self, transactions: Collection[KafkaTransaction]) -> set[KafkaTransaction]:
+        found = self._requests.describe_transactions(t.transactional_id for t in transactions)
+        return {t for t in transactions if from_description(found[t.transactional_id], *t.producer) is Outcome.OPEN}
 
     def _unknown(
         self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, str]
