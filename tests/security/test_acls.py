@@ -115,7 +115,7 @@ def secure() -> Iterator[LocalKafka]:
         # Producers that are being initialised ahead of need would hold the process up once the broker is gone.
         for plan, pool in list(producer_pool._pools.items()):
             if plan.bootstrap_servers == cluster.bootstrap_servers:
-                pool.close()
+                producer_pool._pools.pop(plan).close()
                 pool._background.shutdown(wait=True)
 
 
