@@ -69,10 +69,12 @@ def one_after_another(function: Callable[[T], R], items: Sequence[T]) -> list[R]
 
 @dataclass(frozen=True)
 class Completed:
-    """The epoch stands in every sink. ``written`` is False where an earlier run had decided it."""
+    """The epoch stands in every sink. ``written`` is False where an earlier run had decided it; ``engine`` is then what
+    its record says for the engine."""
 
     written: bool
     rows: int
+    engine: str = ""
 
 
 class Coordinator:
@@ -85,13 +87,16 @@ class Coordinator:
         log: DecisionLog,
         *,
         former: Sequence[Participant] = (),
+        engine: Callable[[], str] = lambda: "",
         on_event: events.Listener = lambda event: None,
         parallel: Parallel[Participant, object] = one_after_another,
     ) -> None:
-        """``former``: of sinks that the query had before; what they left open is swept at the start."""
+        """``former``: of sinks that the query had before; what they left open is swept at the start. ``engine``: asked
+        after the write job of each batch, and recorded with its decision."""
         self._run = run
         self._participants = tuple(participants)
         self._former = tuple(former)
+        self._engine = engine
         self._log = log
         self._emit = on_event
         self._parallel = parallel
@@ -133,7 +138,7 @@ class Coordinator:
             raise self._fenced(step.record)
         if isinstance(step, resolve.Redeliver):
             resolve.refuse_other_offsets(step.record, offsets)
-            return Completed(written=False, rows=rows_of(step.record.prepared))
+            return Completed(written=False, rows=rows_of(step.record.prepared), engine=step.record.engine)
         return self._attempt(batch_id, step.attempt, offsets, write)
 
     @property
@@ -259,9 +264,10 @@ class Coordinator:
             with _Timed(self._phase_ms, "verify"):
                 verified = self._verify(prepared)
                 sightings = self._list_open()
+                engine = self._engine()
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
-        mine = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets)
+        mine = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets, engine=engine)
         with _Timed(self._phase_ms, "decide"):
             try:
                 stands = self._log.decide(mine)

@@ -87,7 +87,8 @@ class DecisionRecord:
     """What was decided in slot (epoch, attempt). Created once, never changed.
 
     ``supersedes`` is set by salvage only: the attempt of the COMMIT whose transactions were undone
-    by a timeout and whose rows stand again in this record's ``prepared``.
+    by a timeout and whose rows stand again in this record's ``prepared``. ``engine`` is text that only the engine
+    reads: what it has to know of the epoch to go on without computing it again; empty where nothing was recorded.
     """
 
     epoch: Epoch
@@ -97,6 +98,7 @@ class DecisionRecord:
     prepared: tuple[PreparedTransaction, ...] = ()
     offsets: SourceOffsets = field(default_factory=SourceOffsets)
     supersedes: int | None = None
+    engine: str = ""
 
     def of(self, participant: str) -> tuple[PreparedTransaction, ...]:
         return tuple(p for p in self.prepared if p.participant == participant)
@@ -112,6 +114,7 @@ class DecisionRecord:
             "incarnation": self.incarnation,
             "supersedes": self.supersedes,
             "offsets": {"start": list(self.offsets.start), "end": list(self.offsets.end)},
+            "engine": self.engine,
             "prepared": [
                 {
                     "participant": p.participant,
@@ -150,6 +153,7 @@ class DecisionRecord:
                 ),
                 offsets=SourceOffsets(tuple(value["offsets"]["start"]), tuple(value["offsets"]["end"])),
                 supersedes=value["supersedes"],
+                engine=str(value.get("engine", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvariantBroken(

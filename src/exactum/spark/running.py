@@ -39,6 +39,7 @@ from exactum.spark.life.handover import Columns
 from exactum.spark.life.run_start import RunStart
 from exactum.spark.query import RunningQuery
 from exactum.spark.small_epoch import SmallEpochs
+from exactum.spark.standing_epoch import StandingEpochs
 from exactum.spark.view_jobs import ViewJobs
 from exactum.spark.write_task import DeadLetterPlan
 
@@ -95,6 +96,7 @@ class RunOfQuery:
         writers = [(name, sink.writers) for name, sink in opened]
         self._jobs = ViewJobs(self._views, writers, run, self._dead_letters, count_once=bad_records.read_again)
         self._small_epochs = SmallEpochs(running)
+        self._standing_epochs = StandingEpochs(running)
         self._emit = on_event
         self._pool = pool
         self._read = read
@@ -154,7 +156,7 @@ class RunOfQuery:
         for attendant in self._attendants:
             attendant.begin(batch)
         completed = self._protocol.run(batch_id, offsets, write)
-        if not completed.written:
+        if not completed.written and not self._standing_epochs.go_on(frame, batch_id, completed.engine):
             write_job.drain(frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
         if refused:
@@ -294,6 +296,7 @@ def start(
             participants,
             log,
             former=former.reached(batch_id),
+            engine=StandingEpochs(running).event_times,
             on_event=beginning.listen,
             parallel=_parallel(pool),
         )

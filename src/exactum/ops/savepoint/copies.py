@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exactum.durable import make_folder, sync_folder
 from exactum.errors import Unavailable
-from exactum.ops.savepoint.state_store import Vanished
+from exactum.spark.state_store import Vanished
 
 CHUNK_BYTES = 1 << 20
 AT_ONCE = 8

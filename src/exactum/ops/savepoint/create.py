@@ -19,10 +19,10 @@ from exactum.errors import CheckpointRefused, Unavailable
 from exactum.ops.savepoint import cut
 from exactum.ops.savepoint.copies import copy_files, move_into_place, writing
 from exactum.ops.savepoint.manifest import CONTENT, MANIFEST, Manifest, check_whole
-from exactum.ops.savepoint.state_store import Vanished
 from exactum.ops.savepoint.stop import Stopped, stop
 from exactum.spark.life.retirement import DECISIONS
 from exactum.spark.life.run_file import living, runs
+from exactum.spark.state_store import Vanished
 
 STOP_TIMEOUT_S = 60.0
 SETTLE_S = 6.0

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import slots
-from exactum.ops.savepoint.state_store import Vanished, stores
 from exactum.spark import checkpoint
 from exactum.spark.life.request_file import REQUESTS
 from exactum.spark.life.retirement import DECISIONS, RETIRED
 from exactum.spark.life.run_file import RUNS
+from exactum.spark.state_store import Vanished, stores
 
 OWN = Path("exactum")
 RESTORED = OWN / "restored.json"

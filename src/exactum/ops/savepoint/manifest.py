@@ -17,7 +17,7 @@ from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused
 from exactum.ops.savepoint.copies import Copied, sha256_of
 from exactum.ops.savepoint.cut import Cut, Operator, cut_at
-from exactum.ops.savepoint.state_store import Vanished
+from exactum.spark.state_store import Vanished
 
 FORMAT = 1
 MANIFEST = "manifest.json"

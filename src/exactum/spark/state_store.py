@@ -23,6 +23,7 @@ from exactum.errors import CheckpointRefused
 
 _VERSION = re.compile(r"(\d+)\.(zip|snapshot|changelog|delta)")
 _WITH_ID = re.compile(r"\d+_[0-9a-f-]{36}\.(zip|changelog)")
+DEFAULT = "default"
 _SNAPSHOTS, _CHANGES = ("zip", "snapshot"), ("changelog", "delta")
 
 
@@ -36,6 +37,11 @@ class Store:
 
     folder: Path
     partition: int
+
+    @property
+    def name(self) -> str:
+        """Spark's name of it: ``default``, or that of its folder below the partition's."""
+        return DEFAULT if self.folder.name == str(self.partition) else self.folder.name
 
     def files(self, version: int) -> list[Path] | None:
         """What this version consists of, least first; None where it is not (or not any more) all there.
