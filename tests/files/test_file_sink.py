@@ -759,6 +759,21 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(small_disk: Path, format
     assert [r[0] for r in duck(small_disk, "id", format_)] == expected([0, 1])
 
 
+def test_a_disk_that_becomes_read_only(small_disk: Path) -> None:
+    """No restart mends it: the refusal says so; with the right to write again all goes on."""
+    opened = OpenedSink(FileSink(small_disk))
+    opened.commit(rows(0, 0))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    try:
+        task = opened.writer(1)
+        with pytest.raises(SettingRefused, match=r"may not be written here: .*Read-only"):
+            finish(task, rows(1, 0))
+        task.abort()
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    opened.commit(rows(1, 0), batch_id=1)
+
+
 def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
     """Opening says so and leaves nothing; with room again it opens."""
     opened = OpenedSink(FileSink(small_disk))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from exactum.durable import OF_THE_SETTING
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.files.format import Encoder, Format
 from exactum.files.partition import Partitioning
@@ -272,6 +273,11 @@ class FileWriter:
                 "something else removes them. Nothing of this attempt is visible."
             ) from error
         except OSError as error:
+            if error.errno in OF_THE_SETTING:
+                raise SettingRefused(
+                    f"{self._who()}: {self._plan.place.where} may not be written here: {error}. Nothing of this "
+                    "epoch is visible. Give this user the right to write there, on the driver and on every executor."
+                ) from error
             raise EpochAborted(
                 f"{self._who()}: could not write to {self._plan.place.where}: {error} ({self._plan.place.room()}). "
                 "Nothing of this attempt is visible and its files are removed; make room and start the query again."
