@@ -218,7 +218,19 @@ def test_json_round_trip(spark: SparkSession) -> None:
         (b'{"id": 1, "tags": [1]}', r"`$.tags[0]`"),
         (b'{"id": 1, "at": "2026-01-01T00:00:00"}', "timezone"),
         (b'{"id": 1, "local": "2026-01-01T00:00:00Z"}', "timezone"),
-        (b'{"id": 1, "money": 1.255}', "Rescaling"),
+        (b'{"id": 1, "money": 1.255}', "money: 1.255 does not fit decimal(10,2)"),
+        (b'{"id": 1, "money": 1e-999999999}', "money: 1E-999999999 does not fit decimal(10,2)"),
+        (b'{"id": 1, "money": 1e-60}', "money: 1E-60 does not fit"),
+        (b'{"id": 1, "money": 1e999999999}', "money: 1E+999999999 does not fit"),
+        (b'{"id": 1, "money": "NaN"}', "NaN"),
+        (b'{"id": 1, "money": "sNaN"}', "sNaN does not fit"),
+        (b'{"id": 1, "money": "1_0"}', "money: '1_0' is not a decimal number"),
+        (rb'{"id": 1, "money": "1\u005f0"}', "money: '1_0' is not a decimal number"),
+        (b'{"id": 1, "money": " 10"}', "is not a decimal number"),
+        ('{"id": 1, "money": "١٢"}'.encode(), "is not a decimal number"),
+        (b'{"id": 1, "local": "2026-01-01T23:59:59.9999999"}', "local: '2026-01-01T23:59:59.9999999' is finer"),
+        (rb'{"id": 1, "at": "2026-01-01T23:59:59\u002e9999999Z"}', "is finer than a microsecond"),
+        (b'{"id": 1, "at": "2026-01-01T23:59:59.000000001Z"}', "is finer than a microsecond"),
         (b'{"id": 1, "other": ' + b"[" * 100_000, "recursion"),
         (b'{"id": 1, "other": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion"),
         ('{"id": 1}'.encode("utf-16"), "malformed"),
@@ -228,6 +240,27 @@ def test_json_round_trip(spark: SparkSession) -> None:
 def test_json_that_is_not_what_the_schema_says_is_bad(spark: SparkSession, record: bytes, why: str) -> None:
     """Nothing is guessed: broken texts, what follows them, wrong types, ranges and missing fields are bad records."""
     assert why in reason(Json(JSON_DDL), record)
+
+
+def test_json_values_are_exact_however_they_are_written(spark: SparkSession) -> None:
+    """Zeros behind a decimal or a time change nothing, however many, and so does an exponent that fits."""
+    given = Json("money decimal(10,2), at timestamp, more array<decimal(5,1)>, counts map<string, decimal(5,1)>")
+    for text, value in {
+        "1.25" + "0" * 100: "1.25",
+        "0e-999999999": "0",
+        '"1e2"': "100",
+        "125E-2": "1.25",
+        '"-.5"': "-0.5",
+    }.items():
+        assert decoded(given, [b'{"money": %s}' % text.encode()])[0][0]["money"] == Decimal(value)
+    record = b'{"at": "2026-01-01T00:00:00.5000000000Z", "more": [1, 2.5, null], "counts": {"1_0": 1e1}}'
+    values, reasons = decoded(given, [record])
+    assert reasons == {}
+    assert values[0]["at"] == datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC)
+    assert values[0]["more"] == [1, Decimal("2.5"), None] and values[0]["counts"] == [("1_0", Decimal(10))]
+    assert "more: 1E-60 does not fit" in reason(given, b'{"more": [1, 1e-60]}')
+    assert "counts: 1E-60 does not fit" in reason(given, b'{"counts": {"k": 1e-60}}')
+    assert "more: '1_0' is not a decimal number" in reason(given, b'{"more": ["1_0"]}')
 
 
 def test_a_bad_record_leaves_its_neighbours_alone(spark: SparkSession) -> None:
@@ -444,6 +477,9 @@ def test_a_function_of_the_user(spark: SparkSession) -> None:
     assert "got `float`" in reason(given, b"{'id': 1.5}")
     assert "2147483647" in reason(given, b"{'id': 2**31}")
     assert "got `str`" in reason(Function(read, "bigint"), b"'1'")
+    money = Function(lambda data: Decimal(data.decode()), "decimal(10,2)")
+    assert decoded(money, [b"1.25", b"0e-999999999"]) == ([Decimal("1.25"), Decimal(0)], {})
+    assert "1E-999999999 does not fit decimal(10,2)" in reason(money, b"1e-999999999")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ Workers import this module, so it imports neither pyspark nor pyarrow at module 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -74,6 +74,17 @@ def reason_of(error: BaseException) -> str:
     return text[:REASON_CHARS_MAX]
 
 
+def without(column: Any, rows: Collection[int]) -> Any:
+    """The Arrow array with null in these rows."""
+    if not rows:
+        return column
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    gone = pa.array([row in rows for row in range(len(column))])
+    return pc.if_else(gone, pa.scalar(None, column.type), column)
+
+
 def require(package: str, format_name: str) -> None:
     """
     Raises:
@@ -117,15 +128,24 @@ class RecordDecoder:
         """The values as an Arrow array; those that do not fit its type become bad rows."""
         import pyarrow as pa
 
+        from exactum.spark.decoding.exact import fitter
+
+        fit = fitter(self.kind)
+
+        def array(some: list[Any]) -> Any:
+            if fit is not None:
+                some = [None if one is None else fit(one, "value") for one in some]
+            return pa.array(some, self.kind)
+
         try:
-            return pa.array(values, self.kind), reasons
+            return array(values), reasons
         except Exception as error:  # noqa: BLE001  (one of them does not fit: find out which)
             if len(values) == 1:
                 return pa.nulls(1, self.kind), {0: reason_of(error)}
         for row, value in enumerate(values):
             try:
-                pa.array([value], self.kind)
+                array([value])
             except Exception as error:  # noqa: BLE001  (as above)
                 values[row] = None
                 reasons[row] = reason_of(error)
-        return pa.array(values, self.kind), reasons
+        return array(values), reasons

@@ -13,7 +13,8 @@ from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.spark.decoding import record_type, registry
-from exactum.spark.decoding.format import Bound, RecordDecoder, require
+from exactum.spark.decoding.exact import JsonTexts
+from exactum.spark.decoding.format import BadRecord, Bound, Decoder, RecordDecoder, reason_of, require, without
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,41 @@ class JsonCodec:
     """The Arrow type that records must have, with what may be null."""
     place: registry.Place | None
 
-    def open(self, kind: Any) -> RecordDecoder:
+    def open(self, kind: Any) -> Decoder:
         import msgspec
 
         decode = msgspec.json.Decoder(record_type.checked_type(self.checked)).decode
         if self.place is None:
-            return RecordDecoder(kind, decode, record_type.plain)
+            return _JsonDecoder(RecordDecoder(kind, decode, record_type.plain), JsonTexts(self.checked), 0)
         schemas = registry.Writers(self.place)
 
         def one(data: bytes) -> Any:
             schemas.writer(registry.schema_id(data), "JSON")
             return decode(memoryview(data)[registry.PREFIX_BYTES :])
 
-        return RecordDecoder(kind, one, record_type.plain)
+        records = RecordDecoder(kind, one, record_type.plain)
+        return _JsonDecoder(records, JsonTexts(self.checked), registry.PREFIX_BYTES)
+
+
+@dataclass(frozen=True)
+class _JsonDecoder:
+    """Decodes, and looks a second time at the few records whose values may be other than their text says."""
+
+    records: RecordDecoder
+    texts: JsonTexts
+    start: int
+
+    def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
+        made, reasons = self.records.decode(column)
+        wrong: dict[int, str] = {}
+        for row in self.texts.suspicious(column):
+            if row in reasons:
+                continue
+            try:
+                self.texts.check(memoryview(column[row].as_py())[self.start :])
+            except BadRecord as error:
+                wrong[row] = reason_of(error)
+        return without(made, wrong), {**reasons, **wrong}
 
 
 def _parsed(text: str, subject: str | None) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 from exactum.errors import SettingRefused
@@ -85,23 +85,43 @@ def spark_type(given: Any, where: str) -> Any:
         ) from None
 
 
-def checked_type(kind: Any) -> Any:
+def checked_type(kind: Any, *, as_texts: bool = False) -> Any:
     """What msgspec decodes JSON into, or converts values into, so that they fit the Arrow type ``kind``.
 
     A struct becomes a class with one attribute for each field; only fields that may be null may be missing.
+    ``as_texts`` leaves decimals and times as they are written: their JSON, and keys as text.
     """
+    import msgspec
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
-        return _struct(kind)
+        return _struct(kind, as_texts)
     if pa.types.is_list(kind):
-        return list[_field(kind.value_field)]  # type: ignore[misc]
+        return list[_field(kind.value_field, as_texts)]  # type: ignore[misc]
     if pa.types.is_map(kind):
-        return dict[checked_type(kind.key_type), _field(kind.item_field)]  # type: ignore[misc]
+        key = str if as_texts and _is_text(kind.key_type) else checked_type(kind.key_type, as_texts=as_texts)
+        return dict[key, _field(kind.item_field, as_texts)]  # type: ignore[valid-type, misc]
+    if as_texts and _is_text(kind):
+        return msgspec.Raw
     for test, made in _CHECKED:
         if test(pa.types, kind):
             return made(kind)
     raise SettingRefused(f"Records cannot be decoded into the Arrow type {kind}.")
+
+
+def atoms_of(kind: Any) -> Iterator[Any]:
+    """The Arrow types inside of ``kind`` that have no types inside of them."""
+    if not kind.num_fields:
+        yield kind
+    for number in range(kind.num_fields):
+        yield from atoms_of(kind.field(number).type)
+
+
+def _is_text(kind: Any) -> bool:
+    """True for types that JSON has no form of its own for, and of which Python's value may show less than the text."""
+    import pyarrow as pa
+
+    return pa.types.is_decimal(kind) or pa.types.is_timestamp(kind)
 
 
 def plain(values: Sequence[Any]) -> list[Any]:
@@ -112,20 +132,23 @@ def plain(values: Sequence[Any]) -> list[Any]:
     return made
 
 
-def _struct(kind: Any) -> Any:
+def _struct(kind: Any, as_texts: bool) -> Any:
     """Attributes are numbered, so that a field may have any name."""
     import msgspec
 
     fields: list[Any] = []
     for number, field in enumerate(kind):
-        fields.append((f"f{number}", _field(field), None) if field.nullable else (f"f{number}", _field(field)))
+        made = _field(field, as_texts)
+        fields.append((f"f{number}", made, None) if field.nullable else (f"f{number}", made))
     names = {f"f{number}": field.name for number, field in enumerate(kind)}
     return msgspec.defstruct("Record", fields, rename=names, kw_only=True, gc=False)
 
 
-def _field(field: Any) -> Any:
-    made = checked_type(field.type)
-    return (made | None) if field.nullable else made
+def _field(field: Any, as_texts: bool) -> Any:
+    import msgspec
+
+    made = checked_type(field.type, as_texts=as_texts)
+    return (made | None) if field.nullable and made is not msgspec.Raw else made
 
 
 def _atoms() -> dict[Any, Any]:
