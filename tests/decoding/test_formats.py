@@ -324,6 +324,72 @@ def test_avro_numbers_are_never_taken_for_times(spark: SparkSession, registry: R
     assert "timestamp-millis logical type" in reason(plain, record)
 
 
+def test_avro_numbers_under_another_name_are_never_taken_for_times(spark: SparkSession, registry: Registry) -> None:
+    """An alias, a list, a map and a union change nothing: a plain number, or a decimal, is of its own logical type."""
+    stamp = {"type": "long", "logicalType": "timestamp-micros"}
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+
+    def record(name: str, kind: Any, called: str = "R", **more: Any) -> Any:
+        return {"type": "record", "name": called, "fields": [{"name": name, "type": kind, **more}]}
+
+    inside = [
+        (record("x", "long"), record("y", stamp, aliases=["x"])),
+        (
+            record("x", record("at", "long", "I")),
+            record("y", record("then", stamp, "I", aliases=["at"]), aliases=["x"]),
+        ),
+        (record("x", ["null", "long"]), record("y", ["null", stamp], aliases=["x"])),
+        (record("x", ["string", "long"]), record("y", stamp, aliases=["x"])),
+        (record("x", {"type": "array", "items": "long"}), record("x", {"type": "array", "items": stamp})),
+        (record("x", {"type": "map", "values": stamp}), record("x", {"type": "map", "values": "long"})),
+        (record("x", stamp), record("x", "double")),
+        (record("x", money), record("x", "string")),
+    ]
+    for writer, reader in inside:
+        number = registry.register("x", writer)
+        assert "logical type for value." in reason(Avro(reader, registry=registry.url), framed(number) + b"\x02" * 8)
+    number = registry.register("x", record("x", stamp))
+    given = Avro(record("y", stamp, aliases=["x"]), registry=registry.url)
+    assert decoded(given, [framed(number) + b"\x02"])[0] == [{"y": datetime(1970, 1, 1, 0, 0, 0, 1, UTC)}]
+
+
+def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry) -> None:
+    """A decimal of more digits than its writer's schema says keeps its value, or is bad where it does not fit."""
+    for kind, data in (
+        ({"type": "bytes"}, b"\x04\x30\x39"),
+        ({"type": "fixed", "name": "F", "size": 2}, b"\x30\x39"),
+    ):
+        writer = {**kind, "logicalType": "decimal", "precision": 4, "scale": 2}
+        reader = {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 3}
+        assert "123.45 does not fit decimal(4,2)" in reason(Avro(writer), data)
+        assert "123.45 does not fit decimal(4,2)" in reason(Avro(["null", writer]), b"\x02" + data)
+        number = registry.register("x", writer)
+        given = Avro(reader if kind["type"] == "bytes" else {**reader, **kind, "precision": 4}, registry=registry.url)
+        values, reasons = decoded(given, [framed(number) + data])
+        if kind["type"] == "bytes":
+            assert (values, reasons) == ([Decimal("123.450")], {})
+        else:
+            assert "123.45 does not fit decimal(4,3)" in reasons[0]
+    tiny = registry.register("x", {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 60})
+    given = Avro({"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 3}, registry=registry.url)
+    assert "a decimal of scale 60" in reason(given, framed(tiny) + b"\x02\x01")
+    small = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 2}
+    assert "127 does not fit decimal(2,0)" in reason(Avro(small), b"\x7f"), "not 130"
+
+
+def test_avro_arrays_of_nothing_are_refused(spark: SparkSession, registry: Registry) -> None:
+    """Values without bytes may be 2^62 in a record of ten bytes: neither a reader's schema nor a writer's has them."""
+    empty = {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}
+    with pytest.raises(SettingRefused, match="without bytes"):
+        Avro(empty).bind()
+    for items in ("null", empty["items"], {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}):
+        inside = {"name": "more", "type": {"type": "array", "items": items}}
+        writer = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, inside]}
+        number = registry.register("x", writer)
+        given = Avro({**writer, "fields": writer["fields"][:1]}, registry=registry.url)
+        assert "may be without end" in reason(given, framed(number) + b"\x02" + b"\xfe" + b"\xff" * 8 + b"\x01\x00")
+
+
 def test_avro_types_of_other_subjects_are_found(spark: SparkSession, registry: Registry) -> None:
     """A schema may refer to types that another subject has."""
     registry.register("money", {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]})
@@ -434,12 +500,67 @@ def test_protobuf_round_trip(spark: SparkSession) -> None:
         (b"\x12\xff\xff\xff\xff\x0fab", "DecodeError"),  # a huge one
         (b"\x0a\x01a", "field id has a wire type"),  # a text where a number belongs
         (b"\x08\x01\x00", "DecodeError"),  # a field with the number 0 behind the message
+        (b"\x32\x06\x10\x80\x94\xeb\xdc\x03", "1000000000 nanoseconds"),
         (b"\x32\x0a\x08\xff\xff\xff\xff\xff\xff\xff\x7f", "Error"),  # a time outside of the calendar
     ],
 )
 def test_protobuf_that_is_not_the_message_is_bad(spark: SparkSession, record: bytes, why: str) -> None:
     """Broken messages, wrong wire types and values outside of their column's range are bad records."""
     assert why in reason(Protobuf(message("Order")), record)
+
+
+def narrow_and_wide() -> tuple[Any, Any]:
+    """The same message with fields of 32 bits, and with the fields of 64 bits that a newer schema has instead."""
+    field = descriptor_pb2.FieldDescriptorProto
+    made = []
+    for wide in (False, True):
+        file = descriptor_pb2.FileDescriptorProto(name="n.proto", package="n", syntax="proto2")
+        state = file.enum_type.add(name="State")
+        state.value.add(name="NEW", number=0)
+        if wide:
+            state.value.add(name="LATE", number=7)
+        inner, outer = file.message_type.add(name="In"), file.message_type.add(name="Out")
+        kinds = ("INT32", "UINT32", "SINT32") if not wide else ("INT64", "UINT64", "SINT64")
+        for number, kind in enumerate(kinds, 1):
+            inner.field.add(name=f"f{number}", number=number, type=getattr(field, f"TYPE_{kind}"), label=1)
+        inner.field.add(name="many", number=4, type=getattr(field, f"TYPE_{kinds[0]}"), label=3).options.packed = True
+        inner.field.add(name="state", number=5, type=field.TYPE_ENUM, type_name=".n.State", label=1)
+        inner.field.add(name="states", number=6, type=field.TYPE_ENUM, type_name=".n.State", label=3)
+        outer.field.add(name="one", number=1, type=field.TYPE_MESSAGE, type_name=".n.In", label=1)
+        outer.field.add(name="at", number=2, type=field.TYPE_INT64, label=1)
+        pool = descriptor_pool.DescriptorPool()
+        pool.AddSerializedFile(file.SerializeToString())
+        made.append(message_factory.GetMessageClass(pool.FindMessageTypeByName("n.Out")))
+    return made[0], made[1]
+
+
+def test_protobuf_numbers_are_never_cut_off(spark: SparkSession) -> None:
+    """A number of 64 bits in a field of 32 is taken where it fits, and else makes the record bad: none wraps around."""
+    narrow, wide = narrow_and_wide()
+    ranges = {"f1": (-(2**31), 2**31 - 1), "f2": (0, 2**32 - 1), "f3": (-(2**31), 2**31 - 1)}
+    for name, (low, high) in ranges.items():
+        for number in (low, high, 0, 5):
+            data = wide(one={name: number}, at=-1).SerializeToString()
+            assert decoded(Protobuf(narrow), [data])[0][0]["one"][name] == number
+        for number in (high + 1, 2**32, 2**33 + 5, 2**63 - 1, *((low - 1, -(2**33) - 1) if low else ())):
+            data = wide(one={name: number}, at=-1).SerializeToString()
+            why = reason(Protobuf(narrow), data)
+            assert f"the field {name} holds" in why and "does not fit its 32 bits" in why
+    assert decoded(Protobuf(narrow), [wide(one={"many": [1, -1]}).SerializeToString()])[0][0]["one"]["many"] == [1, -1]
+    assert "many holds 4294967296" in reason(Protobuf(narrow), wide(one={"many": [1, 2**32]}).SerializeToString())
+    last_wins = wide(one={"f1": 2**32}).SerializeToString() + wide(one={"f1": 5}, at=2**60).SerializeToString()
+    assert "f1 holds 4294967296" in reason(Protobuf(narrow), last_wins)
+
+
+def test_protobuf_enums_of_a_newer_schema(spark: SparkSession) -> None:
+    """A value that a closed enum lacks makes the record bad and is named; one that an open enum lacks is its number."""
+    narrow, wide = narrow_and_wide()
+    assert "the field state holds 7, which the closed enum n.State does not have" in reason(
+        Protobuf(narrow), wide(one={"state": 7}).SerializeToString()
+    )
+    assert "the field states holds 7" in reason(Protobuf(narrow), wide(one={"states": [0, 7]}).SerializeToString())
+    assert decoded(Protobuf(message("Order")), [b"\x28\x07"])[0][0]["state"] == "7"
+    assert "has a wire type that is not its own" in reason(Protobuf(narrow), b"\x0a\x03\x2a\x01a")
 
 
 def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> None:

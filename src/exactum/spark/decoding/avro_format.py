@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.spark.decoding import registry
+from exactum.spark.decoding.avro_schema import contains_itself, differences, endless, widened
 from exactum.spark.decoding.format import BadRecord, Bound, RecordDecoder, require
 
 LOGICAL = (
@@ -21,8 +22,6 @@ LOGICAL = (
     "local-timestamp-micros",
 )
 """Logical types that have a type of Spark; the values of others are taken as what they are stored as."""
-
-PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 PADDING = bytes(16)
 """Put behind each record, so that one that is cut off is seen to read past its end, also where fastavro would take a
@@ -63,7 +62,10 @@ class Avro:
         else:
             raise SettingRefused("Avro() needs a schema, or registry= and subject=.")
         try:
-            kind = _Kinds().of(parsed(reader))
+            schema = parsed(reader)
+            kind = _Kinds().of(_value(schema))
+            if endless(schema):
+                raise SettingRefused("Avro: the schema has an array of values without bytes, which may be without end.")
         except SettingRefused:
             raise
         except Exception as error:  # noqa: BLE001  (fastavro has many of its own)
@@ -77,7 +79,7 @@ class AvroCodec:
     place: registry.Place | None
 
     def open(self, kind: Any) -> RecordDecoder:
-        reader = parsed(self.reader)
+        reader = widened(parsed(self.reader))
         if self.place is None:
             return RecordDecoder(kind, lambda data: decode(data, 0, reader, None))
         return RecordDecoder(kind, _registered(registry.Writers(self.place), reader))
@@ -93,17 +95,20 @@ def decode(data: bytes, start: int, writer: Any, reader: Any) -> Any:
 
     stream = io.BytesIO(data + PADDING)
     stream.seek(start)
-    value = fastavro.schemaless_reader(stream, writer, reader)
+    made: Any = fastavro.schemaless_reader(stream, writer, reader)
     end = stream.tell()
     if end > len(data):
         raise BadRecord(f"the record is cut off: it has {len(data)} bytes and says that it has more")
     if end < len(data):
         raise BadRecord(f"{len(data) - end} bytes follow the end of the value")
-    return value
+    return made["value"]
 
 
 def parsed(schema: registry.SchemaText) -> Any:
-    """The schema as fastavro takes it, with those it refers to."""
+    """A record with the schema as its field ``value``, as fastavro takes it, with those it refers to.
+
+    Such a record has the same bytes, and fastavro takes a record that is parsed as it is.
+    """
     import fastavro
 
     named: dict[str, Any] = {}
@@ -113,23 +118,12 @@ def parsed(schema: registry.SchemaText) -> Any:
             parse(reference)
         return fastavro.parse_schema(_without_foreign_logical(json.loads(one.text)), named_schemas=named, expand=True)
 
-    return parse(schema)
+    made = {"type": "record", "name": "Value", "fields": [{"name": "value", "type": parse(schema)}]}
+    return {**made, "__fastavro_parsed": True, "__named_schemas": dict(named)}  # as fastavro marks what it parsed
 
 
-def contains_itself(schema: Any) -> bool:
-    """True for a parsed schema whose values may be nested without end: fastavro's recursion then ends the process.
-
-    Whatever does not contain itself was expanded when it was parsed, so that no names are left.
-    """
-    if isinstance(schema, list):
-        return any(contains_itself(one) for one in schema)
-    if isinstance(schema, str):
-        return schema not in PRIMITIVES
-    inner = [one["type"] for one in schema.get("fields", ())]
-    inner += [schema[name] for name in ("items", "values") if name in schema]
-    if not inner and schema["type"] not in ("record", "enum", "fixed"):
-        inner.append(schema["type"])
-    return any(contains_itself(one) for one in inner)
+def _value(schema: Any) -> Any:
+    return schema["fields"][0]["type"]
 
 
 def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any]:
@@ -138,54 +132,17 @@ def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any
     def one(data: bytes) -> Any:
         number = registry.schema_id(data)
         if number not in known:
-            writer = parsed(writers.writer(number, "AVRO"))
-            if contains_itself(writer):
+            writer = widened(parsed(writers.writer(number, "AVRO")))
+            if contains_itself(_value(writer)):
                 raise BadRecord(f"its schema, id {number}, contains itself: such records may be nested without end")
-            known[number] = _of_same_times(writer, reader, number)
+            if endless(writer):
+                raise BadRecord(f"its schema, id {number}, has an array of values without bytes: it may be without end")
+            for difference in differences(_value(writer), _value(reader)):
+                raise BadRecord(f"its schema, id {number}, {difference}")
+            known[number] = writer
         return decode(data, registry.PREFIX_BYTES, known[number], reader)
 
     return one
-
-
-def _of_same_times(writer: Any, reader: Any, number: int) -> Any:
-    """The writer's schema.
-
-    fastavro converts dates and times by the writer's logical types, and a number that the reader calls a time would be
-    taken for microseconds.
-
-    Raises:
-        BadRecord: a field is a date or a time for one of them only.
-    """
-    written = dict(_logical_types(writer))
-    for place, logical in _logical_types(reader):
-        if place in written and _family(written[place]) != _family(logical):
-            raise BadRecord(
-                f"its schema, id {number}, has {written[place] or 'no'} logical type for {place}, not {logical}"
-            )
-    return writer
-
-
-def _logical_types(schema: Any, place: str = "value") -> Iterator[tuple[str, str]]:
-    """The place and the logical type, if any, of every number in a schema."""
-    if isinstance(schema, list):
-        for one in schema:
-            yield from _logical_types(one, place)
-    elif isinstance(schema, str):
-        if schema in ("int", "long"):
-            yield place, ""
-    elif schema["type"] in ("int", "long"):
-        yield place, schema.get("logicalType", "")
-    else:
-        for one in schema.get("fields", ()):
-            yield from _logical_types(one["type"], f"{place}.{one['name']}")
-        for name in ("items", "values"):
-            if name in schema:
-                yield from _logical_types(schema[name], f"{place}[]")
-
-
-def _family(logical: str) -> str:
-    """Logical types that fastavro makes the same Python values of."""
-    return logical.removesuffix("-millis").removesuffix("-micros")
 
 
 def _without_foreign_logical(schema: Any) -> Any:

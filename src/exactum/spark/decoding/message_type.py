@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from exactum.errors import SettingRefused
+from exactum.spark.decoding import wire
 from exactum.spark.decoding.format import BadRecord
 from exactum.spark.decoding.registry import SchemaText
 
@@ -27,6 +28,9 @@ WELL_KNOWN = (
     "type",
     "wrappers",
 )
+NANOS = 1_000_000_000
+VARINT = 0
+"""The wire type of numbers, and of enums."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -170,22 +174,50 @@ def kind_of(descriptor: Any, inside: tuple[str, ...] = ()) -> Any:
 def reader(descriptor: Any) -> Callable[[Any], Any]:
     """A function from a message of this type to a value that Arrow takes: a dictionary, or a time."""
     if descriptor.full_name == TIMESTAMP:
-        return lambda message: EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+        return _time_of
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
     fields = [(item.name, item.has_presence and not _repeated(item), _value_reader(item)) for item in descriptor.fields]
-    numbers = {item.number: item.name for item in descriptor.fields}
+    numbers = {item.number: item for item in descriptor.fields}
 
     def read(message: Any) -> dict[str, Any]:
         for unknown in UnknownFieldSet(message):
             if unknown.field_number in numbers:
-                raise BadRecord(f"the field {numbers[unknown.field_number]} has a wire type that is not its own")
+                raise BadRecord(_why_unknown(unknown, numbers[unknown.field_number]))
         return {
             name: None if presence and not message.HasField(name) else value(getattr(message, name))
             for name, presence, value in fields
         }
 
     return read
+
+
+def _time_of(message: Any) -> datetime:
+    """A time in microseconds; nanoseconds below are cut off, as Spark does it.
+
+    Raises:
+        BadRecord: it has more nanoseconds than a second has.
+    """
+    if not 0 <= message.nanos < NANOS:
+        raise BadRecord(f"a timestamp has {message.nanos} nanoseconds, and may have 0 to {NANOS - 1}")
+    return EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+
+
+def _why_unknown(unknown: Any, item: Any) -> str:
+    """Why a field that the message has was not taken: Protobuf leaves a value that a closed enum lacks, too."""
+    enum = _enum_of(item)
+    if enum is None:
+        return f"the field {item.name} has a wire type that is not its own"
+    if _is_map(item):
+        return f"the field {item.name} has an entry with a value that the closed enum {enum.full_name} does not have"
+    if unknown.wire_type != VARINT:
+        return f"the field {item.name} has a wire type that is not its own"
+    number = wire.signed(unknown.data)
+    return f"the field {item.name} holds {number}, which the closed enum {enum.full_name} does not have"
+
+
+def _enum_of(item: Any) -> Any:
+    return item.message_type.fields_by_name["value"].enum_type if _is_map(item) else item.enum_type
 
 
 def _value_reader(item: Any) -> Callable[[Any], Any]:

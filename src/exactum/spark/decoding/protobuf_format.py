@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.spark.decoding import message_type, registry
+from exactum.spark.decoding import message_type, registry, wire
 from exactum.spark.decoding.format import BadRecord, Bound, RecordDecoder, require
 from exactum.spark.decoding.registry import Place
 
@@ -85,10 +85,12 @@ def _parser(message: message_type.MessageType) -> Callable[[bytes], Any]:
 
     descriptor = message.descriptor()
     from_bytes = message_factory.GetMessageClass(descriptor).FromString
-    read = message_type.reader(descriptor)
+    read, check = message_type.reader(descriptor), wire.fit_check(descriptor)
 
     def parse(data: bytes) -> Any:
         decoded = from_bytes(data)
+        if check is not None:
+            check(data, decoded)
         if not decoded.IsInitialized():
             raise BadRecord(f"required fields are missing: {', '.join(decoded.FindInitializationErrors())}")
         return read(decoded)

@@ -121,7 +121,7 @@ def _is_text(kind: Any) -> bool:
     """True for types that JSON has no form of its own for, and of which Python's value may show less than the text."""
     import pyarrow as pa
 
-    return pa.types.is_decimal(kind) or pa.types.is_timestamp(kind)
+    return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind))
 
 
 def plain(values: Sequence[Any]) -> list[Any]:
