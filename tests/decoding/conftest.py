@@ -13,6 +13,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from registry import Registry
 
+from exactum.spark.decoding import registry as registry_client
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that is asked in this process is believed sooner that it does not know a schema."""
+    monkeypatch.setattr(registry_client, "PATIENCE_S", 0.3)
+
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:

@@ -11,10 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Registry:
-    """``register`` makes a schema known under an id. ``status`` other than 200 is answered to everything."""
+    """``register`` makes a schema known under an id. ``status`` other than 200 is answered to everything, and
+    ``foreign``, a status and a body, is what something before the registry answers; ``behind`` is how many more times a
+    schema that it has is unknown, as to one that follows another."""
 
     def __init__(self, user: str | None = None) -> None:
         self.status = 200
+        self.foreign: tuple[int, bytes] | None = None
+        self.behind = 0
         self.requests: list[str] = []
         self.user = user
         self._by_id: dict[int, dict[str, Any]] = {}
@@ -73,6 +77,8 @@ class Registry:
 
     def _schema(self, number: int, serialized: bool, more: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         found = self._by_id.get(number)
+        if self.behind:
+            self.behind, found = self.behind - 1, None
         if found is None:
             return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
         if found.get("schemaType") == "PROTOBUF" and not serialized:
@@ -86,6 +92,8 @@ class Registry:
             def do_GET(self) -> None:
                 status, body = registry._answer(self.path, self.headers.get("Authorization"))
                 data = json.dumps(body).encode()
+                if registry.foreign is not None:
+                    status, data = registry.foreign
                 self.send_response(status)
                 self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
                 self.send_header("Content-Length", str(len(data)))

@@ -433,6 +433,50 @@ def test_a_registry_that_is_down_is_no_bad_record(spark: SparkSession) -> None:
     assert "secret" not in f"{refused.value}{gone.value}{Avro(registry=quick)!r}"
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b"<html>default backend - 404</html>"),
+        (404, b""),
+        (404, b"{}"),
+        (404, b"[]"),
+        (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'),
+        (404, b'{"error_code": "40403 or so"}'),
+        (200, b"<html>log in</html>"),
+        (200, b'{"status": "ok"}'),
+        (200, b"[]"),
+        (200, b""),
+    ],
+)
+def test_what_stands_before_a_registry_does_not_speak_for_it(
+    spark: SparkSession, registry: Registry, status: int, body: bytes
+) -> None:
+    """A 404 without the registry's own code, and a page where a schema belongs, say nothing about a record."""
+    number = registry.register("s", '"long"')
+    given = Avro('"long"', registry={"url": registry.url, "max.retries": 0})
+    registry.foreign = (status, body)
+    with pytest.raises(Unavailable, match="No record is taken for a bad one"):
+        decoded(given, [framed(number) + b"\x02"])
+    with pytest.raises(Unavailable):
+        Avro(registry=registry.url, subject="s").bind()
+    registry.foreign = None
+    assert decoded(given, [framed(number) + b"\x02"]) == ([1], {})
+
+
+def test_a_registry_that_follows_another_is_waited_for(spark: SparkSession, registry: Registry) -> None:
+    """That a schema is unknown is believed only after another look; one wait is enough for all ids of a task."""
+    number = registry.register("s", '"long"')
+    registry.behind = 2
+    assert decoded(Avro('"long"', registry=registry.url), [framed(number) + b"\x02"]) == ([1], {})
+    registry.behind = 1
+    assert decoded(Avro(registry=registry.url, subject="s"), [framed(number) + b"\x02"]) == ([1], {})
+    before = len(registry.requests)
+    _, reasons = decoded(Avro('"long"', registry=registry.url), [framed(900 + at) + b"\x02" for at in range(50)] * 2)
+    assert len(reasons) == 100
+    asked = registry.requests[before:]
+    assert all(asked.count(path) >= 2 for path in asked) and len(asked) < 50 * 2 + 10
+
+
 def test_a_registry_that_does_not_answer_is_given_up(spark: SparkSession) -> None:
     """A registry that accepts and is silent is Unavailable after the client's timeout."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

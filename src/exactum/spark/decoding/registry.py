@@ -1,12 +1,14 @@
 """Schemas of a Confluent schema registry: the reader's on the driver, the writers' in the tasks, each asked for once.
 
 A record in the registry's wire format begins with a magic byte 0 and the id of the schema it was written with, four
-bytes. A registry that does not answer is ``Unavailable`` and never a property of a record.
+bytes. A registry that does not answer is ``Unavailable`` and never a property of a record. That it does not know a
+schema is believed only in its own words, and only when it says so for some seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -18,7 +20,12 @@ MAGIC = 0
 PREFIX_BYTES = 5
 DEFAULTS: Mapping[str, Any] = {"timeout": 10, "max.retries": 2, "retries.wait.ms": 200, "retries.max.wait.ms": 2_000}
 """Settings of confluent-kafka's client, so that no wait is without end; times in s and ms as its names say."""
-NOT_FOUND = 404
+NO_SUBJECT, NO_VERSION, NO_SCHEMA = 40401, 40402, 40403
+UNKNOWN_CODES = (NO_SUBJECT, NO_VERSION, NO_SCHEMA)
+"""A registry's own words for what it does not have. Any other 404 comes from whatever stands before it."""
+PATIENCE_S = 3.0
+"""How long a registry may call a schema unknown that it knows: the one that answers may follow another one."""
+PAUSE_S, PAUSE_MAX_S = 0.1, 1.0
 REFUSED = (401, 403)
 
 
@@ -82,7 +89,8 @@ def reader_schema(at: Place, subject: str | None, version: int | None, kind: str
             f"Which schema shall the records of registry {at} be read with? Give subject= (usually '<topic>-value'), "
             "or the schema itself."
         )
-    found = _text(at, lambda client: _of_subject(client, subject, version, _format(kind)), kind)
+    until = time.monotonic() + PATIENCE_S
+    found = _text(at, lambda client: _of_subject(client, subject, version, _format(kind)), kind, until)
     if found is None:
         which = "no version" if version is None else f"no version {version}"
         raise SettingRefused(f"The schema registry {at} has {which} of subject {subject!r}. Check the name.")
@@ -94,23 +102,26 @@ def reader_schema(at: Place, subject: str | None, version: int | None, kind: str
 class Writers:
     """The schemas that records were written with, by id. One for each task; what is known is kept by the process.
 
-    A schema never changes under its id; that an id is unknown is kept for the task only.
+    A schema never changes under its id; that an id is unknown is kept for the task only. The records of a task were
+    there before it began, and their schemas before them, so one wait from then on is enough for all of its ids.
     """
 
     def __init__(self, at: Place) -> None:
         self._at = at
         self._known = _KNOWN.setdefault(at, {})
         self._unknown: set[int] = set()
+        self._until = time.monotonic() + PATIENCE_S
 
     def writer(self, schema_id: int, kind: str) -> SchemaText:
         """
         Raises:
-            BadRecord: the registry does not know the id, or it names a schema of another kind.
+            BadRecord: the registry says that it does not know the id, also after a while, or the id names a schema
+                of another kind.
             Unavailable: the registry did not answer.
         """
         found = self._known.get(schema_id)
         if found is None and schema_id not in self._unknown:
-            found = _text(self._at, lambda client: client.get_schema(schema_id, fmt=_format(kind)), kind)
+            found = _text(self._at, lambda client: client.get_schema(schema_id, fmt=_format(kind)), kind, self._until)
             if found is None:
                 self._unknown.add(schema_id)
             else:
@@ -148,20 +159,34 @@ def _client(at: Place) -> Any:
     return _CLIENTS[at]
 
 
-def _text(at: Place, ask: Any, kind: str) -> SchemaText | None:
+def _text(at: Place, ask: Callable[[Any], Any], kind: str, until_s: float) -> SchemaText | None:
     """What ``ask(client)`` finds, with its references; None where the registry says that there is no such schema.
+
+    It is asked at least twice before that is believed, and until ``until_s`` of the monotonic clock.
 
     Raises:
         Unavailable: the registry did not answer, or not with a schema.
         SettingRefused: it does not let us in.
     """
+    pause_s, again = PAUSE_S, False
+    while True:
+        asked_s = time.monotonic()
+        found = _asked(at, ask, kind)
+        if found is not None or (again and asked_s >= until_s):
+            return found
+        time.sleep(min(pause_s, max(0.0, until_s - asked_s)))
+        pause_s, again = min(2 * pause_s, PAUSE_MAX_S), True
+
+
+def _asked(at: Place, ask: Callable[[Any], Any], kind: str) -> SchemaText | None:
+    """One look, as ``_text`` takes it."""
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     client = _client(at)
     try:
         return _with_references(client, ask(client), kind)
     except SchemaRegistryError as error:
-        if error.http_status_code == NOT_FOUND:
+        if error.error_code in UNKNOWN_CODES:
             return None
         if error.http_status_code in REFUSED:
             raise SettingRefused(
@@ -170,6 +195,7 @@ def _text(at: Place, ask: Any, kind: str) -> SchemaText | None:
             ) from None
         raise Unavailable(_silent(at, f"HTTP {error.http_status_code}")) from None
     except Exception as error:  # noqa: BLE001  (its HTTP client's own; the text may hold the URL with a password)
+        _CLIENTS.pop(at, None)  # it keeps every answer, also one that is no schema
         raise Unavailable(_silent(at, type(error).__name__)) from None
 
 
@@ -181,6 +207,12 @@ def _silent(at: Place, what: str) -> str:
 
 
 def _with_references(client: Any, schema: Any, kind: str) -> SchemaText:
+    """
+    Raises:
+        ValueError: the answer has no schema: it is not a registry's.
+    """
+    if not isinstance(schema.schema_str, str):
+        raise ValueError("no schema in the answer")
     references = [
         (
             one.name,
@@ -188,7 +220,7 @@ def _with_references(client: Any, schema: Any, kind: str) -> SchemaText:
         )
         for one in schema.references or ()
     ]
-    return SchemaText(str(schema.schema_str), str(schema.schema_type or "AVRO").upper(), tuple(references))
+    return SchemaText(schema.schema_str, str(schema.schema_type or "AVRO").upper(), tuple(references))
 
 
 def _of_subject(client: Any, subject: str, version: int | None, fmt: str | None) -> Any:
