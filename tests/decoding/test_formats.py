@@ -214,6 +214,7 @@ def test_json_round_trip(spark: SparkSession) -> None:
         (b'{"id": 1, "price": 1e400}', "out of range"),
         (b'{"id": 1, "name": 3}', "got `int`"),
         (b'{"id": 1, "name": "\xff"}', "utf-8"),
+        (b'{"id": 1, "not in the schema": "\xff"}', "utf-8"),
         (b'{"id": 1, "inner": {"x y": "3"}}', "`$.inner.x y`"),
         (b'{"id": 1, "tags": [1]}', r"`$.tags[0]`"),
         (b'{"id": 1, "at": "2026-01-01T00:00:00"}', "timezone"),
@@ -288,7 +289,12 @@ def test_avro_that_is_cut_off_or_goes_on_is_bad(spark: SparkSession) -> None:
     assert "utf-8" in reason(Avro(AVRO_ORDER), good.replace(b"xxxx", b"x\xffxx"))
     huge = good.replace(b"\x28" + b"x" * 20, b"\xfe\xff\xff\xff\xff\xff\xff\x0f" + b"x" * 20)
     assert huge != good and reason(Avro(AVRO_ORDER), huge)
-    assert reason(Avro(AVRO_ORDER), good[:1] + b"\x7f" + good[2:])  # no such member of the union
+    for member in (b"\x7f", b"\x01", b"\x03", b"\xff\x7f"):  # no such member of the union
+        assert reason(Avro(AVRO_ORDER), good[:1] + member + good[2:])
+    state = {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}
+    for symbol in (b"\x01", b"\x03", b"\x04", b"\xff\x7f"):
+        assert reason(Avro(state), symbol) and reason(Avro(["null", state]), b"\x02" + symbol)
+    assert decoded(Avro(["null", state]), [b"\x00", b"\x02\x02"]) == ([None, "DONE"], {})
 
 
 def test_avro_of_several_writers_is_read_with_one_schema(spark: SparkSession, registry: Registry) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.spark.decoding import registry
-from exactum.spark.decoding.avro_schema import contains_itself, differences, endless, widened
+from exactum.spark.decoding.avro_schema import contains_itself, differences, endless, strict
 from exactum.spark.decoding.format import BadRecord, Bound, RecordDecoder, require
 
 LOGICAL = (
@@ -79,9 +79,10 @@ class AvroCodec:
     place: registry.Place | None
 
     def open(self, kind: Any) -> RecordDecoder:
-        reader = widened(parsed(self.reader))
+        reader = parsed(self.reader)
         if self.place is None:
-            return RecordDecoder(kind, lambda data: decode(data, 0, reader, None))
+            writer = strict(reader)
+            return RecordDecoder(kind, lambda data: decode(data, 0, writer, None))
         return RecordDecoder(kind, _registered(registry.Writers(self.place), reader))
 
 
@@ -132,14 +133,14 @@ def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any
     def one(data: bytes) -> Any:
         number = registry.schema_id(data)
         if number not in known:
-            writer = widened(parsed(writers.writer(number, "AVRO")))
+            writer = parsed(writers.writer(number, "AVRO"))
             if contains_itself(_value(writer)):
                 raise BadRecord(f"its schema, id {number}, contains itself: such records may be nested without end")
             if endless(writer):
                 raise BadRecord(f"its schema, id {number}, has an array of values without bytes: it may be without end")
             for difference in differences(_value(writer), _value(reader)):
                 raise BadRecord(f"its schema, id {number}, {difference}")
-            known[number] = writer
+            known[number] = strict(writer)
         return decode(data, registry.PREFIX_BYTES, known[number], reader)
 
     return one

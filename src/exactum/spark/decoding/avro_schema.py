@@ -11,6 +11,9 @@ PROMOTED.update({"bytes": ("string",), "string": ("bytes",)})
 DECIMAL_DIGITS = 100
 """Digits that a decimal may have while fastavro makes it: it rounds beyond. More than any column can hold, so that
 what is rounded is refused."""
+NO_MEMBER = {"type": "fixed", "name": "exactum.NoMember", "size": 2**62}
+NEGATIVE_MEMBERS = 8_192
+"""Stands behind the members of a union, as often as a number of two bytes can be negative: no record has its bytes."""
 SCALE_MAX = 38
 """Arrow rescales a decimal exactly by no more digits than this."""
 
@@ -50,15 +53,27 @@ def _inside(schema: Any) -> list[Any]:
     return inner
 
 
-def widened(schema: Any) -> Any:
-    """The schema, with leave to make decimals of more digits than it says: fastavro would round them, where the
-    column refuses them. Idempotent; changes the schema in place.
+def strict(schema: Any) -> Any:
+    """A writer's schema with which fastavro refuses what it would else take; for reading only.
+
+    A decimal may have more digits than the schema says, where fastavro would round them: the column refuses it. A
+    negative number of a symbol or of a union's member would be counted from the end: it finds none.
     """
-    if isinstance(schema, dict) and schema.get("logicalType") == "decimal":
-        schema["precision"] = DECIMAL_DIGITS
-    for one in [] if isinstance(schema, str) else _inside(schema):
-        widened(one)
-    return schema
+    if isinstance(schema, list):
+        return [*(strict(one) for one in schema), *[NO_MEMBER] * NEGATIVE_MEMBERS]
+    if isinstance(schema, str):
+        return schema
+    made = dict(schema)
+    if made.get("logicalType") == "decimal":
+        made["precision"] = DECIMAL_DIGITS
+    if made["type"] == "enum":
+        made["symbols"] = dict(enumerate(made["symbols"]))
+    if "fields" in made:
+        made["fields"] = [{**one, "type": strict(one["type"])} for one in made["fields"]]
+    for name in ("items", "values"):
+        if name in made:
+            made[name] = strict(made[name])
+    return made
 
 
 def differences(writer: Any, reader: Any, place: str = "value") -> Iterator[str]:

@@ -15,6 +15,7 @@ from exactum.errors import SettingRefused
 from exactum.spark.decoding import record_type, registry
 from exactum.spark.decoding.exact import JsonTexts
 from exactum.spark.decoding.format import BadRecord, Bound, Decoder, RecordDecoder, reason_of, require, without
+from exactum.spark.decoding.text_format import TextCodec
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,14 @@ class _JsonDecoder:
     start: int
 
     def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
+        import pyarrow.compute as pc
+
         made, reasons = self.records.decode(column)
-        wrong: dict[int, str] = {}
+        bodies = pc.binary_slice(column, self.start) if self.start else column
+        _, not_text = TextCodec().decode(bodies)  # msgspec does not look at the bytes of what the schema does not name
+        wrong = {row: reason for row, reason in not_text.items() if row not in reasons}
         for row in self.texts.suspicious(column):
-            if row in reasons:
+            if row in reasons or row in wrong:
                 continue
             try:
                 self.texts.check(memoryview(column[row].as_py())[self.start :])

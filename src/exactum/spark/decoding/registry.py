@@ -25,6 +25,8 @@ UNKNOWN_CODES = (NO_SUBJECT, NO_VERSION, NO_SCHEMA)
 """A registry's own words for what it does not have. Any other 404 comes from whatever stands before it."""
 PATIENCE_S = 3.0
 """How long a registry may call a schema unknown that it knows: the one that answers may follow another one."""
+REMEMBERED_S, REMEMBERED_IDS_MAX = 60.0, 1_000
+"""How long, and of how many ids, a process remembers that it has waited for them."""
 PAUSE_S, PAUSE_MAX_S = 0.1, 1.0
 REFUSED = (401, 403)
 
@@ -111,6 +113,7 @@ class Writers:
         self._known = _KNOWN.setdefault(at, {})
         self._unknown: set[int] = set()
         self._until = time.monotonic() + PATIENCE_S
+        self._waited_for = _WAITED_FOR.setdefault(at, {})
 
     def writer(self, schema_id: int, kind: str) -> SchemaText:
         """
@@ -121,9 +124,13 @@ class Writers:
         """
         found = self._known.get(schema_id)
         if found is None and schema_id not in self._unknown:
-            found = _text(self._at, lambda client: client.get_schema(schema_id, fmt=_format(kind)), kind, self._until)
+            now_s = time.monotonic()
+            waited = now_s < self._waited_for.get(schema_id, -REMEMBERED_S) + REMEMBERED_S
+            until_s = now_s if waited else self._until
+            found = _text(self._at, lambda client: client.get_schema(schema_id, fmt=_format(kind)), kind, until_s)
             if found is None:
                 self._unknown.add(schema_id)
+                self._remember(schema_id)
             else:
                 self._known[schema_id] = found
         if found is None:
@@ -132,7 +139,15 @@ class Writers:
             raise BadRecord(f"schema id {schema_id} is of kind {found.kind}, not {kind}")
         return found
 
+    def _remember(self, schema_id: int) -> None:
+        """The next tasks of this process ask for this id, and do not wait for it."""
+        if len(self._waited_for) >= REMEMBERED_IDS_MAX:
+            self._waited_for.clear()
+        if time.monotonic() >= self._waited_for.get(schema_id, -REMEMBERED_S) + REMEMBERED_S:
+            self._waited_for[schema_id] = time.monotonic()
 
+
+_WAITED_FOR: dict[Place, dict[int, float]] = {}
 _KNOWN: dict[Place, dict[int, SchemaText]] = {}
 _CLIENTS: dict[Place, Any] = {}
 
