@@ -77,7 +77,7 @@ def many(format_: str, folder: Path, rows: int, frames: int, columns: int) -> No
         stored, aside = stored + counts[0], aside + counts[1]
     print(f"{format_}: {stored} rows stored, {aside} put aside, 0 altered; EXACTUM_SEED={SEED}")
     assert stored > rows * frames // 10
-    assert aside > 0
+    assert aside > 0 or rows * frames < 50_000, "the few rows of a short run may all be good"
 
 
 @pytest.mark.parametrize("format_", FORMATS)

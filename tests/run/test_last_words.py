@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("last_words_job.py")
 TIMEOUT_S = 240
-JVM_LOG = re.compile(r"\d\d/\d\d/\d\d |\s+at |\s*\.\.\. \d+ more|Caused by: |java\.")
+JVM_LOG = re.compile(r"\d\d/\d\d/\d\d |\s+at |\s*\.\.\. \d+ more|Caused by: |(java|org)\.")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from folder_sink import FolderSink
+from pyspark.sql import functions as f
 
 import exactum
 from exactum import events
@@ -257,6 +258,53 @@ def test_a_second_try_after_a_failure(query: Any) -> None:
     assert query.values() == [1]
 
 
+@pytest.mark.spark
+def test_an_error_that_is_caught(query: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A function that catches exactum's error loses that batch, for Spark logs it as done; the next ends the query."""
+    for value in range(6):
+        query.give(value)
+    caught: list[str] = []
+
+    def fails_once(frame: Any) -> Any:
+        return frame.withColumn("v", f.expr("IF(v = 1, raise_error('no'), v)"))
+
+    once = exactum.exactly_once(FolderSink(str(query.out), rows=fails_once))
+
+    def write(frame: Any, batch_id: int) -> None:
+        try:
+            once(frame, batch_id)
+        except Exception as error:
+            caught.append(str(error))
+
+    query.run(write)
+    assert len(caught) == 2
+    assert "caught exactum's error of micro-batch 1" in caught[1]
+    assert "no" in caught[1]
+    assert query.values() == [0]
+    assert any("caught exactum's error" in record.message for record in caplog.records if record.levelname == "ERROR")
+    assert query.run(query.exactly_once()) is None
+    assert query.values() in ([0, 2, 3, 4, 5], [0, 3, 4, 5]), "Spark may log the batch at hand as done as well"
+
+
+@pytest.mark.spark
+def test_the_number_of_another_batch(query: Any) -> None:
+    """A number that is not that of the batch at hand is refused: its record would be another batch's."""
+    query.give(1)
+    query.give(2)
+    once = query.exactly_once()
+    assert "Spark is at micro-batch 0" in query.run(lambda frame, batch_id: once(frame, batch_id - 1))
+    assert "Spark is at micro-batch 0" in query.run(lambda frame, batch_id: once(frame, batch_id + 100))
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+
+
+def test_rows_of_the_dead_letters() -> None:
+    """A sink of dead letters takes all of them: a view of its own would be ignored."""
+    letters = exactum.KafkaSink("rejected", bootstrap_servers="h:1", rows=lambda batch: batch)
+    with pytest.raises(SettingRefused, match="cannot have rows="):
+        exactum.exactly_once(KAFKA, dead_letters=letters)
+
+
 def test_calls_at_the_same_time() -> None:
     """Of two calls at once for a batch neither is carried out: the first one finds out before its decision."""
     calls = BatchCalls()
@@ -327,6 +375,7 @@ def test_two_sinks_on_one_target(query: Any, tmp_path: Path, kind: str) -> None:
     """Two sinks that would write the same rows to one place are refused, however the place is spelled."""
     query.give(1)
     folder = tmp_path / "lake"
+    folder.mkdir()
     (tmp_path / "link").symlink_to(folder)
     again = exactum.FileSink(tmp_path / "link", format="json")
     settings = {"dead_letters": again} if kind == "dead letters" else {}

@@ -45,12 +45,19 @@ class Stream:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             os.utime(path, (began_s + epoch,) * 2)  # Spark takes them by age
 
-    def live(self, die: bool = False, before: Callable[[], None] = lambda: None) -> None:
-        """One life over all input; with ``die`` it ends when epoch ``DIES_AT`` stands."""
+    def live(
+        self,
+        die: bool = False,
+        before: Callable[[], None] = lambda: None,
+        besides: Callable[[DataFrame], object] = lambda frame: None,
+    ) -> None:
+        """One life over all input; with ``die`` it ends when epoch ``DIES_AT`` stands. ``besides`` is what the function
+        does with the frame before it calls exactum."""
         before()
         exact = exactum.exactly_once(exactum.FileSink(self.folder / "out", format="json"), on_event=self.events.append)
 
         def each_batch(frame: DataFrame, batch_id: int) -> None:
+            besides(frame)
             exact(frame, batch_id)
             if die and batch_id == DIES_AT:
                 raise DiedHere
@@ -201,7 +208,24 @@ def test_state_that_is_not_all_there(spark: SparkSession, tmp_path: Path, caplog
             path.unlink()
     changes[-1].write_bytes(b"")
     stream.live()
-    assert "its state is computed once more" in caplog.text
+    assert "is computed once more for its state" in caplog.text
+    whole = Stream(spark, tmp_path / "whole", update, "update")
+    whole.live()
+    assert stream.output() == whole.output()
+    assert stream.state() == whole.state()
+
+
+@pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=["isEmpty", "count"])
+def test_state_that_was_written_again(
+    spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A function that computes the frame besides writes the state again, all of it or a part: exactum notices, computes
+    the whole, and warns that state and output may disagree."""
+    stream = Stream(spark, tmp_path / "torn", update, "update")
+    stream.live(die=True)
+    stream.live(besides=besides)
+    assert "was written since" in caplog.text
+    assert "state and output disagree" in caplog.text
     whole = Stream(spark, tmp_path / "whole", update, "update")
     whole.live()
     assert stream.output() == whole.output()

@@ -40,6 +40,11 @@ def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
         _check_sink(sink, call)
     if dead_letters is not None:
         _check_sink(dead_letters, f"{call}(dead_letters=...)")
+        if getattr(dead_letters, "rows", None) is not None:
+            raise SettingRefused(
+                f"{call}(dead_letters={dead_letters!r}): the sink of the dead letters takes all of them, so it cannot "
+                "have rows=. Remove it."
+            )
     everything = [*sinks, *([] if dead_letters is None else [dead_letters])]
     for place, sink in enumerate(everything):
         if any(sink is other for other in everything[:place]):

@@ -35,6 +35,8 @@ class BatchCall:
         self.batch_id = batch_id
         self.contested = False
         self.done = False
+        self.failed = ""
+        """With which error; the query has to end with it."""
 
     def refuse_contested(self) -> None:
         """
@@ -45,6 +47,10 @@ class BatchCall:
             raise SettingRefused(
                 f"exactum was called twice at once for micro-batch {self.batch_id}. {HOW} Nothing was written."
             )
+
+
+class ErrorCaught(SettingRefused):
+    """The error of an earlier batch never reached Spark, which has logged that batch as done."""
 
 
 class BatchCalls:
@@ -59,14 +65,24 @@ class BatchCalls:
 
         Raises:
             SettingRefused: it was taken.
+            ErrorCaught: the run's last batch failed, and Spark went on all the same.
         """
         with self._lock:
             last = self._last.get(run_id)
             if last is not None and last.batch_id == batch_id:
                 last.contested = True
-                raise SettingRefused(
+                text = (
                     f"exactum was called a second time for micro-batch {batch_id}: {_of_the_first(last)} {HOW} "
                     "Nothing of this second call was written."
+                )
+                last.failed = last.failed or text
+                raise SettingRefused(text)
+            if last is not None and last.failed:
+                raise ErrorCaught(
+                    f"The function given to foreachBatch caught exactum's error of micro-batch {last.batch_id}, so "
+                    "Spark has logged that batch as done, and its rows are missing. The query is stopped: let errors "
+                    f"reach Spark. Nothing of micro-batch {batch_id} was written, and Spark may log it as done as "
+                    f"well. The error was: {last.failed}"
                 )
             call = self._last[run_id] = BatchCall(batch_id)
             self._last.move_to_end(run_id)

@@ -16,7 +16,7 @@ from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
 from exactum.spark import arguments, query, running, watch
-from exactum.spark.batch_call import HOW, BatchCall, BatchCalls, later_call
+from exactum.spark.batch_call import HOW, BatchCall, BatchCalls, ErrorCaught, later_call
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.event_log import listener
 from exactum.spark.last_words import LAST_WORDS
@@ -135,6 +135,8 @@ class ForeachBatch:
         except ExactumError as error:
             self._tell(error, frame)
             LAST_WORDS.remember(error)
+            if isinstance(error, ErrorCaught):  # this one may be caught as well
+                logger.error("%s", error)
             logger.debug("the run stops with", exc_info=True)
             # What Spark shows of it is the printed traceback: our own frames would bury the message.
             raise error.with_traceback(None)  # noqa: B904
@@ -152,6 +154,7 @@ class ForeachBatch:
             run.batch(frame, batch_id, call.refuse_contested)
             call.done = True
         except BaseException as error:
+            call.failed = str(error) or type(error).__name__
             with self._at_hand:
                 # Where its tasks may still open transactions, the watch sweeps these and closes it, soon.
                 if self._run is run and not run.may_leave_open:
@@ -168,12 +171,18 @@ class ForeachBatch:
         """
         with self._at_hand:
             running_query = self._running_query(frame)
-            call = _calls.take(running_query.run_id, batch_id)
+            query.refuse_other_batch(frame, batch_id)
+            try:
+                call = _calls.take(running_query.run_id, batch_id)
+            except ErrorCaught:
+                running_query.stop()
+                raise
             if self._run is not None and self._run.running is running_query:
                 return self._run, call
             try:
                 return self._started(frame, batch_id, running_query), call
             except BaseException as error:
+                call.failed = str(error) or type(error).__name__
                 self._close()
                 self._keep(error)
                 raise

@@ -7,6 +7,8 @@ the query starts, each with a conf that switches the check off; here they are re
 from __future__ import annotations
 
 import re
+import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ _RANDOM = re.compile(_UUID)
 _SESSION_WIDE = "spark.sql.streaming.checkpointLocation"
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _RETAINED_DEFAULT = "100"
+STOP_TIMEOUT_S = 10.0
+STOP_POLL_S = 0.02
 _HOW = (
     'Give the query a folder of its own that outlives it: .option("checkpointLocation", '
     '"/data/checkpoints/orders") on writeStream. Nothing was written.'
@@ -58,6 +62,13 @@ class RunningQuery:
         """False once this run has ended, whatever runs under the same query id by then."""
         return bool(self.execution.isActive())
 
+    def stop(self) -> None:
+        """End the query from within its own batch, which Spark may log as done yet. Then no other one begins."""
+        threading.Thread(target=self.execution.stop, name="exactum-stop", daemon=True).start()
+        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        while self.still_runs() and time.monotonic() < deadline_s:
+            time.sleep(STOP_POLL_S)
+
     def __str__(self) -> str:
         called = f"{self.name!r} ({self.query_id})" if self.name else self.query_id
         return f"query {called}, checkpoint {self.checkpoint}"
@@ -78,6 +89,19 @@ def query_id_of(frame: DataFrame) -> str:
             "thread (and leave PYSPARK_PIN_THREAD at its default). Nothing was written."
         )
     return str(query_id)
+
+
+def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
+    """
+    Raises:
+        SettingRefused: ``batch_id`` is not the number of the micro-batch that Spark is at in this thread.
+    """
+    at_hand = frame.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
+    if at_hand is not None and at_hand != str(batch_id):
+        raise SettingRefused(
+            f"exactum was called with batch id {batch_id!r}, and Spark is at micro-batch {at_hand}. Pass the frame and "
+            "the number on as Spark gives them to your function, in the same call. Nothing was written."
+        )
 
 
 def find(frame: DataFrame, query_id: str) -> RunningQuery:

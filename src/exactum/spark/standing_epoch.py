@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,8 +42,9 @@ class StandingEpochs:
         self._has_watermark: bool | None = None
 
     def event_times(self) -> str:
-        """What is recorded of the batch at hand, whose write job has succeeded, as JSON text: the greatest event time
-        of each watermark in ms since 1970, null where no row had one. Empty where it cannot be told.
+        """What is recorded of the batch at hand, whose write job has succeeded, as JSON text. Empty where it cannot be
+        told. The greatest event time of each watermark in ms since 1970, null where no row had one; and when this was
+        asked, in ms since 1970: the state that belongs to the epoch was written before.
         """
         if self._has_watermark is None:
             self._has_watermark = "EventTimeWatermark" in str(self._running.execution.logicalPlan().toString())
@@ -52,7 +54,7 @@ class StandingEpochs:
         except Py4JError as error:
             logger.debug("%s: event times are not recorded: %s", self._running, error)
             return ""
-        return json.dumps({"event_time_max_ms": greatest})
+        return json.dumps({"event_time_max_ms": greatest, "decided_ms": time.time_ns() // 1_000_000 + 1})
 
     def go_on(self, frame: DataFrame, batch_id: int, recorded: str) -> bool:
         """Let Spark go on with the state that the epoch has left. False where it has to be computed again.
@@ -61,7 +63,14 @@ class StandingEpochs:
         """
         why = self._why_not(frame, batch_id, recorded)
         if why:
-            logger.info("%s: epoch %d stands; its state is computed once more: %s", self._running, batch_id, why)
+            logger.log(
+                logging.WARNING if self._has_state(frame) else logging.INFO,
+                "%s: epoch %d stands, and is computed once more for its state: %s. If the query gives another result "
+                "now (a table that has changed, rand(), a lookup), state and output disagree from here on",
+                self._running,
+                batch_id,
+                why,
+            )
         else:
             logger.info("%s: epoch %d stands, with its state; nothing of it is computed again", self._running, batch_id)
         return not why
@@ -73,8 +82,9 @@ class StandingEpochs:
             states = list(self._states(frame))
             if states and str(frame.sparkSession.conf.get(_FORMAT, "1")) != "1":
                 return f"{_FORMAT} is not 1"
-            there = [(state, store) for state in states for store in state.stores()]
-            marks, greatest = list(self._watermarks()), json.loads(recorded)["event_time_max_ms"]
+            known = json.loads(recorded)
+            there = [(state, store) for state in states for store in state.stores(known["decided_ms"])]
+            marks, greatest = list(self._watermarks()), known["event_time_max_ms"]
             if len(marks) != len(greatest):
                 return f"the query has {len(marks)} watermarks, and had {len(greatest)}"
             for mark, time_ms in zip(marks, greatest, strict=True):
@@ -102,6 +112,12 @@ class StandingEpochs:
             named = state_package.StateStoreId(state.location, state.operator_id, store.partition, store.name)
             provider = state_package.StateStoreProviderId(named, run_id)
             coordinator.reportStateStoreCommit(provider, state.version + 1, store.name)
+
+    def _has_state(self, frame: DataFrame) -> bool:
+        try:
+            return any(True for _ in self._states(frame))
+        except Py4JError:
+            return True
 
     # ---- the plan ----------------------------------------------------------------------------
 
@@ -147,11 +163,11 @@ class _State:
     version: int
     partitions: int
 
-    def stores(self) -> list[Store]:
-        """Its stores, which all have the version that the batch at hand leaves.
+    def stores(self, decided_ms: int) -> list[Store]:
+        """Its stores, which all have the version that the batch at hand leaves, written before the decision.
 
         Raises:
-            _NotWhole: one has not.
+            _NotWhole: one has not, or its version was written again since.
         """
         root = checkpoint.local_folder(self.location)
         if root is None:
@@ -166,6 +182,12 @@ class _State:
                 files = store.files(self.version + 1)
                 if files is None or any(path.stat().st_size == 0 for path in files):
                     raise _NotWhole(f"{store.folder} has no version {self.version + 1}, or not all of it")
+                written = store.written_ms(self.version + 1)
+                if written > decided_ms:
+                    raise _NotWhole(
+                        f"{store.folder} was written since: the batch's frame was computed besides exactum's call "
+                        "(count(), isEmpty(), show()), or the checkpoint was copied"
+                    )
                 names[store.partition].add(store.name)
                 found.append(store)
         except (Vanished, CheckpointRefused, OSError) as error:
