@@ -56,6 +56,7 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
     name, group = topic("repair", partitions=1), "repair"
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name, group_id=group)) is None
+    eventually(lambda: topics.committed(group, name) == {0: 5}, "the first run's end")
     topics.commit(group, name, {0: 1})
     topics.give(name, 3, partitions=1)
     frame = stream.read(name, group_id=group)
