@@ -65,6 +65,11 @@ class Refusal:
             kind = leaf.values.type
             if pa.types.is_string(kind) or pa.types.is_large_string(kind):
                 yield from _explained(name, leaf, bad_texts(leaf.values), "is no text in UTF-8")
+                if in_files and self._format == "csv":
+                    lone = pc.equal(leaf.values, pa.scalar("\0", kind))
+                    if pc.any(lone).as_py():
+                        rows = np.flatnonzero(pc.fill_null(lone, False).to_numpy(zero_copy_only=False))
+                        yield from _explained(name, leaf, rows, "is U+0000 alone, which Spark reads as null")
             elif in_files and self._format != "parquet" and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
                 why = f"is outside the years 1 to 9999, for which readers of {self._format} have no text"
                 yield from _explained(name, leaf, out_of_years(leaf.values), why)
