@@ -189,4 +189,5 @@ def test_a_text_of_any_letter_stands_beside_others(format_: str, memory: Path) -
     letters = [chr(n) for n in range(0x3000)] + ["".join(map(chr, [*range(0x3000, 0xD800), *range(0xE000, 0x110000)]))]
     texts = [letter.encode() for letter in letters]
     frame = Frame(("id", "text"), (BIGINT, STRING), (list(range(len(texts))), texts), len(texts))
-    assert check(memory, format_, frame, 5_000) == (len(texts), 0)
+    aside = 1 if format_ == "csv" else 0  # U+0000 alone
+    assert check(memory, format_, frame, 5_000) == (len(texts) - aside, aside)
