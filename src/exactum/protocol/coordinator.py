@@ -19,6 +19,7 @@ Two rules carry the safety; ``testing.simulation`` walks every crash and interle
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -49,13 +50,15 @@ from exactum.protocol.model import (
     SourceOffsets,
     rows_of,
 )
-from exactum.protocol.participant import Participant
+from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.sink import QueryRun, Write, WriteOrder
 
 T = TypeVar("T")
 R = TypeVar("R")
 Parallel = Callable[[Callable[[T], R], Sequence[T]], list[R]]
 """Calls a function with each of some values, at once or in turn, and returns when all calls have ended."""
+
+logger = logging.getLogger("exactum")
 
 STARTS_CONTESTED_MAX = 1_000
 """How often a start may lose a slot to others before it gives up."""
@@ -86,7 +89,7 @@ class Coordinator:
         participants: Sequence[Participant],
         log: DecisionLog,
         *,
-        former: Sequence[Participant] = (),
+        former: Sequence[Sweepable] = (),
         engine: Callable[[], str] = lambda: "",
         on_event: events.Listener = lambda event: None,
         parallel: Parallel[Participant, object] = one_after_another,
@@ -201,7 +204,7 @@ class Coordinator:
             swept = resolve.leftovers(sightings, seen)
             self._abort(batch_id, swept)
             for former, its in left:
-                self._abort_of(former, batch_id, resolve.leftovers(its, seen))
+                self._sweep_former(former, batch_id, resolve.leftovers(its, seen))
             self._emit(events.DoorClosed(*self._name(batch_id), step.attempt, len(swept)))
             return resolve.Door(batch_id, step.attempt)
         raise Fenced(
@@ -442,7 +445,14 @@ class Coordinator:
 
         self._each(of)
 
-    def _abort_of(self, participant: Participant, batch_id: int, its: Sequence[Sighting]) -> None:
+    def _sweep_former(self, former: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
+        """What cannot be aborted stops nobody: the target may have been taken down with its sink."""
+        try:
+            self._abort_of(former, batch_id, its)
+        except ExactumError as error:
+            logger.warning("what the former sink %r left open could not be aborted: %s", former.name, error)
+
+    def _abort_of(self, participant: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
         if its:
             participant.abort(its)
             self._emit(events.LeftoversSwept(*self._name(batch_id), participant.name, len(its)))

@@ -12,8 +12,8 @@ from typing import Protocol
 from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
 
 
-class Participant(Protocol):
-    """Driver side of one sink. Every method may be called again after any crash: all are idempotent."""
+class Sweepable(Protocol):
+    """What can be found open and aborted: a present sink's participant, or what reaches a former one's leftovers."""
 
     @property
     def name(self) -> str:
@@ -27,6 +27,17 @@ class Participant(Protocol):
         Raises:
             Unavailable: the target did not answer.
         """
+
+    def abort(self, transactions: Sequence[Sighting]) -> None:
+        """Undo them if they are still open. Idempotent; one that is settled already is left alone.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+
+class Participant(Sweepable, Protocol):
+    """Driver side of one sink. Every method may be called again after any crash: all are idempotent."""
 
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
@@ -60,13 +71,6 @@ class Participant(Protocol):
         Raises:
             OutcomeUnknown: neither could be established.
             Fenced: another incarnation is carrying this very commit out.
-            Unavailable: the target did not answer.
-        """
-
-    def abort(self, transactions: Sequence[Sighting]) -> None:
-        """Undo them if they are still open. Idempotent; one that is settled already is left alone.
-
-        Raises:
             Unavailable: the target did not answer.
         """
 

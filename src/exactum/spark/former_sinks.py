@@ -20,7 +20,7 @@ from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.errors import ExactumError
 from exactum.protocol.coordinator import Completed
 from exactum.protocol.model import Sighting
-from exactum.protocol.participant import Participant
+from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun
 from exactum.spark.attendant import Batch
 from exactum.spark.query import RunningQuery
@@ -59,15 +59,10 @@ class FormerSinks:
         folder = running.folder if run.guarantee is Guarantee.EXACTLY_ONCE else None
         self._path = None if folder is None else folder / FILE
         self._former = [sink for sink in self._known() if sink not in self._present]
-        self._reached: dict[str, _Reached] = {}
+        self._reached: list[tuple[KnownSink, _Reached]] = []
 
-    def reached(self, batch_id: int) -> Sequence[Participant]:
-        """Participants for the former sinks that one of this run's sinks reaches; the others are told of.
-
-        Raises:
-            Unavailable: a target did not answer.
-        """
-        found: list[Participant] = []
+    def reached(self, batch_id: int) -> Sequence[Sweepable]:
+        """What the former sinks left open that one of this run's sinks reaches; the others are told of."""
         for former in self._former:
             participant = self._reach(former)
             if participant is None:
@@ -77,15 +72,18 @@ class FormerSinks:
                     )
                 )
             else:
-                self._reached[json.dumps(asdict(former))] = participant
-                found.append(participant)
-        return found
+                self._reached.append((former, _Reached(participant)))
+        return [reached for _, reached in self._reached]
 
-    def _reach(self, former: KnownSink) -> _Reached | None:
+    def _reach(self, former: KnownSink) -> Participant | None:
         for _, sink in self._opened:
-            participant = sink.reach(former.name, former.trace)
+            try:
+                participant = sink.reach(former.name, former.trace)
+            except ExactumError as error:
+                logger.warning("the former sink %r (%s) could not be looked at: %s", former.name, former.place, error)
+                continue
             if participant is not None:
-                return _Reached(participant)
+                return participant
         return None
 
     def begin(self, batch: Batch) -> None:
@@ -96,8 +94,8 @@ class FormerSinks:
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the port. A former sink that the start found empty is forgotten."""
         if batch.first and self._former:
-            empty = [key for key, reached in self._reached.items() if reached.was_empty]
-            self._former = [sink for sink in self._former if json.dumps(asdict(sink)) not in empty]
+            empty = [former for former, reached in self._reached if reached.was_empty]
+            self._former = [sink for sink in self._former if sink not in empty]
             self._remember([*self._present, *self._former])
 
     def idle(self) -> None:
@@ -105,7 +103,7 @@ class FormerSinks:
 
     def close(self) -> None:
         """See the port."""
-        for reached in self._reached.values():
+        for _, reached in self._reached:
             reached.close()
 
     # ---- the file ----------------------------------------------------------------------------
@@ -150,20 +148,17 @@ class FormerSinks:
 
 
 class _Reached:
-    """A former sink's participant, and whether it had nothing open when the start looked.
+    """What a former sink left open, and whether that was nothing when the start looked.
 
-    What it cannot do is logged and stops nobody: its target may have been taken down with it.
+    Where it cannot be listed, this is logged and stops nobody: the target may have been taken down with its sink.
     """
 
     def __init__(self, participant: Participant) -> None:
-        self._participant = participant
-        self.was_empty = False
         self.name = participant.name
+        self.abort = participant.abort
         self.close = participant.close
-        self.list_committed = participant.list_committed
-        self.verify = participant.verify
-        self.commit = participant.commit
-        self.salvage = participant.salvage
+        self.was_empty = False
+        self._participant = participant
 
     def list_open(self) -> Sequence[Sighting]:
         try:
@@ -173,12 +168,6 @@ class _Reached:
             return ()
         self.was_empty = not seen
         return seen
-
-    def abort(self, transactions: Sequence[Sighting]) -> None:
-        try:
-            self._participant.abort(transactions)
-        except ExactumError as error:
-            logger.warning("what the former sink %r left open could not be aborted: %s", self.name, error)
 
 
 def _remove(path: Path) -> None:
