@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.state import GroupStateTimeout
 
 import exactum
 from exactum import events
@@ -33,9 +37,19 @@ class DiedHere(Exception):
 class Stream:
     """Rows (key, number, at) in files, one for each epoch, through a query into a folder."""
 
-    def __init__(self, spark: SparkSession, folder: Path, make: Callable[[DataFrame], DataFrame], mode: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        make: Callable[[DataFrame], DataFrame],
+        mode: str,
+        named: Callable[[Path], str] = str,
+        **settings: Any,
+    ) -> None:
+        """``named``: the checkpoint's folder as Spark is told it. ``settings``: of exactum."""
         self.spark, self.folder, self.make, self.mode = spark, folder, make, mode
         self.checkpoint = folder / "checkpoint"
+        self.location, self.settings = named(self.checkpoint), settings
         (folder / "input").mkdir(parents=True)
         self.events: list[Any] = []
         began_s = time.time() - 1_000
@@ -54,7 +68,8 @@ class Stream:
         """One life over all input; with ``die`` it ends when epoch ``DIES_AT`` stands. ``besides`` is what the function
         does with the frame before it calls exactum."""
         before()
-        exact = exactum.exactly_once(exactum.FileSink(self.folder / "out", format="json"), on_event=self.events.append)
+        sink = exactum.FileSink(self.folder / "out", format="json")
+        exact = exactum.exactly_once(sink, on_event=self.events.append, **self.settings)
 
         def each_batch(frame: DataFrame, batch_id: int) -> None:
             besides(frame)
@@ -71,7 +86,7 @@ class Stream:
             self.make(rows)
             .writeStream.foreachBatch(each_batch)
             .outputMode(self.mode)
-            .option("checkpointLocation", str(self.checkpoint))
+            .option("checkpointLocation", self.location)
             .trigger(availableNow=True)
             .start()
         )
@@ -97,11 +112,15 @@ class Stream:
         found: list[str] = []
         described = self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
         for one in described:
-            reader = self.spark.read.format("statestore").option("operatorId", one.operatorId)
+            options = {"operatorId": one.operatorId}
             if one.stateStoreName != "default":
-                reader = reader.option("storeName", one.stateStoreName)
-            rows = reader.load(str(self.checkpoint)).select("key", "value").collect()
-            found.extend(f"{one.operatorId} {one.stateStoreName} {row}" for row in rows)
+                options["storeName"] = one.stateStoreName
+            parts = [options]
+            if one.operatorName.startswith("transformWithState"):
+                parts = [{**options, "stateVarName": "total"}, {**options, "readRegisteredTimers": "true"}]
+            for part in parts:
+                rows = self.spark.read.format("statestore").options(**part).load(str(self.checkpoint)).collect()
+                found.extend(f"{one.operatorId} {one.stateStoreName} {row}" for row in rows)
         return sorted(found)
 
     def kept(self) -> bool:
@@ -138,6 +157,62 @@ def join(rows: DataFrame) -> DataFrame:
     return one.join(two, f.expr(near)).selectExpr("one.key", "one.number", "two.number AS other")
 
 
+def seen_before(rows: DataFrame) -> DataFrame:
+    return rows.dropDuplicates(["key", "number"])
+
+
+def first_ones(rows: DataFrame) -> DataFrame:
+    return rows.select("key", "number").limit(15)
+
+
+def groups(rows: DataFrame) -> DataFrame:
+    """A sum for each key, and a last word of each that was quiet for a while of event time."""
+
+    def fold(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        before = state.get[0] if state.exists else 0
+        if state.hasTimedOut:
+            state.remove()
+            yield pd.DataFrame({"key": [f"{key[0]} is quiet"], "total": [before]})
+            return
+        total = before + sum(int(frame["number"].sum()) for frame in frames)
+        state.update((total,))
+        state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 3_000)
+        yield pd.DataFrame({"key": [key[0]], "total": [total]})
+
+    marked = rows.withWatermark("at", "5 seconds")
+    kept = "key string, total long", "total long", "append", GroupStateTimeout.EventTimeTimeout
+    return marked.groupBy("key").applyInPandasWithState(fold, *kept)
+
+
+class Sums(StatefulProcessor):
+    """The same as ``groups``, with a timer."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._total = handle.getValueState("total", "total long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803  (Spark's names)
+        total = (self._total.get()[0] if self._total.exists() else 0) + sum(int(row.number) for row in rows)
+        self._total.update((total,))
+        for timer in list(self._handle.listTimers()):
+            self._handle.deleteTimer(timer)
+        self._handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 3_000)
+        yield Row(key=key[0], total=total)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        total = self._total.get()[0]
+        self._total.clear()
+        yield Row(key=f"{key[0]} is quiet", total=total)
+
+    def close(self) -> None:
+        pass
+
+
+def timers(rows: DataFrame) -> DataFrame:
+    marked = rows.withWatermark("at", "5 seconds")
+    return marked.groupBy("key").transformWithState(Sums(), "key string, total long", "append", "eventTime")
+
+
 def two_operators(rows: DataFrame) -> DataFrame:
     once = rows.withWatermark("at", "5 seconds").dropDuplicatesWithinWatermark(["key", "number"])
     return once.groupBy(f.window("at", "10 seconds")).count()
@@ -154,21 +229,40 @@ QUERIES = [
     (sessions, "append"),
     (duplicates, "append"),
     (join, "append"),
+    (seen_before, "append"),
+    (first_ones, "append"),
+    (groups, "append"),
+    (timers, "append"),
     (two_operators, "append"),
     (stateless, "append"),
 ]
 
+FORMAT_2 = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
-@pytest.mark.parametrize(("make", "mode"), QUERIES, ids=lambda value: getattr(value, "__name__", value))
-def test_as_without_the_crash(
-    spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture
+
+@contextmanager
+def configured(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """A session with these settings, which the queries that start meanwhile take over."""
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+
+
+def assert_as_without_the_crash(
+    spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture, **settings: Any
 ) -> None:
     """Output, state and watermarks after a death behind the decision are those of the query that never died, and the
     epoch is not computed again."""
     caplog.set_level("INFO", "exactum")
     whole = Stream(spark, tmp_path / "whole", make, mode)
     whole.live()
-    torn = Stream(spark, tmp_path / "torn", make, mode)
+    torn = Stream(spark, tmp_path / "torn", make, mode, **settings)
     torn.live(die=True)
     torn.live()
     assert torn.kept()
@@ -177,6 +271,56 @@ def test_as_without_the_crash(
     assert torn.watermarks() == whole.watermarks()
     if make is not stateless:
         assert torn.state() == whole.state()
+
+
+def each_query(*at_length: Any) -> Any:
+    """Every query of the table; those with these transformations in the runs at length only."""
+    marks = [pytest.param(make, mode, marks=pytest.mark.deep if make in at_length else ()) for make, mode in QUERIES]
+    return pytest.mark.parametrize(("make", "mode"), marks, ids=lambda value: getattr(value, "__name__", value))
+
+
+@each_query(seen_before, first_ones)
+def test_as_without_the_crash(
+    spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert_as_without_the_crash(spark, tmp_path, make, mode, caplog)
+
+
+@each_query(update, sessions, duplicates, seen_before, first_ones, groups, two_operators, stateless)
+def test_in_checkpoint_format_2(
+    spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every version of a state has an id there, which Spark takes from the plan that was executed."""
+    with configured(spark, FORMAT_2):
+        assert_as_without_the_crash(spark, tmp_path, make, mode, caplog)
+
+
+@pytest.mark.deep
+def test_in_checkpoint_format_2_with_whole_snapshots(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with configured(spark, {**FORMAT_2, CHANGELOG: "false"}):
+        assert_as_without_the_crash(spark, tmp_path, update, "update", caplog)
+
+
+@pytest.mark.parametrize("settings", [{}, FORMAT_2], ids=["format_1", "format_2"])
+@pytest.mark.parametrize(
+    ("make", "mode"), [(update, "update"), (join, "append")], ids=lambda v: getattr(v, "__name__", v)
+)
+def test_on_a_file_system_that_only_hadoop_knows(
+    spark: SparkSession, tmp_path: Path, make: Any, mode: str, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The files of the state are looked for where Spark has them: in an object store as in this view of a folder."""
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    configuration.set("fs.viewfs.mounttable.standing.linkFallback", tmp_path.as_uri())
+
+    def named(folder: Path) -> str:
+        return f"viewfs://standing/{folder.relative_to(tmp_path)}"
+
+    with configured(spark, settings):
+        assert_as_without_the_crash(
+            spark, tmp_path, make, mode, caplog, named=named, decision_log=tmp_path / "decisions"
+        )
 
 
 def test_a_table_that_changed_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
@@ -230,3 +374,52 @@ def test_state_that_was_written_again(
     whole.live()
     assert stream.output() == whole.output()
     assert stream.state() == whole.state()
+
+
+@pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=["isEmpty", "count"])
+def test_other_versions_beside_it_in_format_2(
+    spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a function computes besides is another version there: Spark goes on with the one that belongs to the output,
+    although a table that the stream is joined with has changed."""
+    caplog.set_level("INFO", "exactum")
+
+    def weights(weight: int) -> Callable[[], None]:
+        rows = [(f"k{n}", weight) for n in range(3)]
+        return lambda: spark.createDataFrame(rows, "key string, weight long").createOrReplaceTempView("weights")
+
+    def make(rows: DataFrame) -> DataFrame:
+        return rows.join(spark.table("weights"), "key").groupBy().agg(f.sum("weight").alias("total"))
+
+    with configured(spark, FORMAT_2):
+        stream = Stream(spark, tmp_path, make, "update")
+        stream.live(die=True, before=weights(1))
+        died: list[bool] = []
+
+        def once(frame: DataFrame) -> None:
+            if not died:
+                died.append(True)
+                besides(frame)
+
+        stream.live(before=weights(100), besides=once)
+    assert f"epoch {DIES_AT} stands, with its state" in caplog.text
+    totals = sorted(json.loads(line)["total"] for line in stream.output())
+    assert totals == [6, 12, 18, 618, 1218], "18 stands, and what came after it rests on it"
+
+
+def test_a_version_that_is_gone_in_format_2(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where its file is missing, the epoch is computed once more, with a warning."""
+    with configured(spark, FORMAT_2):
+        stream = Stream(spark, tmp_path / "torn", update, "update")
+        stream.live(die=True)
+        left = sorted((stream.checkpoint / "state").rglob(f"{DIES_AT + 1}_*"))
+        assert left
+        left[0].unlink()
+        stream.live()
+        assert "is computed once more for its state" in caplog.text
+        whole = Stream(spark, tmp_path / "whole", update, "update")
+        whole.live()
+        assert stream.output() == whole.output()
+        assert stream.state() == whole.state()

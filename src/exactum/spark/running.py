@@ -83,6 +83,7 @@ class RunOfQuery:
         read: checkpoint.ReadText,
         attendants: Sequence[Attendant],
         bad_records: BadRecords,
+        standing_epochs: StandingEpochs,
         on_event: events.Listener,
         columns: tuple[Columns, ...],
     ) -> None:
@@ -96,7 +97,7 @@ class RunOfQuery:
         writers = [(name, sink.writers) for name, sink in opened]
         self._jobs = ViewJobs(self._views, writers, run, self._dead_letters, count_once=bad_records.read_again)
         self._small_epochs = SmallEpochs(running)
-        self._standing_epochs = StandingEpochs(running)
+        self._standing_epochs = standing_epochs
         self._emit = on_event
         self._pool = pool
         self._read = read
@@ -156,7 +157,7 @@ class RunOfQuery:
         for attendant in self._attendants:
             attendant.begin(batch)
         completed = self._protocol.run(batch_id, offsets, write)
-        if not completed.written and not self._standing_epochs.go_on(frame, batch_id, completed.engine):
+        if not completed.written and not self._standing_epochs.go_on(batch_id, completed.engine):
             write_job.drain(frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
         if refused:
@@ -283,8 +284,10 @@ def start(
         refuse_shared_targets(targets, opened)
         former = FormerSinks(running, run, opened, on_event)
         attending.append(former)
+        reached = former.reached(batch_id)
         undo.pop_all()
     participants = [sink.participant for _, sink in opened]
+    standing_epochs = StandingEpochs(frame.sparkSession, running)
     protocol: EpochProtocol
     if log is None:
         protocol = AtLeastOnce(run, on_event=on_event)
@@ -295,13 +298,26 @@ def start(
             run,
             participants,
             log,
-            former=former.reached(batch_id),
-            engine=StandingEpochs(running).event_times,
+            former=reached,
+            engine=standing_epochs.record,
             on_event=beginning.listen,
             parallel=_parallel(pool),
         )
     read = query.reader_of(frame, running)
-    return RunOfQuery(run, running, protocol, targets, opened, pool, read, attending, bad_records, on_event, columns)
+    return RunOfQuery(
+        run,
+        running,
+        protocol,
+        targets,
+        opened,
+        pool,
+        read,
+        attending,
+        bad_records,
+        standing_epochs,
+        on_event,
+        columns,
+    )
 
 
 def check_columns(frame: DataFrame, targets: Targets) -> tuple[Columns, ...]:

@@ -61,14 +61,6 @@ class Store:
         chain = [changes.get(v) for v in range(1, version + 1)]
         return [path for path in chain if path is not None] if all(chain) else None
 
-    def written_ms(self, version: int) -> float:
-        """When the task that made this version, which is there, wrote it, in ms since 1970.
-
-        A snapshot may come later: it is made of the changes, beside the epochs.
-        """
-        snapshots, changes = self._versions()
-        return (changes.get(version) or snapshots[version]).stat().st_mtime_ns / 1_000_000
-
     def _versions(self) -> tuple[dict[int, Path], dict[int, Path]]:
         snapshots: dict[int, Path] = {}
         changes: dict[int, Path] = {}

@@ -1,0 +1,93 @@
+"""The plan that Spark has made of the batch at hand: which of its nodes track event times, which keep state.
+
+Each look into the JVM costs a call, so the nodes' numbers are kept: the plan of a query's batches hardly changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from exactum.spark.query import RunningQuery
+
+_WATERMARK = "EventTimeWatermark"
+_WRITERS = (
+    "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter",
+    "org.apache.spark.sql.execution.streaming.StateStoreWriter",  # Spark 4.0
+)
+
+
+class BatchPlan:
+    """Finds nodes in the physical plan of the batch at hand.
+
+    Every method raises Py4JError where Spark does not answer.
+    """
+
+    def __init__(self, session: SparkSession, running: RunningQuery) -> None:
+        self._gateway: Any = session.sparkContext._gateway
+        self._running = running
+        self._marks: int | None = None
+        self._marks_at: list[int] = []
+        self._writers_at: list[int] | None = None
+
+    def watermarks(self) -> list[Any]:
+        """The nodes that note event times (EventTimeWatermarkExec), parents first."""
+        if self._marks is None:
+            self._marks = str(self._running.execution.logicalPlan().toString()).count(_WATERMARK)
+        if not self._marks:
+            return []
+        if len(self._marks_at) == self._marks:
+            known = self._at(self._marks_at, _is_watermark)
+            if known is not None:
+                return known
+        found = [(number, node) for number, node in self._nodes() if _is_watermark(node)]
+        # Spark leaves branches without input out: only of all of them can it be said that there are no others.
+        self._marks_at = [number for number, _ in found]
+        return [node for _, node in found]
+
+    def state_writers(self) -> list[Any]:
+        """The nodes that keep state (StateStoreWriter), parents first. No batch is without any of them."""
+        if self._writers_at is not None:
+            known = self._at(self._writers_at, self._is_writer)
+            if known is not None:
+                return known
+        found = [(number, node) for number, node in self._nodes() if self._is_writer(node)]
+        self._writers_at = [number for number, _ in found]
+        return [node for _, node in found]
+
+    def _plan(self) -> Any:
+        return self._running.execution.lastExecution().executedPlan()
+
+    def _nodes(self) -> Iterator[tuple[int, Any]]:
+        plan = self._plan()
+        for number in count():
+            node = plan.apply(number)
+            if node is None:
+                return
+            yield number, node
+
+    def _at(self, numbers: list[int], is_one: Callable[[Any], bool]) -> list[Any] | None:
+        """The nodes with these numbers, or None where one is another now."""
+        if not numbers:
+            return []
+        plan = self._plan()
+        nodes = [plan.apply(number) for number in numbers]
+        return nodes if all(node is not None and is_one(node) for node in nodes) else None
+
+    def _is_writer(self, node: Any) -> bool:
+        return any(self._is_a(node, name) for name in _WRITERS)
+
+    def _is_a(self, node: Any, name: str) -> bool:
+        try:
+            return bool(is_instance_of(self._gateway, node, name))
+        except Py4JError:  # this Spark has no class of this name
+            return False
+
+
+def _is_watermark(node: Any) -> bool:
+    return str(node.getClass().getSimpleName()) == f"{_WATERMARK}Exec"
