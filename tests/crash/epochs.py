@@ -20,7 +20,8 @@ from deaths import Faults, FaultyLog, FaultySink
 from exactum import KafkaSink
 from exactum.events import Event
 from exactum.files.decision_log import FileDecisionLog
-from exactum.protocol.coordinator import Completed, Coordinator
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from exactum.protocol.coordinator import Completed, Coordinator
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, Sink, TaskName, WriteOrder
 from exactum.sql.mysql import MySQLSink

@@ -15,8 +15,8 @@ from exactum import events
 from exactum.errors import Unavailable
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.parallel import all_at_once
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
-from exactum.spark.running import _parallel
 from exactum.sql.dialect import LEDGER
 from exactum.sql.mysql import MySQLSink
 from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget, MemoryWrite
@@ -70,7 +70,7 @@ def test_a_sink_at_work_is_waited_for_when_another_fails(database: Database) -> 
     with ThreadPoolExecutor(2) as pool:
         participants = [FailsAmidst(target, run, database, amidst), sink.participant]
         log = MemoryDecisionLog(MemoryStorage(), "q")
-        coordinator = Coordinator(run, participants, log, on_event=seen.append, parallel=_parallel(pool))
+        coordinator = Coordinator(run, participants, log, on_event=seen.append, parallel=all_at_once(pool))
         with pytest.raises(Unavailable, match="the other sink's server"):
             coordinator.run(0, SourceOffsets(), write)
     releasing.join()

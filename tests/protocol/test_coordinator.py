@@ -17,8 +17,9 @@ from exactum.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from exactum.protocol.coordinator import Completed, Coordinator
+from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,

@@ -20,11 +20,11 @@ from exactum.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from exactum.protocol.coordinator import Coordinator, Parallel, one_after_another
+from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Incarnation, SourceOffsets
+from exactum.protocol.parallel import Parallel, all_at_once, one_after_another
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.spark.running import _parallel
 from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget, MemoryWrite
 
 WAIT_S = 0.3
@@ -84,7 +84,7 @@ def test_nobody_touches_a_participant_that_is_still_at_work(step: str) -> None:
     is_over = threading.Event()
     slow = {step: lambda: is_over.wait(WAIT_S) and None}
     with ThreadPoolExecutor(2) as pool:
-        world = World({step: failing(Unavailable)}, slow, parallel=_parallel(pool))
+        world = World({step: failing(Unavailable)}, slow, parallel=all_at_once(pool))
         with pytest.raises(Unavailable):
             world.epoch()
         world.coordinator.sweep_own(0)
@@ -102,7 +102,7 @@ def test_the_most_serious_error_is_raised_and_the_others_are_told(
     """Whichever comes first: a person must see what only a person can settle."""
     serious, lesser = SERIOUS[place : place + 2]
     with ThreadPoolExecutor(2) as pool:
-        parallel = _parallel(pool) if at_once else one_after_another
+        parallel = all_at_once(pool) if at_once else one_after_another
         for acts in ([serious, lesser], [lesser, serious]):
             caplog.clear()
             world = World(*({"commit": failing(error)} for error in acts), parallel=parallel)

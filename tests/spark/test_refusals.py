@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 
 import exactum
 from exactum import errors, events
+from exactum.spark.decision_place import open_log
 from exactum.spark.query import RunningQuery, refuse_unsafe
-from exactum.spark.running import open_log
 
 pytestmark = pytest.mark.spark
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -311,11 +312,12 @@ def test_on_a_file_system_that_only_hadoop_knows(
     spark: SparkSession, tmp_path: Path, make: Any, mode: str, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The files of the state are looked for where Spark has them: in an object store as in this view of a folder."""
+    mounted = f"standing{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
-    configuration.set("fs.viewfs.mounttable.standing.linkFallback", tmp_path.as_uri())
+    configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
 
     def named(folder: Path) -> str:
-        return f"viewfs://standing/{folder.relative_to(tmp_path)}"
+        return f"viewfs://{mounted}/{folder.relative_to(tmp_path)}"
 
     with configured(spark, settings):
         assert_as_without_the_crash(

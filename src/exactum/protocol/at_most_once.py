@@ -7,18 +7,19 @@ transactions. Whoever did not create it does not write.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from exactum import events
 from exactum.errors import CheckpointRefused
 from exactum.protocol import resolve
-from exactum.protocol.coordinator import Completed
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.epoch_protocol import Completed, EpochProtocol
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, SourceOffsets, rows_of
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import QueryRun, Write, WriteOrder
 
 
-class AtMostOnce:
+class AtMostOnce(EpochProtocol):
     """Runs the batches of one incarnation, in order, each at most once over all incarnations."""
 
     def __init__(
@@ -26,11 +27,13 @@ class AtMostOnce:
         run: QueryRun,
         log: DecisionLog,
         *,
+        participants: Sequence[Participant] = (),
         on_event: events.Listener = lambda event: None,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._run = run
         self._log = log
+        self._participants = tuple(participants)
         self._emit = on_event
         self._clock_s = clock_s
         self._sequence = 0
@@ -64,10 +67,13 @@ class AtMostOnce:
         return Completed(written=True, rows=rows)
 
     def prune(self, below_batch_id: int) -> None:
-        """Forget the records of batches that Spark can no longer ask for. Idempotent."""
+        """See the base class."""
         self._log.prune(below_batch_id)
 
     def close(self) -> None:
+        """See the base class."""
+        for participant in self._participants:
+            participant.close()
         self._log.close()
 
     def _skipped(self, record: DecisionRecord) -> Completed:

@@ -23,7 +23,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from exactum import events
@@ -37,6 +36,7 @@ from exactum.errors import (
 )
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.epoch_protocol import Completed, EpochProtocol
 from exactum.protocol.failure import Failure, refuse_failures
 from exactum.protocol.lost_decision import refuse_lost
 from exactum.protocol.model import (
@@ -50,13 +50,11 @@ from exactum.protocol.model import (
     SourceOffsets,
     rows_of,
 )
+from exactum.protocol.parallel import Parallel, one_after_another
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.sink import QueryRun, Write, WriteOrder
 
-T = TypeVar("T")
 R = TypeVar("R")
-Parallel = Callable[[Callable[[T], R], Sequence[T]], list[R]]
-"""Calls a function with each of some values, at once or in turn, and returns when all calls have ended."""
 
 logger = logging.getLogger("exactum")
 
@@ -66,21 +64,7 @@ SALVAGES_MAX = 8
 """How often one epoch may be salvaged in a row before it is called hopeless."""
 
 
-def one_after_another(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    return [function(item) for item in items]
-
-
-@dataclass(frozen=True)
-class Completed:
-    """The epoch stands in every sink. ``written`` is False where an earlier run had decided it; ``engine`` is then what
-    its record says for the engine."""
-
-    written: bool
-    rows: int
-    engine: str = ""
-
-
-class Coordinator:
+class Coordinator(EpochProtocol):
     """Runs the epochs of one incarnation, in order, one at a time."""
 
     def __init__(

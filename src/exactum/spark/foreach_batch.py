@@ -15,9 +15,11 @@ from exactum import events
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
-from exactum.spark import arguments, query, running, watch
+from exactum.spark import arguments, query, watch
 from exactum.spark.batch_call import HOW, BatchCall, BatchCalls, ErrorCaught, later_call
 from exactum.spark.control.stream import ControlStream
+from exactum.spark.delivery import Delivery, Targets
+from exactum.spark.epoch_runner import EpochRunner, start
 from exactum.spark.event_log import listener
 from exactum.spark.last_words import LAST_WORDS
 from exactum.spark.life import life, standby
@@ -61,7 +63,7 @@ def exactly_once(
         SettingRefused: an argument is missing or is not what it must be. What needs Spark or a server is checked
             when the query's first batch runs.
     """
-    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, control, on_event)
+    return ForeachBatch(Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, control, on_event)
 
 
 def at_least_once(
@@ -74,7 +76,7 @@ def at_least_once(
 
     Args and returns as ``exactly_once``; nothing is recorded, so there is no decision log.
     """
-    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, control, on_event)
+    return ForeachBatch(Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, control, on_event)
 
 
 def at_most_once(
@@ -89,7 +91,7 @@ def at_most_once(
     Args and returns as ``exactly_once``. A task that Spark tries again writes nothing. On a cluster the
     session needs ``spark.stage.maxConsecutiveAttempts=1``.
     """
-    return ForeachBatch(running.Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, control, on_event)
+    return ForeachBatch(Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, control, on_event)
 
 
 class ForeachBatch:
@@ -101,7 +103,7 @@ class ForeachBatch:
 
     def __init__(
         self,
-        targets: running.Targets,
+        targets: Targets,
         guarantee: Guarantee,
         decision_log: DecisionLog | str | Path | None,
         control: Control,
@@ -112,12 +114,9 @@ class ForeachBatch:
         arguments.checked_decision_log(decision_log, call)
         arguments.checked_on_event(on_event, call)
         self.error: ExactumError | None = None
-        self._targets = targets
-        self._guarantee = guarantee
-        self._decision_log = decision_log
-        self._control = arguments.checked_control(control, call)
-        self._listener = listener(on_event)
-        self._run: running.RunOfQuery | None = None
+        streams = arguments.checked_control(control, call)
+        self._delivery = Delivery(targets, guarantee, decision_log, streams, listener(on_event))
+        self._run: EpochRunner | None = None
         self._closer: Any = None
         self._at_hand = threading.Lock()  # two queries that were given this object may ask at once
         standby.wait_for_turn()  # under a supervisor that has another one running
@@ -162,7 +161,7 @@ class ForeachBatch:
             self._keep(error)
             raise
 
-    def _begun(self, frame: DataFrame, batch_id: int) -> tuple[running.RunOfQuery, BatchCall]:
+    def _begun(self, frame: DataFrame, batch_id: int) -> tuple[EpochRunner, BatchCall]:
         """The run that this batch belongs to, and this call as the only one for the batch.
 
         Raises:
@@ -177,7 +176,7 @@ class ForeachBatch:
             except ErrorCaught:
                 running_query.stop()
                 raise
-            if self._run is not None and self._run.running is running_query:
+            if self._run is not None and self._run.query is running_query:
                 return self._run, call
             try:
                 return self._started(frame, batch_id, running_query), call
@@ -202,44 +201,36 @@ class ForeachBatch:
             SettingRefused: this object is at work for another query, which may be in the middle of an epoch.
         """
         query_id, run = query.query_id_of(frame), self._run
-        if run is None or not run.running.still_runs():
+        if run is None or not run.query.still_runs():
             return query.find(frame, query_id)
-        if run.running.query_id != query_id:
+        if run.query.query_id != query_id:
             raise SettingRefused(
-                f"One {self._guarantee.name.lower()} object serves two running queries, "
-                f"{run.running.query_id} and {query_id}. Make one for each query. Nothing of the second "
+                f"One {self._delivery.guarantee.name.lower()} object serves two running queries, "
+                f"{run.query.query_id} and {query_id}. Make one for each query. Nothing of the second "
                 "was written."
             )
-        return run.running
+        return run.query
 
-    def _started(self, frame: DataFrame, batch_id: int, running_query: query.RunningQuery) -> running.RunOfQuery:
+    def _started(self, frame: DataFrame, batch_id: int, running_query: query.RunningQuery) -> EpochRunner:
         """A new run, when the query was started, or started again."""
         self._close()
         self.error = None
-        run = self._run = running.start(
-            frame,
-            batch_id,
-            running_query,
-            self._targets,
-            self._guarantee,
-            self._decision_log,
-            self._control,
-            self._listener,
-        )
+        run = self._run = start(frame, batch_id, running_query, self._delivery)
         self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
         self._hand_over(run)
-        watch.over(run.running, run.idle, run.ended, self._closer)
+        watch.over(run.query, run.idle, run.ended, self._closer)
         return run
 
-    def _hand_over(self, run: running.RunOfQuery) -> None:
+    def _hand_over(self, run: EpochRunner) -> None:
         """Give a supervisor what finishes a decided epoch without Spark, where there is a supervisor."""
         supervised = life.current()
         if supervised is None:
             return
-        sinks, names = self._targets.all(), tuple(self._targets.names())
-        decided = self._guarantee is Guarantee.EXACTLY_ONCE
-        handover = Handover(run.running, sinks, names, self._decision_log, run.columns) if decided else None
-        supervised.hand_over(run.running.query_id, handover)
+        delivery = self._delivery
+        sinks, names = delivery.targets.all(), tuple(delivery.targets.names())
+        decided = delivery.guarantee is Guarantee.EXACTLY_ONCE
+        handover = Handover(run.query, sinks, names, delivery.decision_log, run.columns) if decided else None
+        supervised.hand_over(run.query.query_id, handover)
 
     def _tell(self, error: ExactumError, frame: DataFrame) -> None:
         supervised = life.current()
@@ -255,4 +246,4 @@ class ForeachBatch:
         try:
             closer()
         except Exception as error:  # noqa: BLE001  (it must not hide why the run ended)
-            logger.warning("%s: a connection could not be closed: %s", run.running, error)
+            logger.warning("%s: a connection could not be closed: %s", run.query, error)

@@ -18,12 +18,13 @@ from pathlib import Path
 from exactum import events
 from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.errors import ExactumError
-from exactum.protocol.coordinator import Completed
+from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import Sighting
 from exactum.protocol.participant import Participant, Sweepable
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun
-from exactum.spark.attendant import Batch
-from exactum.spark.query import RunningQuery
+from exactum.protocol.sink import Guarantee
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.opened_sinks import OpenedSinks
+from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
 
@@ -43,34 +44,28 @@ class KnownSink:
         return ", ".join(f"{key} {value}" for key, value in self.trace.items() if value)
 
 
-class FormerSinks:
-    """An attendant: remembers this run's sinks before its first task, and finds those of earlier runs.
+class FormerSinks(EpochListener):
+    """Remembers this run's sinks before its first task, and finds those of earlier runs.
 
     Does nothing where the checkpoint is on no file system of ours, or where nothing is ever left open.
     """
 
-    def __init__(
-        self, running: RunningQuery, run: QueryRun, opened: Sequence[tuple[str, OpenSink]], emit: events.Listener
-    ) -> None:
-        self._run = run
-        self._emit = emit
-        self._opened = tuple(opened)
-        self._present = [KnownSink(name, dict(sink.trace)) for name, sink in opened if sink.trace]
-        folder = running.folder if run.guarantee is Guarantee.EXACTLY_ONCE else None
+    def __init__(self, context: RunContext, sinks: OpenedSinks) -> None:
+        self._context = context
+        self._opened = sinks.each
+        self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each if sink.trace]
+        folder = context.query.folder if context.run.guarantee is Guarantee.EXACTLY_ONCE else None
         self._path = None if folder is None else folder / FILE
         self._former = [sink for sink in self._known() if sink not in self._present]
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
-    def reached(self, batch_id: int) -> Sequence[Sweepable]:
+    def reached(self) -> Sequence[Sweepable]:
         """What the former sinks left open that one of this run's sinks reaches; the others are told of."""
         for former in self._former:
             participant = self._reach(former)
             if participant is None:
-                self._emit(
-                    events.FormerSinkOutOfReach(
-                        self._run.query_id, batch_id, self._run.incarnation, former.name, former.place
-                    )
-                )
+                about = self._context.about(self._context.first_batch_id)
+                self._context.emit(events.FormerSinkOutOfReach(*about, former.name, former.place))
             else:
                 self._reached.append((former, _Reached(participant)))
         return [reached for _, reached in self._reached]
@@ -87,22 +82,19 @@ class FormerSinks:
         return None
 
     def begin(self, batch: Batch) -> None:
-        """See the port. From here on tasks may leave something open."""
+        """See the base class. From here on tasks may leave something open."""
         if batch.first:
             self._remember([*self._present, *self._former])
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        """See the port. A former sink that the start found empty is forgotten."""
+        """See the base class. A former sink that the start found empty is forgotten."""
         if batch.first and self._former:
             empty = [former for former, reached in self._reached if reached.was_empty]
             self._former = [sink for sink in self._former if sink not in empty]
             self._remember([*self._present, *self._former])
 
-    def idle(self) -> None:
-        """See the port."""
-
     def close(self) -> None:
-        """See the port."""
+        """See the base class."""
         for _, reached in self._reached:
             reached.close()
 
@@ -114,7 +106,7 @@ class FormerSinks:
             return []
         try:
             content = json.loads(self._path.read_bytes())
-            if content["query_id"] != self._run.query_id:
+            if content["query_id"] != self._context.run.query_id:
                 return []
             return [KnownSink(str(sink["name"]), dict(sink["trace"])) for sink in content["sinks"]]
         except FileNotFoundError:
@@ -130,7 +122,9 @@ class FormerSinks:
     def _remember(self, sinks: Sequence[KnownSink]) -> None:
         if self._path is None or sinks == self._known():
             return
-        content = json.dumps({"query_id": self._run.query_id, "sinks": [asdict(sink) for sink in sinks]}, indent=1)
+        content = json.dumps(
+            {"query_id": self._context.run.query_id, "sinks": [asdict(sink) for sink in sinks]}, indent=1
+        )
         temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}.tmp")
         try:
             make_folder(self._path.parent)

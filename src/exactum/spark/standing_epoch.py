@@ -18,11 +18,10 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
 from exactum.spark.batch_plan import BatchPlan
 from exactum.spark.operator_state import NotWhole, OperatorState
-from exactum.spark.query import RunningQuery
+from exactum.spark.run_context import RunContext
 from exactum.spark.state_version import VersionFile, version_files
 
 logger = logging.getLogger("exactum")
@@ -34,10 +33,10 @@ _PLAIN, _WITH_IDS = "1", "2"
 class StandingEpochs:
     """What a run records with each decision, and does with an epoch that stands."""
 
-    def __init__(self, session: SparkSession, running: RunningQuery) -> None:
-        self._session = session
-        self._running = running
-        self._plan = BatchPlan(session, running)
+    def __init__(self, context: RunContext) -> None:
+        self._session = context.session
+        self._running = context.query
+        self._plan = BatchPlan(context.session, context.query)
         self._mapper: Any = None
 
     def record(self) -> str:

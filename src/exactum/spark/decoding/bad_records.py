@@ -16,15 +16,15 @@ from pyspark.sql.functions import col
 
 from exactum import events
 from exactum.errors import EpochAborted, SettingRefused
-from exactum.protocol.coordinator import Completed
+from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer
+from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 from exactum.spark import view, write_job
-from exactum.spark.attendant import Batch
 from exactum.spark.dead_letter import dead_letters
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
-from exactum.spark.query import RunningQuery
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run_context import RunContext
 from exactum.spark.write_task import DeadLetterPlan, RunTask
 
 SINK = "decode"
@@ -32,24 +32,23 @@ SINK = "decode"
 _CHECK = "spark.sql.streaming.unsupportedOperationCheck"
 
 
-class BadRecords:
-    """The decodings of one run of one query. Also an ``Attendant``."""
+class BadRecords(EpochListener):
+    """The decodings of one run of one query."""
 
-    def __init__(self, running: RunningQuery, run: QueryRun, on_event: events.Listener, *, dead_letters: bool) -> None:
+    def __init__(self, context: RunContext, *, dead_letters: bool) -> None:
         """
         Raises:
             SettingRefused: a decoding wants dead letters, and the query has no sink for them.
         """
-        self._running = running
-        self._run = run
-        self._emit = on_event
+        self._context = context
+        self._running = context.query
         self._names = {one.name() for one in self._metrics()}
         self._before: dict[str, int] = {}
         self._lettered = 0
         self._session: SparkSession | None = None
         if not dead_letters and self._of(Policy.DEAD_LETTER):
             raise SettingRefused(
-                f"{running} decodes with on_error='dead_letter', and has no sink for dead letters. Give one: "
+                f"{self._running} decodes with on_error='dead_letter', and has no sink for dead letters. Give one: "
                 "exactum.exactly_once(..., dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written."
             )
 
@@ -65,18 +64,10 @@ class BadRecords:
     def done(self, batch: Batch, completed: Completed) -> None:
         skipped = sum(self._bad(Policy.SKIP).values()) if completed.written else 0
         if skipped:
-            self._emit(events.RowsSkipped(self._run.query_id, batch.batch_id, self._run.incarnation, skipped))
+            self._context.emit(events.RowsSkipped(*self._context.about(batch.batch_id), skipped))
         # Where nothing is prepared, nobody else knows of them.
-        if self._lettered and self._run.guarantee is not Guarantee.EXACTLY_ONCE:
-            self._emit(
-                events.RowsDeadLettered(self._run.query_id, batch.batch_id, self._run.incarnation, self._lettered)
-            )
-
-    def idle(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+        if self._lettered and self._context.run.guarantee is not Guarantee.EXACTLY_ONCE:
+            self._context.emit(events.RowsDeadLettered(*self._context.about(batch.batch_id), self._lettered))
 
     def write(self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan) -> list[PreparedTransaction]:
         """Write the epoch's bad records to its dead letters (participant ``name``), after its other rows were written.
@@ -114,14 +105,14 @@ class BadRecords:
         The plan's source is one that streams, with the offsets of the batch filled in, as Spark itself runs it; the
         check that refuses such a plan outside of a query is switched off in a session of our own.
         """
-        context: Any = frame.sparkSession.sparkContext
+        spark_context: Any = frame.sparkSession.sparkContext
         if self._session is None:
             query_session: Any = frame.sparkSession
             clone = query_session._jsparkSession.cloneSession()
             clone.conf().set(_CHECK, "false")
-            self._session = SparkSession(context, clone)
+            self._session = SparkSession(spark_context, clone)
         session: Any = self._session
-        dataset = context._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, metric.child())
+        dataset = spark_context._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, metric.child())
         found = DataFrame(dataset, session).filter(col(BAD).isNotNull())
         return found.select("topic", "partition", "offset", "timestamp", f"{BAD}.key", f"{BAD}.value", f"{BAD}.error")
 

@@ -1,6 +1,6 @@
 """How far a query is, from Spark's own progress reports: the event ``Progress``, off the critical path.
 
-Spark keeps its last report; an attendant's ``idle`` looks at it every other second. That costs one call into the JVM
+Spark keeps its last report; ``idle`` looks at it every other second. That costs one call into the JVM
 and no work within an epoch, and onlookers see each report that is still the last one when looked at.
 """
 
@@ -12,39 +12,27 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from exactum import events
-from exactum.protocol.coordinator import Completed
 from exactum.protocol.sink import QueryRun
-from exactum.spark.attendant import Batch
-from exactum.spark.query import RunningQuery
+from exactum.spark.epoch_listener import EpochListener
+from exactum.spark.run_context import RunContext
 
 
-class ProgressReports:
-    """An attendant that emits ``Progress`` when Spark has a new report."""
+class ProgressReports(EpochListener):
+    """A listener that emits ``Progress`` when Spark has a new report."""
 
-    def __init__(self, running: RunningQuery, run: QueryRun, emit: events.Listener) -> None:
-        self._running = running
-        self._run = run
-        self._emit = emit
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._last = ""
 
-    def begin(self, batch: Batch) -> None:
-        """See the port."""
-
-    def done(self, batch: Batch, completed: Completed) -> None:
-        """See the port."""
-
     def idle(self) -> None:
-        """See the port."""
-        report = self._running.execution.lastProgress()
+        """See the base class."""
+        report = self._context.query.execution.lastProgress()
         if report is None:
             return
         text = str(report.json())
         if text != self._last:
             self._last = text
-            self._emit(progress_of(json.loads(text), self._run))
-
-    def close(self) -> None:
-        """See the port."""
+            self._context.emit(progress_of(json.loads(text), self._context.run))
 
 
 def progress_of(report: Mapping[str, Any], run: QueryRun) -> events.Progress:

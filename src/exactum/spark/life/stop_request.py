@@ -3,7 +3,7 @@
     request seen --> the next batch waits in ``begin`` --> the last one is in Spark's commit log --> query.stop()
 
 So nothing is in doubt when the query has stopped: the last epoch is complete, and the next one was not begun. The
-same attendant keeps the run's file (``run_file``), and refuses to start from a retired checkpoint or another query's.
+same listener keeps the run's file (``run_file``), and refuses to start from a retired checkpoint or another query's.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pyspark import __version__ as spark_version
 
 from exactum._version import __version__
 from exactum.errors import EpochAborted
-from exactum.protocol.coordinator import Completed
+from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.sink import QueryRun
-from exactum.spark.attendant import Batch
+from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.life import request_file, retirement
 from exactum.spark.life.request_file import Answer, Request
 from exactum.spark.life.run_file import RunFile, refuse_another_query
@@ -31,8 +31,8 @@ logger = logging.getLogger("exactum")
 POLL_S = 0.02
 
 
-class StopRequest:
-    """An attendant. Its checkpoint lies in ``folder``, on a local or shared file system."""
+class StopRequest(EpochListener):
+    """Its checkpoint lies in ``folder``, on a local or shared file system."""
 
     def __init__(self, running: RunningQuery, run: QueryRun, folder: Path) -> None:
         """
@@ -53,7 +53,7 @@ class StopRequest:
         self._closed = threading.Event()
 
     def begin(self, batch: Batch) -> None:
-        """See the port. Waits where the query is being stopped, until it is or the request is taken back.
+        """See the base class. Waits where the query is being stopped, until it is or the request is taken back.
 
         Raises:
             EpochAborted: the query was stopped; nothing of the batch was written.
@@ -78,7 +78,7 @@ class StopRequest:
         self._look()
 
     def close(self) -> None:
-        """See the port. Who is stopping the query lets go of the run's file: not before the last word is written."""
+        """Who is stopping the query lets go of the run's file: not before the last word is written."""
         with self._lock:
             self._closed.set()
             if not self._stopping:

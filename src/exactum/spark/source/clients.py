@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from exactum.errors import SettingRefused
 from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests
-from exactum.protocol.coordinator import Completed
-from exactum.spark.attendant import Batch
+from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.notes import SourceNotes
 from exactum.spark.source.query_sources import RunningSource
@@ -17,7 +16,7 @@ from exactum.spark.source.query_sources import RunningSource
 logger = logging.getLogger("exactum")
 
 
-class Clients:
+class Clients(EpochListener):
     """One client for each way to connect. It attends the run only to be closed with it.
 
     Forgotten ones would stay: Spark's JVM refers to what ``foreachBatch`` was given for as long as it likes, and what
@@ -47,15 +46,6 @@ class Clients:
             logger.warning("Source %d is not watched for topics that change: %s", source.index, error)
             return None
         return settings, self._made[key]
-
-    def begin(self, batch: Batch) -> None:
-        """Nothing."""
-
-    def done(self, batch: Batch, completed: Completed) -> None:
-        """Nothing."""
-
-    def idle(self) -> None:
-        """Nothing."""
 
     def close(self) -> None:
         """After those who use them: whoever still waits for an answer has it."""

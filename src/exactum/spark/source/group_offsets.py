@@ -1,4 +1,4 @@
-"""An attendant that commits an epoch's end offsets to a consumer group, so that lag tools see how far a query is.
+"""A listener that commits an epoch's end offsets to a consumer group, so that lag tools see how far a query is.
 
 For onlookers only: the query goes by its checkpoint. It happens after the epoch stands in every sink, in a thread of
 its own that keeps nothing but the newest offsets, so no epoch waits for it and the group is never ahead of the sinks.
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from exactum.errors import SettingRefused
 from exactum.kafka.topic_requests import TopicRequests
-from exactum.protocol.coordinator import Completed
-from exactum.spark.attendant import Batch
+from exactum.protocol.epoch_protocol import Completed
+from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.notes import SourceNotes
 from exactum.spark.source.partition_offsets import Offsets, from_json
@@ -40,7 +40,7 @@ class CommittedSource:
     requests: TopicRequests
 
 
-class GroupOffsets:
+class GroupOffsets(EpochListener):
     """Commits for all sources of one run that have a group id."""
 
     def __init__(self, running: RunningQuery, sources: Sequence[CommittedSource]) -> None:

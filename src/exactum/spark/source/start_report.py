@@ -1,14 +1,12 @@
-"""An attendant that says once for each run where its Kafka sources begin, and why there."""
+"""A listener that says once for each run where its Kafka sources begin, and why there."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 
-from exactum.protocol.coordinator import Completed
-from exactum.spark.attendant import Batch
-from exactum.spark.checkpoint import ReadText
-from exactum.spark.query import RunningQuery
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run_context import RunContext
 from exactum.spark.source.initial_offsets import initial_file, initial_offsets
 from exactum.spark.source.notes import SourceNotes
 from exactum.spark.source.partition_offsets import Offsets, from_json, name_of
@@ -22,28 +20,19 @@ NAMED_MAX = 100
 CLOCK_SLACK_S = 1.0
 
 
-class StartReport:
+class StartReport(EpochListener):
     """Logs one line for each source when the first batch of a run begins."""
 
-    def __init__(self, running: RunningQuery, sources: Sequence[RunningSource], read: ReadText) -> None:
-        self._running = running
+    def __init__(self, context: RunContext, sources: Sequence[RunningSource]) -> None:
+        self._running = context.query
+        self._read = context.read
         self._sources = tuple(sources)
-        self._read = read
 
     def begin(self, batch: Batch) -> None:
         if not batch.first:
             return
         for source in self._sources:
             logger.info("%s: source %d begins with %s", self._running, source.index, self._line(source, batch))
-
-    def done(self, batch: Batch, completed: Completed) -> None:
-        """Nothing."""
-
-    def idle(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _line(self, source: RunningSource, batch: Batch) -> str:
         begins = self._begins(source, batch)

@@ -1,4 +1,4 @@
-"""An attendant that keeps a bounded query to its stop over restarts: rows past it were left out on purpose.
+"""A listener that keeps a bounded query to its stop over restarts: rows past it were left out on purpose.
 
 The batch in which a source reaches its stop may read further, up to where the topic ended; those rows are filtered
 out, and the checkpoint lies past them. Another stop, or none, would never read them again.
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exactum.errors import CheckpointRefused
-from exactum.protocol.coordinator import Completed
-from exactum.spark.attendant import Batch
-from exactum.spark.checkpoint import ReadText
-from exactum.spark.query import RunningQuery
+from exactum.protocol.epoch_protocol import Completed
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run_context import RunContext
 from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.notes import SourceNotes, Stop
 from exactum.spark.source.partition_offsets import Offsets, as_argument, from_json, name_of
@@ -20,15 +19,13 @@ from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record import SourceRecord
 
 
-class StopGuard:
+class StopGuard(EpochListener):
     """Compares each source's stop with the one on record, in the first batch of a run."""
 
-    def __init__(
-        self, running: RunningQuery, sources: Sequence[tuple[RunningSource, SourceRecord]], read: ReadText
-    ) -> None:
-        self._running = running
+    def __init__(self, context: RunContext, sources: Sequence[tuple[RunningSource, SourceRecord]]) -> None:
+        self._running = context.query
+        self._read = context.read
         self._sources = tuple(sources)
-        self._read = read
 
     def begin(self, batch: Batch) -> None:
         """
@@ -53,12 +50,6 @@ class StopGuard:
             given = SourceNotes.of(source.options).stop
             if record.stop() != given:
                 record.add_stop(given)
-
-    def idle(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _begins(self, source: RunningSource, batch: Batch) -> Offsets:
         if source.index < len(batch.offsets.start):

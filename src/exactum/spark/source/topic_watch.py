@@ -1,4 +1,4 @@
-"""An attendant that makes sure a query reads what it has read so far: the same topics, and nothing is gone of them.
+"""A listener that makes sure a query reads what it has read so far: the same topics, and nothing is gone of them.
 
 It looks when a run begins, before anything is written, and every few seconds from then on; what it finds wrong refuses
 the next batch. It tells of transactions upstream that hold the query back, too.
@@ -15,10 +15,8 @@ from exactum import events
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.kafka.open_transactions import Holder, holders
 from exactum.kafka.topic_requests import TopicSeen
-from exactum.protocol.coordinator import Completed
-from exactum.protocol.sink import QueryRun
-from exactum.spark.attendant import Batch
-from exactum.spark.query import RunningQuery
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run_context import RunContext
 from exactum.spark.source.upstream_stall import Stall, StallTracker
 from exactum.spark.source.watched_source import Look, WatchedSource
 
@@ -31,23 +29,16 @@ SURE_AFTER_S = 4.0
 SURE_PAUSE_S = 0.4
 
 
-class TopicWatch:
+class TopicWatch(EpochListener):
     """Watches all Kafka sources of one run. The first look begins with the object, beside what else is opened.
 
     ``settings`` are librdkafka's for each source, to find out who holds it back.
     """
 
-    def __init__(
-        self,
-        watched: Sequence[tuple[WatchedSource, Mapping[str, str]]],
-        running: RunningQuery,
-        run: QueryRun,
-        on_event: events.Listener,
-    ) -> None:
+    def __init__(self, watched: Sequence[tuple[WatchedSource, Mapping[str, str]]], context: RunContext) -> None:
         self._watched = tuple(watched)
-        self._running = running
-        self._run = run
-        self._emit = on_event
+        self._running = context.query
+        self._context = context
         self._stalls = [StallTracker(source.notes.stall_after_s) for source, _ in watched]
         self._looks: list[Look | None] = [None] * len(self._watched)  # not compared with a batch yet
         self._changed: str | None = None
@@ -70,9 +61,6 @@ class TopicWatch:
             index = source.source.index
             start = batch.offsets.start[index] if index < len(batch.offsets.start) else None
             source.check(look, start, batch.offsets.end[index])
-
-    def done(self, batch: Batch, completed: Completed) -> None:
-        """Nothing: an epoch that stands is past being refused."""
 
     def idle(self) -> None:
         """Look again in the background, if it is time."""
@@ -97,7 +85,7 @@ class TopicWatch:
                 topics = self._settled_topics(source)
                 self._note_change(source.changed(topics))
                 for name in source.newly_gone(topics):
-                    self._emit(events.TopicForgotten(*self._name(), name))
+                    self._context.emit(events.TopicForgotten(*self._name(), name))
                 look = source.look(topics)
                 self._looks[place] = look
                 if source.read_committed:
@@ -135,7 +123,7 @@ class TopicWatch:
     def _tell_of_stalls(self, tracker: StallTracker, look: Look, settings: Mapping[str, str]) -> None:
         began, over = tracker.update(look.last_stable_offsets, look.high_watermarks, time.monotonic())
         for stall in over:
-            self._emit(events.UpstreamMoved(*self._name(), *stall.partition, self._since_ms(stall)))
+            self._context.emit(events.UpstreamMoved(*self._name(), *stall.partition, self._since_ms(stall)))
         if not began:
             return
         who: Mapping[tuple[str, int], Holder] = {}
@@ -145,7 +133,7 @@ class TopicWatch:
             logger.debug("%s: who holds its partitions back is not known: %s", self._running, error)
         for stall in began:
             holder = who.get(stall.partition)
-            self._emit(
+            self._context.emit(
                 events.UpstreamStalled(
                     *self._name(),
                     *stall.partition,
@@ -158,8 +146,7 @@ class TopicWatch:
             )
 
     def _name(self) -> tuple[str, int, str]:
-        batch_id = -1 if self._batch is None else self._batch.batch_id
-        return self._running.query_id, batch_id, self._run.incarnation
+        return self._context.about(-1 if self._batch is None else self._batch.batch_id)
 
     @staticmethod
     def _since_ms(stall: Stall) -> int:

@@ -6,12 +6,11 @@ import logging
 import threading
 import time
 
-from exactum.protocol.coordinator import Completed
-from exactum.spark.attendant import Batch
-from exactum.spark.checkpoint import ReadText
+from exactum.protocol.epoch_protocol import Completed
+from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.life import stopping
 from exactum.spark.life.life import Life
-from exactum.spark.query import RunningQuery
+from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
 
@@ -19,13 +18,13 @@ COMMIT_LOG_TIMEOUT_S = 10.0
 """How long Spark may take to log an epoch that is done, before the query is stopped all the same."""
 
 
-class LifeAttendant:
-    """Attends one run of a query in a supervised script. ``read`` reads below its checkpoint."""
+class SupervisedQuery(EpochListener):
+    """One run of a query in a supervised script."""
 
-    def __init__(self, life: Life, running: RunningQuery, read: ReadText) -> None:
+    def __init__(self, life: Life, context: RunContext) -> None:
         self._life = life
-        self._running = running
-        self._read = read
+        self._running = context.query
+        self._read = context.read
         self._lock = threading.Lock()
         self._in_epoch = False
         self._done: tuple[int, float] | None = None  # batch id, and when it was done
@@ -51,7 +50,7 @@ class LifeAttendant:
         return late or self._read(f"commits/{batch_id}") is not None
 
     def begin(self, batch: Batch) -> None:
-        """See the port. Does not return where the query is to be stopped."""
+        """See the base class. Does not return where the query is to be stopped."""
         if batch.first:
             stopping.enter(self)
         with self._lock:
@@ -64,13 +63,10 @@ class LifeAttendant:
         self._life.tell("batch", query_id=self._running.query_id, batch_id=batch.batch_id)
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        """See the port."""
+        """See the base class."""
         with self._lock:
             self._in_epoch, self._done = False, (batch.batch_id, time.monotonic())
 
-    def idle(self) -> None:
-        """See the port."""
-
     def close(self) -> None:
-        """See the port."""
+        """See the base class."""
         stopping.leave(self)

@@ -1,17 +1,16 @@
-"""What looks on while a query runs: the port for all that is tied to an epoch without deciding about it.
+"""The port for all that is tied to a query's micro-batches without deciding about them.
 
     Spark's micro-batch --begin--> protocol.run (write, decide, commit) --done--> ... idle ... idle --> close
 
-Attendants see each batch before anything of it is computed and after it stands in every sink. None of them can
+Listeners see each batch before anything of it is computed and after it stands in every sink. None of them can
 make an epoch visible or take it back; one may refuse to begin it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from exactum.protocol.coordinator import Completed
+from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import SourceOffsets
 
 
@@ -24,8 +23,11 @@ class Batch:
     first: bool
 
 
-class Attendant(Protocol):
-    """Called in the thread of the query, except ``idle``, which a thread of its own calls between batches."""
+class EpochListener:
+    """Called in the thread of the query, except ``idle``, which a thread of its own calls between batches.
+
+    A method that a listener does not have does nothing.
+    """
 
     def begin(self, batch: Batch) -> None:
         """Before the batch is computed, also where it was decided by an earlier run and is only drained.

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from exactum import events
-from exactum.protocol.coordinator import Completed
+from exactum.protocol.epoch_protocol import Completed, EpochProtocol
 from exactum.protocol.model import SourceOffsets, rows_of
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import QueryRun, Write, WriteOrder
 
 
-class AtLeastOnce:
+class AtLeastOnce(EpochProtocol):
     """Runs the batches of one incarnation, in order; when ``run`` returns, every row is acknowledged."""
 
-    def __init__(self, run: QueryRun, *, on_event: events.Listener = lambda event: None) -> None:
+    def __init__(
+        self,
+        run: QueryRun,
+        *,
+        participants: Sequence[Participant] = (),
+        on_event: events.Listener = lambda event: None,
+    ) -> None:
         self._run = run
+        self._participants = tuple(participants)
         self._emit = on_event
         self._sequence = 0
 
@@ -42,4 +51,6 @@ class AtLeastOnce:
         """Nothing is kept, so nothing is pruned."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """See the base class."""
+        for participant in self._participants:
+            participant.close()

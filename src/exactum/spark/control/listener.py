@@ -7,24 +7,21 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
-
 from exactum import events
 from exactum.errors import CheckpointRefused, RowsRefused
 from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checked
-from exactum.protocol.coordinator import Completed
-from exactum.protocol.model import Incarnation
-from exactum.spark.attendant import Batch
+from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.control.record import ControlRecords, Seen, View, digest_of, text_of
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.query import RunningQuery
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run_context import RunContext
 
 PRUNE_EVERY = 20
 """Epochs between two prunings of the records."""
 
 
-class ControlAttendant:
-    """One control stream of one run. Made with the run's first batch id, for which it reads at once.
+class ControlListener(EpochListener):
+    """One control stream of one run. Reads at once, for the run's first batch.
 
     Raises:
         CheckpointRefused: the checkpoint is not on a local or shared file system; or the topic was made anew.
@@ -33,25 +30,17 @@ class ControlAttendant:
         Unavailable: the broker did not answer.
     """
 
-    def __init__(
-        self,
-        stream: ControlStream,
-        frame: DataFrame,
-        running: RunningQuery,
-        incarnation: Incarnation,
-        batch_id: int,
-        on_event: events.Listener,
-    ) -> None:
+    def __init__(self, stream: ControlStream, context: RunContext) -> None:
+        running = context.query
         if running.folder is None:
             raise CheckpointRefused(
                 f"{running}: {stream} needs a checkpoint on a local or shared file system, where it records what each "
                 "epoch saw. Nothing was written."
             )
         self._stream = stream
-        self._context: Any = frame.sparkSession.sparkContext
+        self._context = context
+        self._spark_context: Any = context.session.sparkContext
         self._running = running
-        self._incarnation = incarnation
-        self._emit = on_event
         name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
         self._records = ControlRecords(running.folder / "exactum" / "control" / name)
         newest = self._records.newest()
@@ -63,7 +52,7 @@ class ControlAttendant:
         )
         self._shown_batch, self._text, self._thread = -1, "", threading.get_ident()
         try:
-            self._show(batch_id)
+            self._show(context.first_batch_id)
         except BaseException:
             self._reader.close()
             raise
@@ -78,9 +67,6 @@ class ControlAttendant:
         if batch.batch_id % PRUNE_EVERY == 0:
             self._records.prune(batch.batch_id - self._running.retained - 1)
 
-    def idle(self) -> None:
-        """Nothing: what changes is read when the next epoch begins."""
-
     def close(self) -> None:
         # What the thread of the query carries goes with it; after spark.stop() there is nobody to take it back from.
         self._reader.close()
@@ -92,7 +78,7 @@ class ControlAttendant:
             seen = self._records.record(batch_id, self._read(batch_id))
         self._text, self._thread = seen.text, threading.get_ident()
         self._stream.show_driver(seen.text)
-        self._context.setLocalProperty(self._stream.property_name, seen.text)
+        self._spark_context.setLocalProperty(self._stream.property_name, seen.text)
         self._shown_batch = batch_id
 
     def _read(self, batch_id: int) -> Seen:
@@ -115,10 +101,8 @@ class ControlAttendant:
         text = text_of(view)
         if text != self._seen.text:
             self._check(view, text)
-            changed = events.ControlChanged(
-                self._running.query_id, batch_id, self._incarnation, self._stream.topic, len(view)
-            )
-            self._emit(changed)
+            about = self._context.about(batch_id)
+            self._context.emit(events.ControlChanged(*about, self._stream.topic, len(view)))
         self._seen = Seen(digest_of(text), text, ends)
         return self._seen
 

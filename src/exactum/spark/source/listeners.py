@@ -1,16 +1,12 @@
-"""Who attends a query's Kafka sources."""
+"""Who listens to a run for its Kafka sources."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
-
-from exactum import events
-from exactum.protocol.sink import QueryRun
-from exactum.spark.attendant import Attendant
-from exactum.spark.query import RunningQuery, reader_of
+from exactum.spark.epoch_listener import EpochListener
+from exactum.spark.run_context import RunContext
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
 from exactum.spark.source.notes import SourceNotes
@@ -25,15 +21,14 @@ from exactum.spark.source.watched_source import WatchedSource
 logger = logging.getLogger("exactum")
 
 
-def source_attendants(
-    frame: DataFrame, running: RunningQuery, run: QueryRun, clients: Clients, on_event: events.Listener
-) -> list[Attendant]:
-    """The attendants of the query's Kafka sources; none where it has no such source. They use ``clients`` to their end.
+def source_listeners(context: RunContext, clients: Clients) -> list[EpochListener]:
+    """The listeners of the query's Kafka sources; none where it has no such source. They use ``clients`` to their end.
 
     Raises:
         SettingRefused: the driver cannot log in as the source does, and has to commit offsets.
         CheckpointRefused: what the checkpoint has on record about its sources cannot be read.
     """
+    running = context.query
     sources = [s for s in sources_of(running) if s.is_kafka and s.same_as == s.index]
     if not sources:
         return []
@@ -53,7 +48,6 @@ def source_attendants(
                 source.index,
                 ISOLATION,
             )
-    read = reader_of(frame, running)
     records = {s.index: SourceRecord.of(running.folder, s) for s in sources}
     watched: list[tuple[WatchedSource, Mapping[str, str]]] = []
     committed: list[CommittedSource] = []
@@ -67,9 +61,9 @@ def source_attendants(
         if notes.commit_offsets:
             committed.append(CommittedSource(source, notes, requests))
     recorded = [(source, record) for source in sources if (record := records[source.index]) is not None]
-    attending: list[Attendant] = [StopGuard(running, recorded, read), StartReport(running, sources, read)]
+    listeners: list[EpochListener] = [StopGuard(context, recorded), StartReport(context, sources)]
     if watched:
-        attending.insert(0, TopicWatch(watched, running, run, on_event))
+        listeners.insert(0, TopicWatch(watched, context))
     if committed:
-        attending.append(GroupOffsets(running, committed))
-    return attending
+        listeners.append(GroupOffsets(running, committed))
+    return listeners

@@ -1,56 +1,45 @@
-"""Who attends a run of a query: one place that knows them all."""
+"""Who listens to a run of a query: one place that knows them all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
-from pyspark.sql import DataFrame
-
-from exactum import events
 from exactum.errors import SettingRefused
-from exactum.protocol.sink import QueryRun
-from exactum.spark.attendant import Attendant
-from exactum.spark.control.attendant import ControlAttendant
+from exactum.spark.control.listener import ControlListener
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.life.attendant import LifeAttendant
+from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.life.life import current
 from exactum.spark.life.progress import ProgressReports
 from exactum.spark.life.stop_request import StopRequest
-from exactum.spark.query import RunningQuery, reader_of
-from exactum.spark.source.attendants import source_attendants
+from exactum.spark.life.supervised_query import SupervisedQuery
+from exactum.spark.run_context import RunContext
 from exactum.spark.source.clients import Clients
+from exactum.spark.source.listeners import source_listeners
 
 
-def attendants(
-    frame: DataFrame,
-    batch_id: int,
-    running: RunningQuery,
-    run: QueryRun,
-    control: Sequence[ControlStream],
-    on_event: events.Listener,
-) -> list[Attendant]:
-    """The attendants of this run, which begins with batch ``batch_id``, in the order in which they are called.
+def listeners(context: RunContext, control: Sequence[ControlStream]) -> list[EpochListener]:
+    """The listeners of this run, in the order in which they are called.
 
     Raises:
         Refused: one of them finds that the query may not run like this.
         Unavailable: a server that one of them needs did not answer.
     """
-    found: list[Attendant] = []
+    found: list[EpochListener] = []
     with ExitStack() as undo:
-        undo.callback(close, found)
+        undo.callback(close_listeners, found)
         life = current()
         if life is not None:  # first: where it is to stop, nobody else begins the batch
-            found.append(LifeAttendant(life, running, reader_of(frame, running)))
-        if running.folder is not None:
-            found.append(StopRequest(running, run, running.folder))
-        clients = Clients(running)
+            found.append(SupervisedQuery(life, context))
+        if context.query.folder is not None:
+            found.append(StopRequest(context.query, context.run, context.query.folder))
+        clients = Clients(context.query)
         found.append(clients)  # before those who use them: it is closed after them
-        found.extend(source_attendants(frame, running, run, clients, on_event))
+        found.extend(source_listeners(context, clients))
         _refuse_same_name(control)
         for stream in control:
-            found.append(ControlAttendant(stream, frame, running, run.incarnation, batch_id, on_event))
-        found.append(ProgressReports(running, run, on_event))
+            found.append(ControlListener(stream, context))
+        found.append(ProgressReports(context))
         undo.pop_all()
     return found
 
@@ -70,8 +59,8 @@ def _refuse_same_name(control: Sequence[ControlStream]) -> None:
         )
 
 
-def close(attending: Iterable[Attendant]) -> None:
+def close_listeners(listening: Iterable[EpochListener]) -> None:
     """Close all, each whatever becomes of the others; an error is raised at the end."""
     with ExitStack() as closing:
-        for attendant in attending:
-            closing.callback(attendant.close)
+        for listener in listening:
+            closing.callback(listener.close)

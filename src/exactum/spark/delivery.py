@@ -1,0 +1,54 @@
+"""What ``exactly_once`` and its like were given: where a query's batches go, and under which guarantee."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactum import events
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.sink import Guarantee, Sink
+from exactum.spark.control.stream import ControlStream
+
+DEAD_LETTERS = "dead letters"
+"""Name of the participant that takes dead letters."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """A query's sinks, and the sink for the rows that these refuse, if there is one."""
+
+    sinks: tuple[Sink, ...]
+    dead_letters: Sink | None = None
+
+    def all(self) -> tuple[Sink, ...]:
+        return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
+
+    def names(self) -> list[str]:
+        """The participants' names: the sinks' own, the later of equal ones numbered, then ``DEAD_LETTERS``."""
+        names = participant_names(self.sinks)
+        return names if self.dead_letters is None else [*names, DEAD_LETTERS]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One call of ``exactly_once``, ``at_least_once`` or ``at_most_once``: its checked arguments."""
+
+    targets: Targets
+    guarantee: Guarantee
+    decision_log: DecisionLog | str | Path | None
+    control: tuple[ControlStream, ...]
+    emit: events.Listener
+
+
+def participant_names(sinks: Sequence[Sink]) -> list[str]:
+    """The sinks' names, the later of equal ones numbered: ``name``, ``name#2``, ... in the order given."""
+    names: list[str] = []
+    for sink in sinks:
+        name, number = sink.name, 1
+        while name in names:
+            number += 1
+            name = f"{sink.name}#{number}"
+        names.append(name)
+    return names

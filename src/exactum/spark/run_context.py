@@ -1,0 +1,33 @@
+"""What everything that serves one run of a query is given: whose run it is, and whom to tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from exactum import events
+from exactum.protocol.sink import QueryRun
+from exactum.spark.checkpoint import ReadText
+from exactum.spark.query import RunningQuery
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run of one query.
+
+    ``session`` is the one that its batches belong to, ``query`` the query as Spark knows it, ``run`` its identity in
+    records and transactions, ``first_batch_id`` the batch that it begins with; ``emit`` takes its events, and ``read``
+    reads below its checkpoint, wherever that lies.
+    """
+
+    session: SparkSession
+    query: RunningQuery
+    run: QueryRun
+    first_batch_id: int
+    emit: events.Listener
+    read: ReadText
+
+    def about(self, batch_id: int) -> tuple[str, int, str]:
+        """What every event begins with: query id, batch id, incarnation."""
+        return self.run.query_id, batch_id, self.run.incarnation
