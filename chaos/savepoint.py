@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from chaos import ROOT
 from chaos.saver import Made
 from chaos.stage import HarnessFailure, environment
-from exactum.ops.savepoint.manifest import verify
-from exactum.ops.savepoint.restore import Identity, restore
+from exactum.checkpoint.savepoint.manifest import verify
+from exactum.checkpoint.savepoint.restore import Identity, restore
 
 if TYPE_CHECKING:
     from chaos.scene import Scene

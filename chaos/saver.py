@@ -16,9 +16,9 @@ sys.path.extend(str(path) for path in (ROOT, ROOT / "tests" / "crash"))
 from deaths import hold  # noqa: E402
 
 from chaos.act import appear  # noqa: E402
+from exactum.checkpoint.savepoint import create  # noqa: E402
+from exactum.checkpoint.savepoint.copies import Copied, copy_files  # noqa: E402
 from exactum.errors import ExactumError  # noqa: E402
-from exactum.ops.savepoint import create  # noqa: E402
-from exactum.ops.savepoint.copies import Copied, copy_files  # noqa: E402
 
 
 @dataclass(frozen=True)

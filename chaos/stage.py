@@ -175,7 +175,7 @@ class Driver:
 
 def _is_worker_program(pid: int) -> bool:
     try:
-        return b"exactum.spark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"exactum.spark.startup.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:  # it has ended
         return False
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from exactum.errors import ExactumError
 from exactum.protocol import resolve
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import Decision, DecisionRecord, Epoch
 from exactum.testing import MemoryDecisionLog, Setup, System, interpose
 from exactum.testing.memory import Around

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from exactum.custom.two_phase import TransactionLost, TwoPhaseCommitSink
     from exactum.custom.write_ahead import WriteAheadSink
     from exactum.files.sink import FileSink
+    from exactum.formats.avro_format import Avro
+    from exactum.formats.function_format import Function
+    from exactum.formats.json_format import Json
+    from exactum.formats.protobuf_format import Protobuf
+    from exactum.formats.text_format import String
     from exactum.kafka.sink import KafkaSink
     from exactum.spark.control.stream import control_stream
-    from exactum.spark.decoding.avro_format import Avro
     from exactum.spark.decoding.decode import decode
-    from exactum.spark.decoding.function_format import Function
-    from exactum.spark.decoding.json_format import Json
-    from exactum.spark.decoding.protobuf_format import Protobuf
-    from exactum.spark.decoding.text_format import String
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
     from exactum.spark.session import local_session
     from exactum.spark.source.read_kafka import read_kafka
@@ -71,15 +71,15 @@ __all__ = [
 ]
 
 _WHERE = {
-    "Avro": "exactum.spark.decoding.avro_format",
+    "Avro": "exactum.formats.avro_format",
     "FileSink": "exactum.files.sink",
-    "Function": "exactum.spark.decoding.function_format",
-    "Json": "exactum.spark.decoding.json_format",
+    "Function": "exactum.formats.function_format",
+    "Json": "exactum.formats.json_format",
     "KafkaSink": "exactum.kafka.sink",
     "MySQLSink": "exactum.sql.mysql",
     "PostgresSink": "exactum.sql.postgres_sink",
-    "Protobuf": "exactum.spark.decoding.protobuf_format",
-    "String": "exactum.spark.decoding.text_format",
+    "Protobuf": "exactum.formats.protobuf_format",
+    "String": "exactum.formats.text_format",
     "TransactionLost": "exactum.custom.two_phase",
     "TransactionName": "exactum.custom.transaction_name",
     "TransactionScope": "exactum.custom.transaction_name",
@@ -111,4 +111,4 @@ def __dir__() -> list[str]:
 
 
 if "EXACTUM_SUPERVISOR" in os.environ:  # started by `exactum run`, which has to hear how this process ends
-    importlib.import_module("exactum.spark.life.life").join()
+    importlib.import_module("exactum.spark.supervised.process").join()

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from kinds import MICROS_PER_DAY, WHOLE, Kind, Raw, from_arrow, has_bad_text, same
 
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Rejection
-from exactum.spark.dead_letter import dead_letters
+from exactum.spark.write.dead_letter import dead_letters
 
 COLUMNS = tuple(name for name, _ in DEAD_LETTER_COLUMNS)
 SEED = int(os.environ.get("EXACTUM_SEED", random.randrange(1 << 32)))

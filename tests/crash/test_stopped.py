@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.kafka.participant import KafkaParticipant
 from exactum.local import LocalKafka
-from exactum.spark.watch import LOOK_EVERY_S
+from exactum.spark.run.query_watch import LOOK_EVERY_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

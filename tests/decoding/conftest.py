@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from registry import Registry
 
-from exactum.spark.decoding import registry as registry_client
+from exactum.formats import registry as registry_client
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from registry import Registry
 
 from exactum import Avro, Function, Json, Protobuf, String
 from exactum.errors import SettingRefused, Unavailable
-from exactum.spark.decoding import record_type
+from exactum.formats import record_type
 
 pytestmark = pytest.mark.spark
 

@@ -32,7 +32,7 @@ from pyspark.sql import types as t
 from test_formats import narrow_and_wide
 
 from exactum import Avro, Function, Json, Protobuf, String
-from exactum.spark.decoding import record_type
+from exactum.formats import record_type
 
 RECORDS = 4_000
 RECORDS_DEEP = 400_000

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactum.errors import InvariantBroken
-from exactum.spark.life.channel import LINE_BYTES_MAX, Decoder, Message, address_of, inherited
+from exactum.spark.supervised.channel import LINE_BYTES_MAX, Decoder, Message, address_of, inherited
 
 JSON = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.lists(st.text(), max_size=3)
 MESSAGES = st.builds(
@@ -84,9 +84,8 @@ def test_only_who_inherits_the_socket_takes_part() -> None:
     """A process with the variable but without the socket (or with another one in its place) has no part in it."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        program = (
-            "import sys; from exactum.spark.life.channel import inherited as i; print(bool(i(sys.argv[1])), end='')"
-        )
+        reads = "from exactum.spark.supervised.channel import inherited"
+        program = f"import sys; {reads}; print(bool(inherited(sys.argv[1])), end='')"
         command = [sys.executable, "-c", program, address_of(theirs)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         for fds, expected in (((theirs.fileno(),), "True"), ((), "False")):

@@ -91,7 +91,7 @@ def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
 
 TELLING = """
 from exactum.errors import SettingRefused
-from exactum.spark.life.life import current
+from exactum.spark.supervised.process import current
 current().tell_error(SettingRefused("the first query may not run"), "query-1")
 """
 
@@ -147,9 +147,9 @@ def test_a_long_text_is_cut(tmp_path: Path, kind: str, status: int, count: int) 
     """An error of any length means what a short one does; its beginning is said, and how much of it is not."""
     program = f"""{COUNTED}
 import exactum
-from exactum.spark.life import life
+from exactum.spark.supervised import process
 event = exactum.events.EpochAbandoned("q", 0, "i", 0, "\\ud800" * 2_000_000)
-life.current().tell_event(event)
+process.current().tell_event(event)
 from exactum.errors import {kind}
 raise {kind}("this is why " + "\\ud800x" * 1_500_000)
 """
@@ -165,8 +165,8 @@ def test_sinks_that_are_too_large_to_be_handed_over(tmp_path: Path) -> None:
     """One line says that what is decided waits for the next start, and the script goes on."""
     program = """
 import exactum
-from exactum.spark.life import life
-from exactum.spark.life.handover import Handover
+from exactum.spark.supervised import process
+from exactum.spark.supervised.handover import Handover
 from exactum.spark.query import RunningQuery
 
 class Sink:
@@ -175,7 +175,7 @@ class Sink:
 sink = Sink()
 sink.model = bytes(65 << 20)
 running = RunningQuery("q", "r", None, "file:/c", "MicroBatchExecution", "", "append", "local[1]", 100, None, None)
-life.current().hand_over("q", Handover(running, (sink,), ("own",), None, ((),)))
+process.current().hand_over("q", Handover(running, (sink,), ("own",), None, ((),)))
 print("goes on", flush=True)
 """
     with command(tmp_path, program) as run:
@@ -223,9 +223,9 @@ def test_a_script_without_queries_is_ended_by_sigterm(tmp_path: Path) -> None:
     program = """
 import time
 import exactum
-from exactum.spark.life import life
-from exactum.spark.life.channel import Message
-life.current().tell_now(Message("run", {"query_id": "q", "path": [], "trouble": "heard of"}))
+from exactum.spark.supervised import process
+from exactum.spark.supervised.channel import Message
+process.current().tell_now(Message("run", {"query_id": "q", "path": [], "trouble": "heard of"}))
 time.sleep(60)
 """
     with command(tmp_path, program) as run:
@@ -261,8 +261,8 @@ def test_the_script_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
 import exactum
 print("ready", flush=True)
 exactum.exactly_once(exactum.FileSink("out"))
-from exactum.spark.life import life
-life.current().tell_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
+from exactum.spark.supervised import process
+process.current().tell_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
 import time
 time.sleep(60)
 """

@@ -20,8 +20,8 @@ from exactum.protocol.finish import Finished, commit_decided, decided_from, fini
 from exactum.protocol.model import Decision, Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun
-from exactum.spark.life.handover import Handover, unpickled
 from exactum.spark.query import RunningQuery
+from exactum.spark.supervised.handover import Handover, unpickled
 from exactum.testing import (
     Crash,
     Fault,
@@ -276,7 +276,7 @@ def test_a_class_of_the_script_goes_along() -> None:
     Local.__module__ = "__main__"
     handover = Handover(RUNNING, (Local(),), ("local",), None, ((),))  # type: ignore[arg-type]
     program = (
-        "import sys; from exactum.spark.life.handover import unpickled; "
+        "import sys; from exactum.spark.supervised.handover import unpickled; "
         "print(unpickled(sys.stdin.buffer.read(), sys.argv[1:]).sinks[0].name, end='')"
     )
     done = subprocess.run(

@@ -13,7 +13,7 @@ from exactum.ops.run.board import Board, quantile
 from exactum.ops.run.view import View, line
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.spark.life.progress import lag_records, progress_of
+from exactum.spark.run.progress import lag_records, progress_of
 
 RUN = QueryRun("q1", Incarnation("0123456789abcdef"), Guarantee.EXACTLY_ONCE)
 REPORT = json.loads(

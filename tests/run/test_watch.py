@@ -18,10 +18,10 @@ TITLE = re.compile(r"(starting|running|restarting|stopping|done|failed|halted), 
 PRINTER = """
 import sys, time
 import exactum
-from exactum.spark.life import life
+from exactum.spark.supervised import process
 
 def tell(kind, *values):
-    life.current().tell_event(getattr(exactum.events, kind)("q", *values))
+    process.current().tell_event(getattr(exactum.events, kind)("q", *values))
 
 tell("RunStarted", 0, "i", "r", "shout", "exactly once", "c", (), (), 0)
 for n in range(30):
@@ -43,8 +43,8 @@ print("the last words", end="")
 HANDING_OVER = """
 import os, pickle, sys, time
 import exactum
-from exactum.spark.life import life
-from exactum.spark.life.channel import Message
+from exactum.spark.supervised import process
+from exactum.spark.supervised.channel import Message
 
 class Loud:
     def __reduce__(self):
@@ -52,10 +52,10 @@ class Loud:
         return exec, (f"{said}; open('heard', 'w').close()",)
 
 fields = {"query_id": "q", "path": sys.path, "trouble": ""}
-life.current().tell_now(Message("run", fields, pickle.dumps(Loud())))
+process.current().tell_now(Message("run", fields, pickle.dumps(Loud())))
 n, until_s = 0, time.monotonic() + 60
 while time.monotonic() < until_s and not os.path.exists("heard"):
-    life.current().tell_event(exactum.events.EpochCompleted("q", n, "i", 0, 1, 1000, {"write": 12.0}))
+    process.current().tell_event(exactum.events.EpochCompleted("q", n, "i", 0, 1, 1000, {"write": 12.0}))
     n += 1
     time.sleep(0.05)
 """

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 import exactum
+from exactum.checkpoint.savepoint import create as create_module
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import restore
+from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.ops import cli
-from exactum.ops.savepoint import create as create_module
-from exactum.ops.savepoint.create import create
-from exactum.ops.savepoint.restore import restore
-from exactum.ops.savepoint.stop import stop
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
-from exactum.ops.savepoint.create import create
-from exactum.ops.savepoint.restore import restore
-from exactum.ops.savepoint.stop import stop
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import restore
+from exactum.checkpoint.savepoint.stop import stop
 from exactum.spark.session import ROCKSDB
 
 pytestmark = pytest.mark.spark

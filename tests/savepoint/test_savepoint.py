@@ -16,13 +16,13 @@ from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 from totals import TIMEOUT_S, Totals, await_true
 
+from exactum.checkpoint.request_file import Answer, Request
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.manifest import verify
+from exactum.checkpoint.savepoint.restore import Identity, restore
+from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.local import LocalKafka
-from exactum.ops.savepoint.create import create
-from exactum.ops.savepoint.manifest import verify
-from exactum.ops.savepoint.restore import Identity, restore
-from exactum.ops.savepoint.stop import stop
-from exactum.spark.life.request_file import Answer, Request
 from exactum.spark.session import ROCKSDB
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -156,7 +156,7 @@ def test_a_fork_beside_its_parent(kafka: LocalKafka, totals: Totals, topic: Call
 
 def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver died after the decision and before Spark's commit log: no savepoint until a start has finished it."""
-    monkeypatch.setattr("exactum.ops.savepoint.create.SETTLE_S", TIMEOUT_S)
+    monkeypatch.setattr("exactum.checkpoint.savepoint.create.SETTLE_S", TIMEOUT_S)
     assert totals.run() is None
     totals.forget_last_commit()
     with pytest.raises(CheckpointRefused, match="is decided, and Spark's commit log has only"):
@@ -177,13 +177,13 @@ def test_going_back_is_a_fork(totals: Totals, tmp_path: Path, monkeypatch: pytes
         made = create(str(totals.checkpoint), tmp_path / "savepoint")
         totals.source.produce(totals.bootstrap_servers, 30)  # however late the savepoint came
         await_true(totals.caught_up, "the query reads all input")
-        monkeypatch.setattr("exactum.ops.savepoint.restore.ENDING_S", 0.2)
+        monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", 0.2)
         with pytest.raises(CheckpointRefused, match="runs: run"):
             restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
         with pytest.raises(CheckpointRefused, match="runs: run"):
             restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)
         monkeypatch.undo()
-    monkeypatch.setattr("exactum.ops.savepoint.restore.ENDING_S", TIMEOUT_S)
+    monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
     with pytest.raises(CheckpointRefused, match="has gone on to epoch"):
         restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
     with pytest.raises(CheckpointRefused, match="goes before a savepoint"):

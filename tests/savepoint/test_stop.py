@@ -15,21 +15,21 @@ from typing import Any
 import pytest
 from totals import await_true
 
+from exactum.checkpoint import request_file, retirement
+from exactum.checkpoint.run_file import living
+from exactum.checkpoint.savepoint import restore as restore_module
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import Identity, restore
+from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused, Fenced, Unavailable
 from exactum.files.decision_log import FileDecisionLog
-from exactum.ops.savepoint import restore as restore_module
-from exactum.ops.savepoint.create import create
-from exactum.ops.savepoint.restore import Identity, restore
-from exactum.ops.savepoint.stop import stop
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
-from exactum.spark.life import request_file, retirement
-from exactum.spark.life.run_file import living
 
 QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
 HOLD = """
 import sys, time
 from pathlib import Path
-from exactum.spark.life.run_file import RunFile
+from exactum.checkpoint.run_file import RunFile
 run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
 run.hold()
 print("held", flush=True)
@@ -251,7 +251,7 @@ def test_stop_needs_a_living_run(checkpoint: Path) -> None:
 FULL = """
 import logging, resource, sys
 from pathlib import Path
-from exactum.spark.life.run_file import RunFile
+from exactum.checkpoint.run_file import RunFile
 logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
 run = RunFile(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "0", "4.2.0")
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 import exactum
 from exactum import errors, events
 from exactum.protocol.model import SourceOffsets
-from exactum.spark import small_epoch
+from exactum.spark.run import small_epoch
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

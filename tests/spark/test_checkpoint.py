@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from exactum.checkpoint import offset_log
 from exactum.errors import CheckpointRefused
 from exactum.protocol.model import SourceOffsets
-from exactum.spark import checkpoint
 
 TWO = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"1":5,"0":7}}\n-'
 ONE = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"0":3,"1":4}}\n-\n'
@@ -29,17 +29,17 @@ ONE = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"0":3,"1":4}}\n-\n'
 )
 def test_local_folder(uri: str, folder: str | None) -> None:
     """Only local and shared file systems have a folder, and Hadoop's paths are taken as they are printed."""
-    assert checkpoint.local_folder(uri) == (Path(folder) if folder else None)
+    assert offset_log.local_folder(uri) == (Path(folder) if folder else None)
 
 
 def test_offsets_are_canonical() -> None:
     """The same offsets are the same text whatever order Spark wrote their keys in; ``-`` is no offset."""
-    assert checkpoint.parse(TWO, "here") == ('{"t":{"0":7,"1":5}}', None)
+    assert offset_log.parse(TWO, "here") == ('{"t":{"0":7,"1":5}}', None)
 
 
 def test_offsets_that_are_not_json() -> None:
     """A source may write anything on its line; it is compared as it is."""
-    assert checkpoint.parse("v1\n{}\nrow 17", "here") == ("row 17",)
+    assert offset_log.parse("v1\n{}\nrow 17", "here") == ("row 17",)
 
 
 def test_start_is_the_end_of_the_batch_before(tmp_path: Path) -> None:
@@ -47,21 +47,21 @@ def test_start_is_the_end_of_the_batch_before(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "3").write_text(ONE)
     (tmp_path / "offsets" / "4").write_text(TWO)
-    read = checkpoint.folder_reader(tmp_path)
-    assert checkpoint.source_offsets(read, 4, "here") == SourceOffsets(
+    read = offset_log.folder_reader(tmp_path)
+    assert offset_log.source_offsets(read, 4, "here") == SourceOffsets(
         start=('{"t":{"0":3,"1":4}}', None), end=('{"t":{"0":7,"1":5}}', None)
     )
-    assert checkpoint.source_offsets(read, 3, "here").start == ()
+    assert offset_log.source_offsets(read, 3, "here").start == ()
 
 
 def test_a_missing_batch_is_refused(tmp_path: Path) -> None:
     """Spark runs a batch that is not in its own log: somebody replaced the folder."""
     with pytest.raises(CheckpointRefused, match="has no offsets/7"):
-        checkpoint.source_offsets(checkpoint.folder_reader(tmp_path), 7, "here")
+        offset_log.source_offsets(offset_log.folder_reader(tmp_path), 7, "here")
 
 
 @pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v9\n{}\n{}", "{}\n{}\n{}"])
 def test_an_unknown_or_damaged_log_is_refused(text: str) -> None:
     """Never guessed at."""
     with pytest.raises(CheckpointRefused, match="not an offset log"):
-        checkpoint.parse(text, "here")
+        offset_log.parse(text, "here")

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Rejection
-from exactum.spark.dead_letter import dead_letters
+from exactum.spark.write.dead_letter import dead_letters
 
 COLUMNS = tuple(name for name, _ in DEAD_LETTER_COLUMNS)
 WHEN = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.timezone.utc)

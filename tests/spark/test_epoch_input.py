@@ -6,7 +6,7 @@ import pytest
 
 from exactum.errors import CodeFailed, EpochAborted, RowsRefused
 from exactum.protocol.model import SourceOffsets
-from exactum.spark import epoch_input
+from exactum.spark.write import epoch_input
 
 OFFSETS = SourceOffsets(
     ('{"logOffset":3}', '{"orders":{"0":10,"1":7}}'), ('{"logOffset":4}', '{"orders":{"0":25,"1":7,"2":3}}')

@@ -14,10 +14,10 @@ from kafka.admin import KafkaAdminClient
 
 import exactum
 from exactum import events
+from exactum.checkpoint.layout import SINKS
 from exactum.local import LocalKafka, LocalPostgres
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, Sink, TaskName, WriteOrder
-from exactum.spark.former_sinks import FILE
 
 pytestmark = [pytest.mark.spark]
 
@@ -72,7 +72,7 @@ def test_a_database_sink_that_was_renamed(query: Any, tables: Any, postgres: Loc
     assert swept == [("postgres:former", 1)]
     query.give(3)
     assert query.run(query.exactly_once(sink("present"))) is None
-    known = json.loads((query.checkpoint / FILE).read_text())["sinks"]
+    known = json.loads((query.checkpoint / SINKS).read_text())["sinks"]
     assert [one["name"] for one in known] == ["postgres:present"], "found empty, and forgotten"
 
 
@@ -121,7 +121,7 @@ def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPost
         assert query.run(query.exactly_once()) is None
     told = [(e.participant, "table former" in e.place) for e in query.seen(events.FormerSinkOutOfReach)]
     assert told == [("postgres:former", True)] * 2
-    assert "secret" not in (query.checkpoint / FILE).read_text()
+    assert "secret" not in (query.checkpoint / SINKS).read_text()
     assert query.values() == [2, 2]
 
 
@@ -132,7 +132,7 @@ def test_a_damaged_file_stops_nobody(query: Any, tables: Any, postgres: LocalPos
     for number, content in enumerate(["{", json.dumps({"query_id": "other", "sinks": [{"name": "x", "trace": {}}]})]):
         query.give(number)
         assert query.run(query.exactly_once(sink)) is None
-        (query.checkpoint / FILE).write_text(content)
+        (query.checkpoint / SINKS).write_text(content)
     query.give(2)
     assert query.run(query.exactly_once(sink)) is None
     assert sorted(tables.execute("SELECT v FROM former").fetchall()) == [(0,), (1,), (2,)]

@@ -8,7 +8,7 @@ import pytest
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
-from exactum.spark.life import rehearsal
+from exactum.spark.supervised import rehearsal
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from pyspark.errors.exceptions.captured import NumberFormatException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from exactum.spark.view_columns import mask, named, of_view
-from exactum.spark.view_plan import side_by_side
+from exactum.spark.write.view_columns import mask, named, of_view
+from exactum.spark.write.view_plan import side_by_side
 
 Rows = Callable[[DataFrame], DataFrame]
 

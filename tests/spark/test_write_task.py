@@ -17,9 +17,9 @@ from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
-from exactum.spark.failure import TaskFailed, carried_by
-from exactum.spark.prefetch import Prefetch
-from exactum.spark.write_task import DeadLetterPlan, RunTask, WriteTask, _first, prepared_of
+from exactum.spark.write.failure import TaskFailed, carried_by
+from exactum.spark.write.prefetch import Prefetch
+from exactum.spark.write.write_task import DeadLetterPlan, RunTask, WriteTask, _first, prepared_of
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
 PREPARED = PreparedTransaction("p", "x", 1)
@@ -166,7 +166,7 @@ def test_the_task_pickles_by_reference(task: WriteTask | RunTask) -> None:
     from pyspark import cloudpickle
 
     text = cloudpickle.dumps(task)
-    assert b"exactum.spark.write_task" in text
+    assert b"exactum.spark.write.write_task" in text
     assert pickle.loads(text) == task
 
 

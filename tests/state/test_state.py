@@ -10,9 +10,9 @@ import folds
 import pytest
 from keyed import MS_APART, TIMEOUT_S, Keyed
 
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.events import EpochCompleted, EpochRedelivered
-from exactum.ops.savepoint.create import create
-from exactum.ops.savepoint.restore import Identity, restore
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -40,7 +40,7 @@ def test_value_list_and_map_state_timers_a_crash_and_another_scale(
     there. A savepoint, moved, in another number of partitions: the query goes on in the same topic. In the end each
     key's output is the fold of its input, epoch by epoch, and each timer went off once.
     """
-    monkeypatch.setattr("exactum.ops.savepoint.restore.ENDING_S", TIMEOUT_S)
+    monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
     keyed.source.produce(keyed.bootstrap_servers, 80)
     keyed.live(folds.Fold(), "EventTime", die=lambda batch: batch == 1)
     events = keyed.live(folds.Fold(), "EventTime")

@@ -44,6 +44,8 @@ RACES_MAX = 10
 
 _RECORD = re.compile(r"(\d{20})-(\d+)\.json")
 _FLOOR = re.compile(r"floor-(\d{20})")
+HIGHEST_FLOOR = f"floor-{'9' * 20}"
+"""A marker above every batch: whoever decides anything under it is fenced."""
 
 
 class SlotLog(ABC):

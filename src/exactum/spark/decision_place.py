@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from exactum.checkpoint import offset_log
+from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import DecisionRecord, Epoch
-from exactum.spark import checkpoint
 from exactum.spark.query import RunningQuery
 
-DECISIONS = Path("exactum", "decisions")
 """Where the decision log lies within the checkpoint's folder."""
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
@@ -54,7 +54,7 @@ def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | Non
         from exactum.files.object_decision_log import ObjectDecisionLog
 
         return ObjectDecisionLog(place, running.query_id)
-    folder = checkpoint.local_folder(place)
+    folder = offset_log.local_folder(place)
     if folder is None:
         parts = urlsplit(place)
         # Neither the user's password nor the query, where some clients take it, is for a message.

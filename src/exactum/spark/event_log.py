@@ -6,8 +6,8 @@ import logging
 from datetime import datetime, timezone
 
 from exactum import events
-from exactum.spark.former_sinks import FILE
-from exactum.spark.life import life
+from exactum.checkpoint.layout import SINKS
+from exactum.spark.supervised import process
 
 logger = logging.getLogger("exactum")
 
@@ -55,7 +55,7 @@ def text_of(event: events.Event) -> str:
             return (
                 f"the sink {event.participant!r} ({event.place}) is not among this query's sinks any more, and none of "
                 "them reaches it: what its tasks left open stays until the target times it out or you settle it. Start "
-                f"once with it, or remove it from {FILE} in the checkpoint's folder once nothing of it is open"
+                f"once with it, or remove it from {SINKS} in the checkpoint's folder once nothing of it is open"
             )
         case events.ControlChanged():
             return f"the control stream {event.topic!r} has other rules from here on ({event.keys} keys)"
@@ -85,7 +85,7 @@ def listener(on_event: events.Listener | None) -> events.Listener:
         level = level_of(event)
         if logger.isEnabledFor(level):
             logger.log(level, "query %s, epoch %d: %s", event.query_id, event.batch_id, text_of(event))
-        supervised = life.current()
+        supervised = process.current()
         if supervised is not None:
             supervised.tell_event(event)
         if on_event is None:

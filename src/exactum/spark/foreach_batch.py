@@ -15,15 +15,16 @@ from exactum import events
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.sink import Guarantee, Sink
-from exactum.spark import arguments, query, watch
+from exactum.spark import arguments, query
 from exactum.spark.batch_call import HOW, BatchCall, BatchCalls, ErrorCaught, later_call
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.delivery import Delivery, Targets
-from exactum.spark.epoch_runner import EpochRunner, start
 from exactum.spark.event_log import listener
 from exactum.spark.last_words import LAST_WORDS
-from exactum.spark.life import life, standby
-from exactum.spark.life.handover import Handover
+from exactum.spark.run import query_watch
+from exactum.spark.run.delivery import Delivery, Targets
+from exactum.spark.run.epoch_runner import EpochRunner, start
+from exactum.spark.supervised import process, standby
+from exactum.spark.supervised.handover import Handover
 
 logger = logging.getLogger("exactum")
 
@@ -218,12 +219,12 @@ class ForeachBatch:
         run = self._run = start(frame, batch_id, running_query, self._delivery)
         self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
         self._hand_over(run)
-        watch.over(run.query, run.idle, run.ended, self._closer)
+        query_watch.over(run.query, run.idle, run.ended, self._closer)
         return run
 
     def _hand_over(self, run: EpochRunner) -> None:
         """Give a supervisor what finishes a decided epoch without Spark, where there is a supervisor."""
-        supervised = life.current()
+        supervised = process.current()
         if supervised is None:
             return
         delivery = self._delivery
@@ -233,7 +234,7 @@ class ForeachBatch:
         supervised.hand_over(run.query.query_id, handover)
 
     def _tell(self, error: ExactumError, frame: DataFrame) -> None:
-        supervised = life.current()
+        supervised = process.current()
         if supervised is not None and not supervised.stopping.is_set():
             supervised.tell_error(error, query.query_id_of(frame))
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exactum.checkpoint import offset_log
 from exactum.errors import CheckpointRefused, SettingRefused
-from exactum.spark import checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +56,7 @@ class RunningQuery:
     @property
     def folder(self) -> Path | None:
         """The checkpoint's folder where it lies on a local or shared file system, else None."""
-        return checkpoint.local_folder(self.checkpoint)
+        return offset_log.local_folder(self.checkpoint)
 
     def still_runs(self) -> bool:
         """False once this run has ended, whatever runs under the same query id by then."""
@@ -134,13 +134,13 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
     )
 
 
-def reader_of(frame: DataFrame, running: RunningQuery) -> checkpoint.ReadText:
+def reader_of(frame: DataFrame, running: RunningQuery) -> offset_log.ReadText:
     """Reads below the query's checkpoint, wherever it lies."""
     folder = running.folder
-    return checkpoint.folder_reader(folder) if folder is not None else hadoop_reader(frame, running.checkpoint)
+    return offset_log.folder_reader(folder) if folder is not None else hadoop_reader(frame, running.checkpoint)
 
 
-def hadoop_reader(frame: DataFrame, root: str) -> checkpoint.ReadText:
+def hadoop_reader(frame: DataFrame, root: str) -> offset_log.ReadText:
     """Reads below a checkpoint on any file system that the JVM knows."""
     session: Any = frame.sparkSession
     jvm = session.sparkContext._jvm
@@ -217,7 +217,7 @@ def _below_session_wide(query: RunningQuery) -> bool:
     if query.session_checkpoint is None:
         return False
     parent = query.checkpoint.rstrip("/").rpartition("/")[0]
-    ours, theirs = checkpoint.local_folder(parent), checkpoint.local_folder(query.session_checkpoint)
+    ours, theirs = offset_log.local_folder(parent), offset_log.local_folder(query.session_checkpoint)
     if ours is not None and theirs is not None:
         return ours == theirs.absolute()
     return parent.rstrip("/") == query.session_checkpoint.rstrip("/")

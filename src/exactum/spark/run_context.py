@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from exactum import events
+from exactum.checkpoint.offset_log import ReadText
 from exactum.protocol.sink import QueryRun
-from exactum.spark.checkpoint import ReadText
 from exactum.spark.query import RunningQuery
 
 

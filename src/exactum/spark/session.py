@@ -17,7 +17,7 @@ from exactum.local import checkpoint_fs, sockets, spark_kafka_jars
 from exactum.local.archive import spark_archive
 from exactum.local.connector import connector_version
 from exactum.local.jars import pyspark_version
-from exactum.spark import warmth
+from exactum.spark.startup import warm_up
 
 logger = logging.getLogger("exactum")
 
@@ -68,10 +68,10 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
         raise error.with_traceback(None) from None  # how Ivy was run would bury what to do
     for name, value in {**defaults, **given}.items():
         builder = builder.config(name, value)
-    warmth.import_modules()
+    warm_up.import_modules()
     session: SparkSession = builder.getOrCreate()
-    if given.get(warmth.SETTING, "true") == "true":
-        warmth.start_workers(session)
+    if given.get(warm_up.SETTING, "true") == "true":
+        warm_up.start_workers(session)
     return session
 
 
@@ -102,7 +102,7 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.maintenanceInterval": SNAPSHOTS_EVERY,
-        "spark.python.daemon.module": "exactum.spark.daemon",
+        "spark.python.daemon.module": "exactum.spark.startup.daemon",
     }
     if sockets.ENABLED not in given:
         defaults |= sockets.socket_settings()

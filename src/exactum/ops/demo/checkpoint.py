@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-DECISIONS = Path("exactum", "decisions")
+from exactum.checkpoint.layout import DECISIONS
+
 _COMMIT = re.compile(r"\d+")
 _RECORD = re.compile(r"\d{20}-\d+\.json")
 

@@ -14,7 +14,7 @@ from typing import Any
 from exactum.ops import process_session
 from exactum.ops.run.ending import LastError, Report
 from exactum.ops.run.output import STDERR, STDOUT, outputs_of, pipe_if
-from exactum.spark.life.channel import VARIABLE, Decoder, Message, address_of
+from exactum.spark.supervised.channel import VARIABLE, Decoder, Message, address_of
 
 READ_BYTES = 1 << 16
 GRACE_S = 5.0

@@ -161,7 +161,7 @@ def _restore(savepoint: Path | None, checkpoint: str | None, identity: str, say:
             "--from-savepoint and --checkpoint belong together: the savepoint, and the checkpointLocation that the "
             "script gives to its query. Nothing was started."
         )
-    from exactum.ops.savepoint.restore import Identity, restore
+    from exactum.checkpoint.savepoint.restore import Identity, restore
 
     done = restore(savepoint, checkpoint, Identity(identity))
     how = "was made of this savepoint before" if done.already else f"is made of savepoint {savepoint}"

@@ -22,8 +22,8 @@ from exactum.protocol.finish import Finished, commit_decided, decided_from, fini
 from exactum.protocol.model import DecisionRecord, PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, Sink
 from exactum.spark.decision_place import open_log
-from exactum.spark.life.channel import Decoder, Message
-from exactum.spark.life.handover import Columns, Handover, unpickled
+from exactum.spark.supervised.channel import Decoder, Message
+from exactum.spark.supervised.handover import Columns, Handover, unpickled
 
 READ_BYTES = 1 << 16
 SINK_TIMEOUT_S = 12.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from exactum.ops.run.child import READ_BYTES
 from exactum.ops.run.output import STDERR, STDOUT, Output, outputs_of, pipe_if
-from exactum.spark.life.channel import Decoder, Message
+from exactum.spark.supervised.channel import Decoder, Message
 
 TIMEOUT_S = 15.0
 """How long finishing may take before the script is started anyway: its own recovery does the same."""

@@ -24,7 +24,7 @@ from exactum.ops.run.finishing import Finishing
 from exactum.ops.run.output import Output
 from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
 from exactum.ops.run.signals import Signals
-from exactum.spark.life.channel import Message
+from exactum.spark.supervised.channel import Message
 
 LOOK_EVERY_S = 0.1
 STANDBY_AFTER_S = 20.0

@@ -31,7 +31,7 @@ def savepoint() -> None:
 )
 def create(checkpoint: str, to: Path, stop_query: bool, timeout_s: float) -> None:
     """Make a savepoint of a query that runs, or of one that is stopped."""
-    from exactum.ops.savepoint.create import create
+    from exactum.checkpoint.savepoint.create import create
 
     made = create(checkpoint, to, stop_query=stop_query, timeout_s=timeout_s)
     stopped = "; the query is stopped" if stop_query else ""
@@ -44,7 +44,7 @@ def inspect(savepoint: Path) -> None:
     """Show what a savepoint holds."""
     from rich.console import Console
 
-    from exactum.ops.savepoint.manifest import read_manifest
+    from exactum.checkpoint.savepoint.manifest import read_manifest
     from exactum.ops.savepoint.show import shown
 
     Console().print(shown(read_manifest(savepoint)))
@@ -54,7 +54,7 @@ def inspect(savepoint: Path) -> None:
 @SAVEPOINT
 def verify(savepoint: Path) -> None:
     """Check every byte of a savepoint; status 1 and what is wrong if it is damaged."""
-    from exactum.ops.savepoint.manifest import verify
+    from exactum.checkpoint.savepoint.manifest import verify
 
     manifest = verify(savepoint)
     click.echo(f"{savepoint} is whole: epoch {manifest.batch_id}, {len(manifest.files)} files")
@@ -64,7 +64,7 @@ def verify(savepoint: Path) -> None:
 @SAVEPOINT
 def delete(savepoint: Path) -> None:
     """Delete a savepoint."""
-    from exactum.ops.savepoint.delete import delete
+    from exactum.checkpoint.savepoint.delete import delete
 
     delete(savepoint)
     click.echo(f"{savepoint} is deleted")
@@ -89,7 +89,7 @@ def delete(savepoint: Path) -> None:
 )
 def restore(savepoint: Path, checkpoint: str, identity: str, replace: bool, original_is_gone: bool) -> None:
     """Make a checkpoint of a savepoint: a query that is started on DIR goes on after the savepoint's epoch."""
-    from exactum.ops.savepoint.restore import Identity, restore
+    from exactum.checkpoint.savepoint.restore import Identity, restore
 
     done = restore(savepoint, checkpoint, Identity(identity), replace=replace, original_is_gone=original_is_gone)
     if done.moved_aside is not None:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.filesize import decimal
 from rich.table import Table
 
-from exactum.ops.savepoint.manifest import Manifest
+from exactum.checkpoint.savepoint.manifest import Manifest
 
 
 def shown(manifest: Manifest) -> RenderableType:

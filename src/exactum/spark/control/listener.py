@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exactum import events
+from exactum.checkpoint.layout import CONTROL
 from exactum.errors import CheckpointRefused, RowsRefused
 from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checked
 from exactum.protocol.epoch_protocol import Completed
@@ -42,7 +43,7 @@ class ControlListener(EpochListener):
         self._spark_context: Any = context.session.sparkContext
         self._running = running
         name = re.sub(r"[^A-Za-z0-9._-]", "_", stream.topic)
-        self._records = ControlRecords(running.folder / "exactum" / "control" / name)
+        self._records = ControlRecords(running.folder / CONTROL / name)
         newest = self._records.newest()
         self._seen = newest or Seen(digest_of(text_of({})), text_of({}), {})
         self._last: dict[int, dict[bytes, bytes]] = {}  # by partition: the last value of each key

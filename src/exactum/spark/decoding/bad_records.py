@@ -19,13 +19,13 @@ from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
-from exactum.spark import view, write_job
-from exactum.spark.dead_letter import dead_letters
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
-from exactum.spark.write_task import DeadLetterPlan, RunTask
+from exactum.spark.write import view, write_job
+from exactum.spark.write.dead_letter import dead_letters
+from exactum.spark.write.write_task import DeadLetterPlan, RunTask
 
 SINK = "decode"
 """What stands in a dead letter's ``sink``: no sink has refused it."""

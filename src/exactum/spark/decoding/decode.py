@@ -21,13 +21,13 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
-from exactum.spark.decoding import record_type
+from exactum.formats import record_type
+from exactum.formats.format import Bound, Format
+from exactum.formats.function_format import Function
+from exactum.formats.text_format import TextCodec
 from exactum.spark.decoding.decode_task import BAD, NULL_REASON, DecodeTask, Decoding, refusal_of
-from exactum.spark.decoding.format import Bound, Format
-from exactum.spark.decoding.function_format import Function
-from exactum.spark.decoding.text_format import TextCodec
-from exactum.spark.failure import MARKER
 from exactum.spark.query import refuse_connect
+from exactum.spark.write.failure import MARKER
 
 SOURCE_COLUMNS = {
     "topic": "string",

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import RowsRefused
-from exactum.spark.decoding.format import Codec, Decoder
-from exactum.spark.failure import TaskFailed
-from exactum.spark.write_task import current_task
+from exactum.formats.format import Codec, Decoder
+from exactum.spark.write.failure import TaskFailed
+from exactum.spark.write.write_task import current_task
 
 BAD = "__exactum_bad"
 """The column that is null for a good record, and for a bad one holds the reason, its key and its value."""

@@ -16,14 +16,14 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from exactum.checkpoint.offset_log import folder_reader, local_folder, source_offsets
+from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import CheckpointRefused
-from exactum.spark.checkpoint import folder_reader, local_folder, source_offsets
 from exactum.spark.query import hadoop_reader
 from exactum.spark.source.initial_offsets import initial_offsets
-from exactum.spark.source.notes import SourceNotes
-from exactum.spark.source.partition_offsets import Offsets, from_json
 from exactum.spark.source.query_sources import RunningSource, sources_of_execution
 from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.stop_guard import refuse_lost
 from exactum.spark.source.stop_position import reached
 
@@ -104,7 +104,7 @@ class _Watcher:
         run_id = str(execution.runId().toString())
         sources = self._sources.get(run_id) or sources_of_execution(execution)
         self._sources[run_id] = sources
-        if any(SourceNotes.of(s.options).source_id in self.source_ids for s in sources):
+        if any(SourceOptions.of(s.options).source_id in self.source_ids for s in sources):
             self._end_if_read(execution, sources)
         return run_id
 
@@ -121,7 +121,7 @@ class _Watcher:
                     self._fail(execution, error)
                     return
         for source in sources:
-            stop = SourceNotes.of(source.options).stop
+            stop = SourceOptions.of(source.options).stop
             if stop is None or not reached(stop, positions.get(source.index, {})):
                 return
         logger.info("query %s has read its sources up to their stops and ends", execution.id().toString())

@@ -10,8 +10,8 @@ from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests
 from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.query import RunningQuery
-from exactum.spark.source.notes import SourceNotes
 from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.source_options import SourceOptions
 
 logger = logging.getLogger("exactum")
 
@@ -34,14 +34,14 @@ class Clients(EpochListener):
             SettingRefused: likewise, and the source's offsets are to be committed to a group.
         """
         where = str(self._running)
-        notes = SourceNotes.of(source.options)
+        chosen = SourceOptions.of(source.options)
         try:
-            settings = librdkafka_settings(source.options, notes.client, where)
+            settings = librdkafka_settings(source.options, chosen.client, where)
             key = tuple(sorted(settings.items()))
             if key not in self._made:
                 self._made[key] = TopicRequests(settings, where)
         except SettingRefused as error:
-            if notes.commit_offsets:
+            if chosen.commit_offsets:
                 raise
             logger.warning("Source %d is not watched for topics that change: %s", source.index, error)
             return None

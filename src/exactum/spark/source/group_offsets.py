@@ -12,14 +12,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import SettingRefused
 from exactum.kafka.topic_requests import TopicRequests
 from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import RunningQuery
-from exactum.spark.source.notes import SourceNotes
-from exactum.spark.source.partition_offsets import Offsets, from_json
 from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.source_options import SourceOptions
 
 logger = logging.getLogger("exactum")
 
@@ -33,10 +33,10 @@ SHOWN_MAX = 3
 
 @dataclass(frozen=True)
 class CommittedSource:
-    """A source whose offsets go to ``notes.group_id``."""
+    """A source whose offsets go to ``chosen.group_id``."""
 
     source: RunningSource
-    notes: SourceNotes
+    chosen: SourceOptions
     requests: TopicRequests
 
 
@@ -46,7 +46,7 @@ class GroupOffsets(EpochListener):
     def __init__(self, running: RunningQuery, sources: Sequence[CommittedSource]) -> None:
         self._running = running
         self._sources = tuple(sources)
-        self._requests = {one.notes.group_id: one.requests for one in sources}
+        self._requests = {one.chosen.group_id: one.requests for one in sources}
         self._changed = threading.Condition()
         self._newest: dict[str, Offsets] | None = None
         self._committed: dict[str, Offsets] | None = None
@@ -87,18 +87,18 @@ class GroupOffsets(EpochListener):
         owners: dict[tuple[str | None, str], str] = {}
         for one in self._sources:
             for topic in sorted({topic for topic, _ in from_json(batch.offsets.end[one.source.index])}):
-                owner = owners.setdefault((one.notes.group_id, topic), one.notes.source_id)
-                if owner != one.notes.source_id:
+                owner = owners.setdefault((one.chosen.group_id, topic), one.chosen.source_id)
+                if owner != one.chosen.source_id:
                     raise SettingRefused(
                         f"{self._running}: two sources read the topic {topic!r} with group_id="
-                        f"{one.notes.group_id!r}, so the group's offsets would mean now the one, now the other. Give "
+                        f"{one.chosen.group_id!r}, so the group's offsets would mean now the one, now the other. Give "
                         "each its own group_id, or one of them commit_offsets=False. Nothing of this batch was written."
                     )
 
     def _put(self, offsets: Sequence[str | None]) -> None:
         groups: dict[str, Offsets] = {}
         for one in self._sources:
-            group = groups.setdefault(str(one.notes.group_id), {})
+            group = groups.setdefault(str(one.chosen.group_id), {})
             for partition, offset in self._ends(one, offsets).items():
                 # A frame that is joined with itself is read by two streams: the slower one counts.
                 group[partition] = min(offset, group.get(partition, offset))
@@ -110,7 +110,7 @@ class GroupOffsets(EpochListener):
     @staticmethod
     def _ends(one: CommittedSource, offsets: Sequence[str | None]) -> Offsets:
         ends = from_json(offsets[one.source.index]) if one.source.index < len(offsets) else {}
-        stop = one.notes.stop
+        stop = one.chosen.stop
         if stop is None:
             return ends
         return {p: min(offset, stop.offsets[p]) for p, offset in ends.items() if p in stop.offsets}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from exactum.spark.checkpoint import ReadText
-from exactum.spark.source.partition_offsets import Offsets, from_json
+from exactum.checkpoint.offset_log import ReadText
+from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.spark.source.query_sources import RunningSource
 
 

@@ -9,10 +9,10 @@ from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
-from exactum.spark.source.notes import SourceNotes
 from exactum.spark.source.query_sources import sources_of
 from exactum.spark.source.read_kafka import ISOLATION, reads_committed
 from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
 from exactum.spark.source.stop_guard import StopGuard
 from exactum.spark.source.topic_watch import TopicWatch
@@ -39,7 +39,7 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
             running,
         )
     for source in sources:
-        if not SourceNotes.of(source.options).source_id and not reads_committed(source.options):
+        if not SourceOptions.of(source.options).source_id and not reads_committed(source.options):
             logger.warning(
                 "%s: source %d, made by Spark's own reader, reads records of transactions that are still open or were "
                 'aborted as if they were valid: kafka.isolation.level is not read_committed. Say .option("%s", '
@@ -57,9 +57,9 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
             continue
         settings, requests = found
         watched.append((WatchedSource(running, source, requests, records[source.index]), settings))
-        notes = SourceNotes.of(source.options)
-        if notes.commit_offsets:
-            committed.append(CommittedSource(source, notes, requests))
+        chosen = SourceOptions.of(source.options)
+        if chosen.commit_offsets:
+            committed.append(CommittedSource(source, chosen, requests))
     recorded = [(source, record) for source in sources if (record := records[source.index]) is not None]
     listeners: list[EpochListener] = [StopGuard(context, recorded), StartReport(context, sources)]
     if watched:

@@ -17,13 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from exactum.errors import SettingRefused
 from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests, TopicSeen
-from exactum.spark.life import standby
-from exactum.spark.source import bounded_queries, start_position, stop_position
-from exactum.spark.source import notes as source_notes
-from exactum.spark.source.notes import STALL_AFTER_S, SourceNotes
+from exactum.spark.source import bounded_queries, source_options, start_position, stop_position
+from exactum.spark.source.source_options import STALL_AFTER_S, SourceOptions
 from exactum.spark.source.start_position import Positions, Resolved, Start
 from exactum.spark.source.stop_position import StopAt
 from exactum.spark.source.subscription import Subscription
+from exactum.spark.supervised import standby
 
 logger = logging.getLogger("exactum")
 
@@ -136,7 +135,7 @@ def read_kafka(
             end = stop_position.resolve(stop, found)
     if resolved.refusal is not None:
         logger.warning("read_kafka: %s. A query that has a checkpoint goes on from there.", resolved.refusal)
-    notes = SourceNotes(
+    ours = SourceOptions(
         source_id=secrets.token_hex(8),
         made_ms=made_ms,
         group_id=group_id,
@@ -147,10 +146,10 @@ def read_kafka(
         stall_after_s=stall_after_s,
         client=own,
     )
-    frame = _load(spark, {**chosen, "startingOffsets": resolved.starting_offsets, **notes.options()})
+    frame = _load(spark, {**chosen, "startingOffsets": resolved.starting_offsets, **ours.options()})
     if end is None:
         return frame
-    bounded_queries.watch(spark, notes.source_id)
+    bounded_queries.watch(spark, ours.source_id)
     return stop_position.bounded(frame, end)
 
 
@@ -276,8 +275,8 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
             raise SettingRefused(f"read_kafka: give {_OWN[lower]} instead of the option {name!r}.")
         if lower in _BATCH_ONLY:
             raise SettingRefused(f"read_kafka: {name!r} is for batch reads; give stop= instead.")
-        if lower.startswith(source_notes.PREFIX):
-            raise SettingRefused(f"read_kafka: there is no option {name!r}; such names are exactum's own notes.")
+        if lower.startswith(source_options.PREFIX):
+            raise SettingRefused(f"read_kafka: there is no option {name!r}; such names are exactum's own.")
         chosen[name] = str(value).lower() if isinstance(value, bool) else str(value)
     given = {name.lower(): value for name, value in chosen.items()}
     _check_isolation(given)

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exactum.checkpoint.layout import SOURCES
+from exactum.checkpoint.partition_offsets import from_json, to_json
 from exactum.durable import OF_THE_SETTING, create_whole, make_folder, sync_folder
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.topic_requests import TopicSeen
-from exactum.spark.source.notes import Stop
-from exactum.spark.source.partition_offsets import from_json, to_json
 from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.source_options import Stop
 
 VERSION = 1
-SOURCES = Path("exactum", "source")
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from exactum.checkpoint.partition_offsets import Offsets, name_of, to_json
 from exactum.errors import SettingRefused
 from exactum.kafka.topic_requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.transaction import Partition
-from exactum.spark.source.partition_offsets import Offsets, name_of, to_json
 
 OffsetMap = Mapping[str, Mapping[int, int]] | Mapping[tuple[str, int], int]
 Start = str | int | datetime | OffsetMap

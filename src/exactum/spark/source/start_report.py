@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.initial_offsets import initial_file, initial_offsets
-from exactum.spark.source.notes import SourceNotes
-from exactum.spark.source.partition_offsets import Offsets, from_json, name_of
 from exactum.spark.source.query_sources import RunningSource
+from exactum.spark.source.source_options import SourceOptions
 
 logger = logging.getLogger("exactum")
 
@@ -36,10 +36,10 @@ class StartReport(EpochListener):
 
     def _line(self, source: RunningSource, batch: Batch) -> str:
         begins = self._begins(source, batch)
-        notes = SourceNotes.of(source.options)
-        fresh = batch.batch_id == 0 and not self._begun_before(source, notes)
+        chosen = SourceOptions.of(source.options)
+        fresh = batch.batch_id == 0 and not self._begun_before(source, chosen)
         parts = [
-            f"{name_of(partition)} at {offset} ({self._why(notes, name_of(partition)) if fresh else CHECKPOINT})"
+            f"{name_of(partition)} at {offset} ({self._why(chosen, name_of(partition)) if fresh else CHECKPOINT})"
             for partition, offset in sorted(begins.items())
         ]
         more = f" and {len(parts) - NAMED_MAX} more partitions" if len(parts) > NAMED_MAX else ""
@@ -50,16 +50,16 @@ class StartReport(EpochListener):
             return from_json(batch.offsets.start[source.index])
         return initial_offsets(self._read, source) if batch.batch_id == 0 else {}
 
-    def _begun_before(self, source: RunningSource, notes: SourceNotes) -> bool:
+    def _begun_before(self, source: RunningSource, chosen: SourceOptions) -> bool:
         """Whether an earlier start fixed the beginning: the file is older than the frame that is read now."""
         name, folder = initial_file(source), self._running.folder
-        if name is None or folder is None or notes.made_ms == 0:
+        if name is None or folder is None or chosen.made_ms == 0:
             return False
         try:
-            return (folder / name).stat().st_mtime < notes.made_ms / 1000 - CLOCK_SLACK_S
+            return (folder / name).stat().st_mtime < chosen.made_ms / 1000 - CLOCK_SLACK_S
         except OSError:
             return False
 
     @staticmethod
-    def _why(notes: SourceNotes, name: str) -> str:
-        return notes.why.get(name) or notes.word or "Spark's own start position"
+    def _why(chosen: SourceOptions, name: str) -> str:
+        return chosen.why.get(name) or chosen.word or "Spark's own start position"

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.errors import CheckpointRefused
 from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.initial_offsets import initial_offsets
-from exactum.spark.source.notes import SourceNotes, Stop
-from exactum.spark.source.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.source_options import SourceOptions, Stop
 
 
 class StopGuard(EpochListener):
@@ -47,7 +47,7 @@ class StopGuard(EpochListener):
         for source, record in self._sources:
             if not completed.written:
                 refuse_lost(str(self._running), source, record, from_json(batch.offsets.end[source.index]))
-            given = SourceNotes.of(source.options).stop
+            given = SourceOptions.of(source.options).stop
             if record.stop() != given:
                 record.add_stop(given)
 
@@ -65,7 +65,7 @@ def refuse_lost(query: str, source: RunningSource, record: SourceRecord, positio
     Raises:
         CheckpointRefused: rows between the stop on record and ``positions`` would be lost.
     """
-    was, given = record.stop(), SourceNotes.of(source.options).stop
+    was, given = record.stop(), SourceOptions.of(source.options).stop
     if was is None or (given is not None and given.offsets == was.offsets):
         return
     past = {p: offset for p, offset in positions.items() if offset > was.offsets.get(p, 0)}

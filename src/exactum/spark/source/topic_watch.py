@@ -39,7 +39,7 @@ class TopicWatch(EpochListener):
         self._watched = tuple(watched)
         self._running = context.query
         self._context = context
-        self._stalls = [StallTracker(source.notes.stall_after_s) for source, _ in watched]
+        self._stalls = [StallTracker(source.chosen.stall_after_s) for source, _ in watched]
         self._looks: list[Look | None] = [None] * len(self._watched)  # not compared with a batch yet
         self._changed: str | None = None
         self._told: set[str] = set()

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
 from exactum.errors import CheckpointRefused
 from exactum.kafka.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.spark.query import RunningQuery
-from exactum.spark.source.notes import SourceNotes
-from exactum.spark.source.partition_offsets import Offsets, from_json, name_of
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.read_kafka import DATA_LOSS, reads_committed
 from exactum.spark.source.record import SourceRecord
+from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.subscription import Subscription
 
 logger = logging.getLogger("exactum")
@@ -45,7 +45,7 @@ class WatchedSource:
         self, running: RunningQuery, source: RunningSource, requests: TopicRequests, record: SourceRecord | None
     ) -> None:
         self.source = source
-        self.notes = SourceNotes.of(source.options)
+        self.chosen = SourceOptions.of(source.options)
         self.read_committed = reads_committed(source.options)
         self._requests = requests
         self._running = running

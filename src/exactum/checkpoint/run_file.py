@@ -1,0 +1,141 @@
+"""Which runs of a query are alive: one small file for each, locked for as long as its process lives.
+
+    <checkpoint>/exactum/runs/<incarnation>.json     who it is; flock-ed by the driver until the run is over
+
+A lock ends with its process, however that ends, so nobody has to guess from an age or a process id. It informs; no
+guarantee rests on it: two runs at once are told apart by the decision log. What a file says of the query is compared: a
+checkpoint that was put together from two is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from exactum.checkpoint.layout import RUNS
+from exactum.durable import make_folder
+from exactum.errors import CheckpointRefused
+
+logger = logging.getLogger("exactum")
+
+"""Where the files lie within the checkpoint's folder."""
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one query, as its driver wrote it down. ``started_ms`` is since 1970."""
+
+    incarnation: str
+    query_id: str
+    host: str
+    pid: int
+    exactum: str
+    spark: str
+    started_ms: int
+
+    def __str__(self) -> str:
+        return f"run {self.incarnation} (process {self.pid} on {self.host})"
+
+
+class RunFile:
+    """Held by the driver of a run, from its first batch to its end."""
+
+    def __init__(self, checkpoint: Path, incarnation: str, query_id: str, exactum: str, spark: str) -> None:
+        self._folder = checkpoint / RUNS
+        self._run = Run(
+            incarnation, query_id, socket.gethostname(), os.getpid(), exactum, spark, int(time.time() * 1000)
+        )
+        self._file: IO[bytes] | None = None
+
+    def hold(self) -> None:
+        """Write the file, lock it, and remove those of runs that are over. Idempotent.
+
+        Where the file system has no locks the run goes on unseen, which is logged.
+        """
+        if self._file is not None:
+            return
+        path = self._folder / f"{self._run.incarnation}.json"
+        temporary = path.with_name(f".{path.name}.tmp")
+        try:
+            make_folder(self._folder)
+            self._file = temporary.open("xb")
+            self._file.write(json.dumps(asdict(self._run)).encode())
+            self._file.flush()
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            temporary.rename(path)
+            for old in self._folder.glob("*.json"):
+                if old != path and not _locked(old):
+                    old.unlink(missing_ok=True)
+        except OSError as error:
+            self.release()
+            temporary.unlink(missing_ok=True)
+            logger.warning(
+                "%s cannot be locked (%s): 'exactum savepoint' will not see that this query runs", path, error
+            )
+
+    def release(self) -> None:
+        """Let go of the lock; the file stays, to say who ran last. Idempotent."""
+        file, self._file = self._file, None
+        if file is not None:
+            # What a full disk did not take is tried again here, and fails again; the descriptor is closed all the same.
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def runs(checkpoint: Path) -> list[tuple[Run, bool]]:
+    """The runs that left a file below this checkpoint, oldest first, each with whether it is alive."""
+    found: list[tuple[Run, bool]] = []
+    for path in (checkpoint / RUNS).glob("*.json"):
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):  # half a file, after a power failure
+            alive = _locked(path)
+            found.append((Run(**json.loads(path.read_text())), alive))
+    return sorted(found, key=lambda each: each[0].started_ms)
+
+
+def refuse_another_query(checkpoint: Path, query_id: str) -> None:
+    """Spark takes the query's identity from one small file, ``metadata``, and decisions are kept by that identity.
+
+    Raises:
+        CheckpointRefused: another query has run on this checkpoint.
+    """
+    for run, _ in runs(checkpoint):
+        if run.query_id != query_id:
+            raise CheckpointRefused(
+                f"The checkpoint {checkpoint} is that of query {run.query_id}, which ran there last ({run}), and its "
+                f"file 'metadata' now says query {query_id}. Under that name none of the decisions would be found, and "
+                "epochs that stand in the sinks would be written again. Restore the checkpoint whole from one moment, "
+                "or start with a new checkpoint location. Nothing was written."
+            )
+
+
+def living(checkpoint: Path) -> list[Run]:
+    """The runs of this checkpoint whose drivers live, frozen ones among them."""
+    return [run for run, alive in runs(checkpoint) if alive]
+
+
+def outliving(checkpoint: Path, timeout_s: float) -> list[Run]:
+    """The runs that still live after up to ``timeout_s``: one whose query has just ended is seen for seconds."""
+    deadline_s = time.monotonic() + timeout_s
+    while (alive := living(checkpoint)) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+    return alive
+
+
+def _locked(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""A savepoint: the files of a checkpoint that one epoch rests on, copied, verified, restored."""

@@ -1,0 +1,245 @@
+"""Which files of a checkpoint are its state after one complete epoch. Only looks; the checkpoint may be in use.
+
+Of Spark's: ``metadata``, ``offsets`` and ``commits`` up to epoch N, ``sources``, and each state store at version
+N + 1. Of exactum's: the decisions up to N, and all small records but those of later epochs and of runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactum.checkpoint import offset_log
+from exactum.checkpoint.layout import DECISIONS, OWN, REQUESTS, RETIRED, RUNS
+from exactum.checkpoint.state_store import Vanished, stores
+from exactum.errors import CheckpointRefused
+from exactum.files.slot_log import slots
+
+RESTORED = OWN / "restored.json"
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_OWN_OF_EPOCH = re.compile(r"(\d{20})\.json")
+"""A record of exactum's that belongs to one epoch."""
+_STATE_OF_EPOCH = re.compile(r"(\d+)(?:_[0-9a-f-]{36})?")
+"""Metadata or a schema of Spark's state that belongs to one epoch."""
+_FLOOR = re.compile(r"floor-(\d{20})")
+_NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORED)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The state of one stateful operator: ``stores`` in ``partitions`` partitions, ``size_bytes`` in all."""
+
+    number: int
+    name: str
+    partitions: int
+    stores: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One complete epoch of a checkpoint, and its files relative to it."""
+
+    query_id: str
+    batch_id: int
+    sources: tuple[str | None, ...]
+    operators: tuple[Operator, ...]
+    files: tuple[str, ...]
+
+
+def local_checkpoint(text: str) -> Path:
+    """The absolute folder of a checkpoint.
+
+    Raises:
+        CheckpointRefused: it does not lie on a local or shared file system, or it is none.
+    """
+    folder = offset_log.local_folder(text)
+    if folder is None:
+        raise CheckpointRefused(
+            f"The checkpoint {text} does not lie on a local or shared file system. Savepoints of checkpoints in object "
+            "stores are not supported yet. Nothing was written."
+        )
+    folder = Path(os.path.abspath(folder))
+    if not (folder / "metadata").is_file():
+        raise CheckpointRefused(
+            f"{folder} is not a checkpoint of a streaming query: it has no file 'metadata'. Give the folder that the "
+            "query has as its checkpointLocation. Nothing was written."
+        )
+    return folder
+
+
+def query_id_of(folder: Path) -> str:
+    """The id in a checkpoint's ``metadata``.
+
+    Raises:
+        CheckpointRefused: it is damaged.
+    """
+    try:
+        return str(json.loads((folder / "metadata").read_text())["id"])
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointRefused(
+            f"{folder / 'metadata'} does not hold a query's id ({error}). Nothing was written."
+        ) from error
+
+
+def last_complete(folder: Path) -> int:
+    """The last epoch in Spark's commit log; -1 where there is none."""
+    return max(_numbers(folder / "commits"), default=-1)
+
+
+def last_planned(folder: Path) -> int:
+    """The last epoch in Spark's offset log; -1 where there is none."""
+    return max(_numbers(folder / "offsets"), default=-1)
+
+
+def last_decided(folder: Path) -> int:
+    """The last epoch with a recorded COMMIT; -1 where there is none, or the log lies elsewhere.
+
+    Raises:
+        CheckpointRefused: a record is damaged.
+    """
+    log = folder / DECISIONS
+    names = sorted((p.name for p in log.iterdir() if slots([p.name])), reverse=True) if log.is_dir() else []
+    for name in names:
+        try:
+            record = json.loads((log / name).read_text())
+            if record["decision"] == "commit":
+                return int(record["batch_id"])
+        except FileNotFoundError:  # pruned meanwhile, as only old ones are
+            return -1
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointRefused(
+                f"The decision record {log / name} is damaged ({error}). Nothing was written."
+            ) from error
+    return -1
+
+
+def cut_at(folder: Path, batch_id: int) -> Cut:
+    """The files of the checkpoint ``folder`` after epoch ``batch_id``.
+
+    Raises:
+        CheckpointRefused: they are not all there, or not of a form that can be cut.
+        Vanished: something disappeared while it was looked at: the query has gone on.
+    """
+    try:
+        return _cut(folder, batch_id)
+    except FileNotFoundError as error:
+        raise Vanished(str(error)) from error
+
+
+def _cut(folder: Path, batch_id: int) -> Cut:
+    files = ["metadata", f"offsets/{batch_id}", f"commits/{batch_id}"]
+    offsets = (folder / "offsets" / str(batch_id)).read_text()
+    if batch_id > 0:
+        files.append(f"offsets/{batch_id - 1}")
+    operators: list[Operator] = []
+    for path in sorted(folder.iterdir()):
+        if path.name in ("metadata", "offsets", "commits") or path.name.startswith("."):
+            continue
+        if path.name == "state":
+            for operator in sorted((p for p in path.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)):
+                found, names = _operator(folder, operator, batch_id, _shuffle_partitions(offsets))
+                operators.append(found)
+                files.extend(names)
+        else:
+            files.extend(_plain(folder, path, batch_id if path.name == OWN.name else None))
+    for name in files:
+        if not (folder / name).is_file():
+            raise Vanished(str(folder / name))
+    return Cut(
+        query_id=query_id_of(folder),
+        batch_id=batch_id,
+        sources=offset_log.parse(offsets, f"{folder}/offsets/{batch_id}"),
+        operators=tuple(operators),
+        files=tuple(sorted(set(files))),
+    )
+
+
+def _operator(folder: Path, operator: Path, batch_id: int, shuffle_partitions: int) -> tuple[Operator, list[str]]:
+    """The state of one operator, and its files."""
+    files: list[Path] = []
+    partitions: set[int] = set()
+    count = 0
+    for store in stores(operator):
+        its = store.files(batch_id + 1)
+        if its is None:
+            if store.partition >= shuffle_partitions:  # of a time when there were more partitions
+                continue
+            raise Vanished(f"version {batch_id + 1} of the state store {store.folder}")
+        files.extend(its)
+        partitions.add(store.partition)
+        count += 1
+    size = sum(path.stat().st_size for path in files)
+    for special in operator.rglob("_*"):
+        if special.is_dir():
+            files.extend(folder / name for name in _plain(folder, special, batch_id))
+    name, known = _described(operator)
+    if known and len(partitions) not in known | {shuffle_partitions}:
+        raise Vanished(f"a partition of the state {operator}, of which there are {len(partitions)}")
+    found = Operator(int(operator.name), name, len(partitions), count, size)
+    return found, [path.relative_to(folder).as_posix() for path in files]
+
+
+def _plain(folder: Path, path: Path, batch_id: int | None) -> list[str]:
+    """All files below ``path`` that are no side files; of one epoch only up to ``batch_id``, if that is given."""
+    return [
+        one.relative_to(folder).as_posix()
+        for one in _walk(path)
+        if not one.name.startswith(".")
+        and not one.name.endswith(".tmp")
+        and not any(one.relative_to(folder).is_relative_to(left_out) for left_out in _NOT_SAVED)
+        and (batch_id is None or _epoch_of(folder, one) <= batch_id)
+    ]
+
+
+def _epoch_of(folder: Path, path: Path) -> int:
+    """The epoch that a file belongs to; -1 for a file that belongs to none."""
+    if path.parent == folder / DECISIONS:
+        slot, floor = slots([path.name]), _FLOOR.fullmatch(path.name)
+        # A floor f says that everything below f is pruned: it belongs to what follows f - 1.
+        return slot[0][0] if slot else int(floor[1]) - 1 if floor else -1
+    own = path.is_relative_to(folder / OWN)
+    found = (_OWN_OF_EPOCH if own else _STATE_OF_EPOCH).fullmatch(path.name)
+    return int(found[1]) if found else -1
+
+
+def _described(operator: Path) -> tuple[str, set[int]]:
+    """What Spark's own metadata say: its name, and in how many partitions it is or was. Empty where there are none."""
+    name, partitions = "", set()
+    for path in _walk(operator / "_metadata"):
+        if path.name.startswith("."):
+            continue
+        try:
+            value = json.loads(path.read_text().partition("\n")[2])
+            name = str(value["operatorInfo"]["operatorName"])
+            partitions |= {int(store["numPartitions"]) for store in value["stateStoreInfo"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointRefused(
+                f"The state's metadata {path} cannot be read ({type(error).__name__}: {error}). It is damaged, or of a "
+                "Spark that this exactum does not know. Nothing was written."
+            ) from error
+    return name, partitions
+
+
+def _shuffle_partitions(offsets: str) -> int:
+    """How many partitions the state has since this epoch; without an entry, as many as are found."""
+    try:
+        return int(json.loads(offsets.splitlines()[1])["conf"][SHUFFLE_PARTITIONS])
+    except (ValueError, KeyError, IndexError, TypeError):
+        return 1 << 31
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    elif path.is_dir():
+        for one in sorted(path.iterdir()):
+            yield from _walk(one)
+
+
+def _numbers(folder: Path) -> list[int]:
+    return [int(p.name) for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []

@@ -1,0 +1,151 @@
+"""The port of a record format: what the user names, what it is on the driver, and what decodes in a task.
+
+    Json(...), Avro(...), ... --bind (driver)--> Bound: Spark's type and a Codec --pickled--> Codec.open (task)
+
+Workers import this module, so it imports neither pyspark nor pyarrow at module level.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from exactum.errors import ExactumError, SettingRefused
+
+REASON_CHARS_MAX = 500
+"""How much of an error's text is kept for a dead letter."""
+
+
+class BadRecord(Exception):
+    """A record is not what its format says; the text says why. It stands for this record only."""
+
+
+class Codec(Protocol):
+    """What goes to the tasks. Picklable; an object of an importable class."""
+
+    def open(self, kind: Any) -> Decoder:
+        """A decoder for one task, which makes columns of the Arrow type ``kind``.
+
+        Raises:
+            Unavailable: something that it needs did not answer.
+        """
+
+
+class Decoder(Protocol):
+    """Decodes columns of bytes. Used by one thread."""
+
+    def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
+        """From an Arrow array of binary to one of the decoder's type, and a reason for each row that is bad.
+
+        A null stays null and is not bad; a bad row is null.
+
+        Raises:
+            Unavailable: a schema registry did not answer: that is no property of a record.
+        """
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A format with everything looked up: ``kind`` is Spark's type of the decoded column."""
+
+    kind: Any
+    codec: Codec
+
+
+@runtime_checkable
+class Format(Protocol):
+    """How the bytes of a key or a value are read. What the user makes; connects to nothing until it is bound."""
+
+    def bind(self) -> Bound:
+        """
+        Raises:
+            SettingRefused: it cannot be decoded into a column of Spark, or a package is missing.
+            Unavailable: the schema registry did not answer.
+        """
+
+
+def reason_of(error: BaseException) -> str:
+    """An error as the reason of one bad record: one line of text that every target of dead letters can take."""
+    text = " ".join(str(error).split()).replace("\0", r"\0").encode(errors="backslashreplace").decode()
+    if not isinstance(error, BadRecord):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text[:REASON_CHARS_MAX]
+
+
+def without(column: Any, rows: Collection[int]) -> Any:
+    """The Arrow array with null in these rows."""
+    if not rows:
+        return column
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    gone = pa.array([row in rows for row in range(len(column))])
+    return pc.if_else(gone, pa.scalar(None, column.type), column)
+
+
+def require(package: str, format_name: str) -> None:
+    """
+    Raises:
+        SettingRefused: the package that a format is read with is not installed.
+    """
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        raise SettingRefused(
+            f"{format_name} needs the package {package}, which is not installed. On the driver and on every worker: "
+            f"pip install {package.rpartition('.')[2]}."
+        ) from None
+
+
+@dataclass(frozen=True)
+class RecordDecoder:
+    """A ``Decoder`` of one record after the other, for everything that has no faster way.
+
+    ``one`` decodes the bytes of a record or raises; ``plain`` makes of decoded values what Arrow takes.
+    """
+
+    kind: Any
+    one: Callable[[bytes], Any]
+    plain: Callable[[list[Any]], list[Any]] = lambda values: values
+
+    def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
+        values: list[Any] = []
+        reasons: dict[int, str] = {}
+        append, one = values.append, self.one
+        for row, data in enumerate(column.to_pylist()):
+            try:
+                append(None if data is None else one(data))
+            except (ExactumError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001  (whatever it is, it is the record's: the policy decides)
+                append(None)
+                reasons[row] = reason_of(error)
+        return self._column(self.plain(values), reasons)
+
+    def _column(self, values: list[Any], reasons: dict[int, str]) -> tuple[Any, dict[int, str]]:
+        """The values as an Arrow array; those that do not fit its type become bad rows."""
+        import pyarrow as pa
+
+        from exactum.formats.json_texts import fitter
+
+        fit = fitter(self.kind)
+
+        def array(some: list[Any]) -> Any:
+            if fit is not None:
+                some = [None if one is None else fit(one, "value") for one in some]
+            return pa.array(some, self.kind)
+
+        try:
+            return array(values), reasons
+        except Exception as error:  # noqa: BLE001  (one of them does not fit: find out which)
+            if len(values) == 1:
+                return pa.nulls(1, self.kind), {0: reason_of(error)}
+        for row, value in enumerate(values):
+            try:
+                array([value])
+            except Exception as error:  # noqa: BLE001  (as above)
+                values[row] = None
+                reasons[row] = reason_of(error)
+        return array(values), reasons

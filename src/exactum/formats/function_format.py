@@ -1,0 +1,53 @@
+"""``Function(f, returns)``: a format of your own, as a Python function from bytes to a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from exactum.errors import SettingRefused
+from exactum.formats import record_type
+from exactum.formats.format import Bound, RecordDecoder, require
+
+
+@dataclass(frozen=True)
+class Function:
+    """Decode by ``f``: the bytes of one record in, a value of the type ``returns`` out.
+
+    Args:
+        f: called in the tasks, once for each record that is not null; must give the same for the same bytes. Any
+            exception makes the record bad, with the exception as the reason. A struct is returned as a dictionary
+            (or an object of msgspec), times as ``datetime``, decimals as ``Decimal``.
+        returns: Spark's type, or its DDL: ``"bigint"``, ``"id bigint not null, tags array<string>"``. A value of
+            another type, a null where none may be and a number out of range make the record bad.
+    """
+
+    f: Callable[[bytes], Any]
+    returns: Any
+
+    def bind(self) -> Bound:
+        require("msgspec", "Function")
+        where = f"Function({getattr(self.f, '__name__', 'f')})"
+        if not callable(self.f):
+            raise SettingRefused(f"{where}: the first argument must be a function from bytes to a value.")
+        kind = record_type.spark_type(self.returns, where)
+        return Bound(kind, FunctionCodec(self.f, record_type.arrow_type(kind, where)))
+
+
+@dataclass(frozen=True)
+class FunctionCodec:
+    f: Callable[[bytes], Any]
+    checked: Any
+    """The Arrow type that its values must have, with what may be null."""
+
+    def open(self, kind: Any) -> RecordDecoder:
+        import msgspec
+
+        wanted = record_type.checked_type(self.checked) | None
+        convert, f = msgspec.convert, self.f
+
+        def one(data: bytes) -> Any:
+            return convert(f(data), wanted, builtin_types=record_type.NATIVE, from_attributes=True)
+
+        return RecordDecoder(kind, one, record_type.plain)

@@ -1,0 +1,142 @@
+"""``Protobuf(message)``: values that are Protobuf messages, alone or in a schema registry's wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exactum.errors import SettingRefused
+from exactum.formats import message_type, registry, wire
+from exactum.formats.format import BadRecord, Bound, RecordDecoder, require
+from exactum.formats.registry import Place
+
+
+@dataclass(frozen=True)
+class Protobuf:
+    """One Protobuf message in each record.
+
+    Args:
+        message: a generated message class; or the full name of a message (``"shop.Order"``), together with
+            ``descriptors`` or ``registry`` and ``subject``. With a subject it may be left out: its first message.
+        descriptors: path of a descriptor set (``protoc --include_imports --descriptor_set_out=shop.desc``), or its
+            bytes.
+        registry: URL of a Confluent schema registry, or a mapping of the settings of confluent-kafka's client
+            (``url``, ``basic.auth.user.info``, ...). Then each record names the schema and the message it was written
+            with; an unknown id, and another message, make the record bad.
+        subject: with ``registry``, where no class and no descriptors are given: the subject that has the message.
+        version: which version of it; None is the latest one, looked up when ``decode`` is called.
+
+    A field with presence (``optional``, a message, one of a oneof) is null where it is not set; any other has its
+    default. ``google.protobuf.Timestamp`` is a timestamp, an enum its name, an unsigned 64-bit integer a
+    decimal(20,0). A field that is not known is ignored, as Protobuf wants it; a known one of another wire type makes
+    the record bad. A message that contains itself has no type of Spark and is refused.
+    """
+
+    message: Any = None
+    descriptors: str | Path | bytes | None = None
+    registry: str | Mapping[str, Any] | None = field(default=None, repr=False)
+    subject: str | None = None
+    version: int | None = None
+
+    def bind(self) -> Bound:
+        require("google.protobuf", "Protobuf")
+        from google.protobuf.message import Error  # type: ignore[import-untyped]
+
+        place = registry.place(self.registry, "Protobuf")
+        try:
+            made = self._message(place)
+            descriptor = made.descriptor()
+        except (TypeError, KeyError, ValueError, OSError, Error) as error:
+            raise SettingRefused(f"Protobuf: the message cannot be found ({type(error).__name__}: {error}).") from None
+        return Bound(message_type.kind_of(descriptor), ProtobufCodec(made, place))
+
+    def _message(self, place: Place | None) -> message_type.MessageType:
+        if hasattr(self.message, "DESCRIPTOR"):
+            return message_type.of_class(self.message)
+        if self.descriptors is not None and self.message:
+            given = self.descriptors
+            return message_type.MessageType(
+                given if isinstance(given, bytes) else Path(given).read_bytes(), str(self.message)
+            )
+        if place is not None:
+            found = registry.reader_schema(place, self.subject, self.version, "PROTOBUF")
+            return message_type.of_schema(found, str(self.message) if self.message else None)
+        raise SettingRefused(
+            "Protobuf() needs a message: a generated class, a full name with descriptors=, or registry= and subject=."
+        )
+
+
+@dataclass(frozen=True)
+class ProtobufCodec:
+    message: message_type.MessageType
+    place: registry.Place | None
+
+    def open(self, kind: Any) -> RecordDecoder:
+        parse = _parser(self.message)
+        if self.place is None:
+            return RecordDecoder(kind, parse)
+        return RecordDecoder(kind, _registered(registry.Writers(self.place), self.message.name, parse))
+
+
+def _parser(message: message_type.MessageType) -> Callable[[bytes], Any]:
+    from google.protobuf import message_factory  # type: ignore[import-untyped]
+
+    descriptor = message.descriptor()
+    from_bytes = message_factory.GetMessageClass(descriptor).FromString
+    read, check = message_type.reader(descriptor), wire.fit_check(descriptor)
+
+    def parse(data: bytes) -> Any:
+        decoded = from_bytes(data)
+        if check is not None:
+            check(data, decoded)
+        if not decoded.IsInitialized():
+            raise BadRecord(f"required fields are missing: {', '.join(decoded.FindInitializationErrors())}")
+        return read(decoded)
+
+    return parse
+
+
+def _registered(writers: registry.Writers, name: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    schemas: dict[int, Any] = {}
+
+    def one(data: bytes) -> Any:
+        number = registry.schema_id(data)
+        if number not in schemas:
+            schemas[number] = message_type.file_of(writers.writer(number, "PROTOBUF"))
+        indexes, start = _indexes(data)
+        written = None if schemas[number] is None else message_type.name_at(schemas[number], indexes)
+        if written not in (None, name):
+            raise BadRecord(f"it holds the message {written}, not {name}")
+        return parse(data[start:])
+
+    return one
+
+
+def _indexes(data: bytes) -> tuple[list[int], int]:
+    """Where the message stands in its schema's file, and where its bytes begin."""
+    count, place = _varint(data, registry.PREFIX_BYTES)
+    if count == 0:
+        return [0], place
+    indexes: list[int] = []
+    for _ in range(count):
+        index, place = _varint(data, place)
+        indexes.append(index)
+    return indexes, place
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A zigzag number and the place behind it; those that stand here are small and never negative."""
+    value = shift = 0
+    while True:
+        if place >= len(data) or shift > 28:
+            raise BadRecord("the record is cut off within the message's place in its schema")
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            break
+    if value & 1:
+        raise BadRecord("the message's place in its schema is negative")
+    return value >> 1, place

@@ -1,0 +1,169 @@
+"""Sinks that a query had and has no longer: what they left open is found again, and swept or named.
+
+    <checkpoint>/exactum/sinks.json     the sinks of the last run, and former ones that were not found empty since
+
+A transaction is listed by the name of its sink. A start without that sink, or with a new name for it, would never look,
+and a prepared transaction would keep its locks for ever. The file informs; no guarantee rests on it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from exactum import events
+from exactum.checkpoint.layout import SINKS
+from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.errors import ExactumError
+from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import Sighting
+from exactum.protocol.participant import Participant, Sweepable
+from exactum.protocol.sink import Guarantee
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run.opened_sinks import OpenedSinks
+from exactum.spark.run_context import RunContext
+
+logger = logging.getLogger("exactum")
+
+
+@dataclass(frozen=True)
+class KnownSink:
+    """A sink of some run: its participant's name, and what finds its transactions (see ``OpenSink.trace``)."""
+
+    name: str
+    trace: Mapping[str, str]
+
+    @property
+    def place(self) -> str:
+        return ", ".join(f"{key} {value}" for key, value in self.trace.items() if value)
+
+
+class FormerSinks(EpochListener):
+    """Remembers this run's sinks before its first task, and finds those of earlier runs.
+
+    Does nothing where the checkpoint is on no file system of ours, or where nothing is ever left open.
+    """
+
+    def __init__(self, context: RunContext, sinks: OpenedSinks) -> None:
+        self._context = context
+        self._opened = sinks.each
+        self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each if sink.trace]
+        folder = context.query.folder if context.run.guarantee is Guarantee.EXACTLY_ONCE else None
+        self._path = None if folder is None else folder / SINKS
+        self._former = [sink for sink in self._known() if sink not in self._present]
+        self._reached: list[tuple[KnownSink, _Reached]] = []
+
+    def reached(self) -> Sequence[Sweepable]:
+        """What the former sinks left open that one of this run's sinks reaches; the others are told of."""
+        for former in self._former:
+            participant = self._reach(former)
+            if participant is None:
+                about = self._context.about(self._context.first_batch_id)
+                self._context.emit(events.FormerSinkOutOfReach(*about, former.name, former.place))
+            else:
+                self._reached.append((former, _Reached(participant)))
+        return [reached for _, reached in self._reached]
+
+    def _reach(self, former: KnownSink) -> Participant | None:
+        for _, sink in self._opened:
+            try:
+                participant = sink.reach(former.name, former.trace)
+            except ExactumError as error:
+                logger.warning("the former sink %r (%s) could not be looked at: %s", former.name, former.place, error)
+                continue
+            if participant is not None:
+                return participant
+        return None
+
+    def begin(self, batch: Batch) -> None:
+        """See the base class. From here on tasks may leave something open."""
+        if batch.first:
+            self._remember([*self._present, *self._former])
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """See the base class. A former sink that the start found empty is forgotten."""
+        if batch.first and self._former:
+            empty = [former for former, reached in self._reached if reached.was_empty]
+            self._former = [sink for sink in self._former if sink not in empty]
+            self._remember([*self._present, *self._former])
+
+    def close(self) -> None:
+        """See the base class."""
+        for _, reached in self._reached:
+            reached.close()
+
+    # ---- the file ----------------------------------------------------------------------------
+
+    def _known(self) -> list[KnownSink]:
+        """What is on file of this query; a fork has another id, and its origin's sinks are not its own."""
+        if self._path is None:
+            return []
+        try:
+            content = json.loads(self._path.read_bytes())
+            if content["query_id"] != self._context.run.query_id:
+                return []
+            return [KnownSink(str(sink["name"]), dict(sink["trace"])) for sink in content["sinks"]]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning(
+                "%s cannot be read (%s): what sinks left open that this query has no longer is not looked for",
+                self._path,
+                error,
+            )
+            return []
+
+    def _remember(self, sinks: Sequence[KnownSink]) -> None:
+        if self._path is None or sinks == self._known():
+            return
+        content = json.dumps(
+            {"query_id": self._context.run.query_id, "sinks": [asdict(sink) for sink in sinks]}, indent=1
+        )
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            make_folder(self._path.parent)
+            write_durably(temporary, content.encode())
+            temporary.rename(self._path)
+            sync_folder(self._path.parent)
+        except OSError as error:
+            _remove(temporary)
+            logger.warning(
+                "%s cannot be written (%s): if one of this query's sinks is removed or renamed later, what its tasks "
+                "left open will not be looked for",
+                self._path,
+                error,
+            )
+
+
+class _Reached:
+    """What a former sink left open, and whether that was nothing when the start looked.
+
+    Where it cannot be listed, this is logged and stops nobody: the target may have been taken down with its sink.
+    """
+
+    def __init__(self, participant: Participant) -> None:
+        self.name = participant.name
+        self.abort = participant.abort
+        self.close = participant.close
+        self.was_empty = False
+        self._participant = participant
+
+    def list_open(self) -> Sequence[Sighting]:
+        try:
+            seen = self._participant.list_open()
+        except ExactumError as error:
+            logger.warning("what the former sink %r left open could not be listed: %s", self.name, error)
+            return ()
+        self.was_empty = not seen
+        return seen
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("%s could not be removed: %s", path, error)

@@ -1,0 +1,99 @@
+"""The state of one stateful operator, and whether the version of it that a batch has left is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from exactum.checkpoint import offset_log
+from exactum.checkpoint.state_store import Vanished, stores
+from exactum.errors import CheckpointRefused
+from exactum.spark.run.state_version import VersionFile
+
+
+class NotWhole(Exception):
+    """The state that belongs to an epoch is not all there."""
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """The state of the operator ``node`` of a batch's plan: the folder of all state, the operator's number, the version
+    that the batch at hand began with, and how many partitions have state."""
+
+    node: Any
+    location: str
+    operator_id: int
+    version: int
+    partitions: int
+
+    @classmethod
+    def of(cls, node: Any) -> OperatorState:
+        info = node.stateInfo().get()
+        # An aggregate without keys has one partition, whatever the state was planned for.
+        most, has = int(info.numPartitions()), int(node.outputPartitioning().numPartitions())
+        partitions = has if 0 < has < most else most
+        location = str(info.checkpointLocation())
+        return cls(node, location, int(info.operatorId()), int(info.storeVersion()), partitions)
+
+    @property
+    def folder(self) -> str:
+        return f"{self.location}/{self.operator_id}"
+
+    def with_ids(self, files: Iterable[VersionFile], ids: list[list[str]]) -> list[VersionFile]:
+        """Of ``files`` those with these ids: the versions that belong to the epoch, whatever else was written since.
+
+        Raises:
+            NotWhole: one is missing or empty.
+        """
+        found = {(file.partition, file.version_id): file for file in files if file.size_bytes}
+        wanted = [(partition, one) for partition, of_partition in enumerate(ids) for one in of_partition]
+        for partition, one in wanted:
+            if (partition, one) not in found:
+                raise NotWhole(f"{self.folder}/{partition} has no version {self.version + 1} with the id {one}")
+        if len(ids) != self.partitions:
+            raise NotWhole(f"{self.folder} has {self.partitions} partitions, and its record names {len(ids)}")
+        return [found[one] for one in wanted]
+
+    def before(self, files: Iterable[VersionFile], decided_ms: int) -> list[VersionFile]:
+        """One of ``files`` for each store, none of them written after the decision.
+
+        Raises:
+            NotWhole: a store has none, or its version was written again since.
+        """
+        found: dict[tuple[int, str], VersionFile] = {}
+        for file in files:
+            if not file.size_bytes:
+                raise NotWhole(f"{file.path} is empty")
+            # A snapshot may come later: it is made of the changes, beside the epochs.
+            if file.is_change or (file.partition, file.store) not in found:
+                found[file.partition, file.store] = file
+        for file in found.values():
+            if file.written_ms > decided_ms:
+                raise NotWhole(
+                    f"{file.path} was written since: the batch's frame was computed besides exactum's call "
+                    "(count(), isEmpty(), show()), or the checkpoint was copied"
+                )
+        names = [{store for partition, store in found if partition == each} for each in range(self.partitions)]
+        if not names[0] or any(each != names[0] for each in names):
+            raise NotWhole(f"not every partition of {self.folder} has version {self.version + 1} of its stores")
+        self._refuse_holes()
+        return list(found.values())
+
+    def _refuse_holes(self) -> None:
+        """What the version rests on may be gone after a power cut, where the files are on this machine.
+
+        Raises:
+            NotWhole: a file of an earlier version is missing or empty.
+        """
+        folder = offset_log.local_folder(self.folder)
+        if folder is None:
+            return
+        try:
+            for store in stores(folder):
+                if store.partition < self.partitions:
+                    files = store.files(self.version + 1)
+                    if files is None or any(path.stat().st_size == 0 for path in files):
+                        raise NotWhole(f"{store.folder} has no version {self.version + 1}, or not all of it")
+        except (Vanished, CheckpointRefused, OSError) as error:
+            raise NotWhole(str(error)) from error

@@ -1,0 +1,141 @@
+"""Stops a query between two epochs when a file asks for it: what ``exactum savepoint create --stop`` leaves.
+
+    request seen --> the next batch waits in ``begin`` --> the last one is in Spark's commit log --> query.stop()
+
+So nothing is in doubt when the query has stopped: the last epoch is complete, and the next one was not begun. The
+same listener keeps the run's file (``run_file``), and refuses to start from a retired checkpoint or another query's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+from pyspark import __version__ as spark_version
+
+from exactum._version import __version__
+from exactum.checkpoint import request_file, retirement
+from exactum.checkpoint.request_file import Answer, Request
+from exactum.checkpoint.run_file import RunFile, refuse_another_query
+from exactum.errors import EpochAborted
+from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.sink import QueryRun
+from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.query import RunningQuery
+from exactum.spark.write.write_job import CANCELLED
+
+logger = logging.getLogger("exactum")
+
+POLL_S = 0.02
+
+
+class StopRequest(EpochListener):
+    """Its checkpoint lies in ``folder``, on a local or shared file system."""
+
+    def __init__(self, running: RunningQuery, run: QueryRun, folder: Path) -> None:
+        """
+        Raises:
+            CheckpointRefused: the checkpoint is retired, or was another query's.
+        """
+        retirement.refuse_retired(folder)
+        refuse_another_query(folder, run.query_id)
+        self._running = running
+        self._folder = folder
+        self._incarnation = str(run.incarnation)
+        self._run_file = RunFile(folder, self._incarnation, run.query_id, __version__, spark_version)
+        self._lock = threading.Lock()
+        self._in_batch = False
+        self._completed: int | None = None
+        self._request: Request | None = None
+        self._stopping = False
+        self._closed = threading.Event()
+
+    def begin(self, batch: Batch) -> None:
+        """See the base class. Waits where the query is being stopped, until it is or the request is taken back.
+
+        Raises:
+            EpochAborted: the query was stopped; nothing of the batch was written.
+        """
+        self._run_file.hold()
+        while True:
+            with self._lock:
+                if self._request is None:
+                    self._in_batch = True
+                    return
+            if not self._running.still_runs():
+                raise EpochAborted(CANCELLED)
+            time.sleep(POLL_S)
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        self._completed = batch.batch_id
+        self._look()
+        with self._lock:
+            self._in_batch = False
+
+    def idle(self) -> None:
+        self._look()
+
+    def close(self) -> None:
+        """Who is stopping the query lets go of the run's file: not before the last word is written."""
+        with self._lock:
+            self._closed.set()
+            if not self._stopping:
+                self._run_file.release()
+
+    def _look(self) -> None:
+        if self._request is not None:
+            return
+        request = request_file.find(self._folder, self._incarnation)
+        if request is None:
+            return
+        if not self._take(request):
+            return
+        request.answer(self._folder, Answer(stopped=False, batch_id=self._completed))
+        logger.info("%s: asked to stop after the epoch at hand (request %s)", self._running, request.id)
+        # No daemon: a script that ends with its query must not take the last word with it.
+        threading.Thread(target=self._stop, args=(request,), name="exactum-stop-request", daemon=False).start()
+
+    def _take(self, request: Request) -> bool:
+        """From here on no batch begins. False where another thread has taken a request just now."""
+        with self._lock:
+            first = self._request is None
+            if first:
+                self._request = request
+            return first
+
+    def _stop(self, request: Request) -> None:
+        try:
+            while not self._between_epochs():
+                if self._closed.is_set():
+                    return
+                if not request.stands(self._folder):
+                    logger.info("%s: request %s was taken back or is too old: goes on", self._running, request.id)
+                    return
+                time.sleep(POLL_S)
+            with self._lock:
+                if self._closed.is_set():
+                    return
+                self._stopping = True
+            self._running.execution.stop()
+            request.answer(self._folder, Answer(stopped=True, batch_id=self._completed))
+        except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)
+            logger.warning("%s: could not be stopped as request %s asks: %s", self._running, request.id, error)
+        finally:
+            self._over(self._running.still_runs())
+
+    def _over(self, goes_on: bool) -> None:
+        with self._lock:
+            self._stopping = False
+            if goes_on:
+                self._request = None
+            if self._closed.is_set() or not goes_on:
+                self._run_file.release()
+
+    def _between_epochs(self) -> bool:
+        """No epoch is under way, and the last one is in Spark's commit log."""
+        with self._lock:
+            if self._in_batch:
+                return False
+        return self._completed is None or (self._folder / "commits" / str(self._completed)).exists()

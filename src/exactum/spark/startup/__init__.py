@@ -1,0 +1,1 @@
+"""What makes a session and its Python workers start sooner: code that is loaded ahead."""

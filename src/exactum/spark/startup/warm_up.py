@@ -1,0 +1,67 @@
+"""Does early what a query's start would wait for: the driver's imports, and the first Python workers.
+
+Both run in the background while there is something else to wait for (docs/performance.md): the imports while the JVM
+starts; a tiny job, while the query is planned, that brings up the daemon, its workers and the JVM's Arrow classes.
+Nothing depends on either.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+logger = logging.getLogger("exactum")
+
+SETTING = "spark.exactum.warmWorkers"
+"""Set to false, and no job is run that the user did not ask for."""
+WORKERS_MAX = 4
+
+DRIVER_MODULES = ("exactum.spark.source.read_kafka", "exactum.spark.foreach_batch", "exactum.kafka.sink")
+"""What a driver that reads and writes Kafka imports."""
+
+
+class Touch:
+    """What a warming task does: import what a write task imports, and return nothing."""
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from exactum.kafka import writer  # noqa: F401  (its import is the purpose)
+        from exactum.spark.write.write_task import record_batch
+
+        for _ in batches:
+            pass
+        yield record_batch([])
+
+
+def import_modules() -> None:
+    """Import in the background what the driver will need; returns at once."""
+    threading.Thread(target=_import, name="exactum-imports", daemon=True).start()
+
+
+def _import() -> None:
+    for name in DRIVER_MODULES:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001  (who needs it imports it again, and is told)
+            logger.debug("%s could not be imported ahead of need: %s", name, error)
+
+
+def start_workers(spark: SparkSession) -> None:
+    """Start workers in the background; returns at once. Nothing depends on it."""
+    threading.Thread(target=touch_workers, args=(spark,), name="exactum-warmth", daemon=True).start()
+
+
+def touch_workers(spark: SparkSession) -> None:
+    """Run a job that starts the session's Python workers, or keeps them from ending. Never raises."""
+    from exactum.spark.write import write_job
+
+    try:
+        workers = min(WORKERS_MAX, spark.sparkContext.defaultParallelism)
+        spark.sparkContext.setJobDescription("exactum starts Python workers")
+        write_job.map_in_arrow(spark.range(0, workers, 1, workers), Touch()).collect()
+    except Exception as error:  # noqa: BLE001  (the session may have been stopped; nothing depends on this job)
+        logger.debug("Python workers could not be started ahead of need: %s", error)

@@ -1,0 +1,275 @@
+"""The script's side of ``exactum run``: one life of a script that is started again when it dies.
+
+    import exactum --join--> exactly_once(...) --waits for its turn--> runs, beats, tells --stop--> the script ends
+
+The script needs no change. Where no supervisor has started it there is no life, and nothing here does anything.
+Nothing that a query waits for waits for the supervisor: what is told goes through a queue that drops when it is full,
+but for the error that ends a query and the handover, which are sent at once and for a bounded time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from exactum import events
+from exactum.errors import ExactumError, Fenced, InvariantBroken, Unavailable
+from exactum.spark.supervised.channel import BODY_BYTES_MAX, VARIABLE, Decoder, Message, inherited
+
+if TYPE_CHECKING:
+    from exactum.spark.supervised.handover import Handover
+
+logger = logging.getLogger("exactum")
+
+BEAT_EVERY_S = 0.5
+QUEUE_MAX = 1_000
+CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+FENCED_BY_SPARK = (
+    f"Spark found the next batch in the checkpoint already ({CONCURRENT}): another run of this query has taken over, "
+    "or an older one woke up. This run stops before it writes anything: run the query in one place only."
+)
+SEND_TIMEOUT_S = 2.0
+TURN_POLL_S = 0.2
+READ_BYTES = 1 << 16
+
+
+class SupervisedProcess:
+    """One life of a supervised script. Safe to use from threads. Made by ``join``."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._process = os.getpid()
+        self._queue: queue.Queue[tuple[Message, threading.Event]] = queue.Queue(QUEUE_MAX)
+        self.turn = threading.Event()
+        self.source: Mapping[str, str] | None = None
+        """Options of the Kafka source to warm up with: this process's own, or that of the one it stands by for."""
+        self._asked = False
+        self._failed: dict[str, str] = {}  # what was told of queries that have ended
+        self._pulse: Callable[[], object] = lambda: None
+        self.stopping = threading.Event()
+        self.orphaned = threading.Event()
+        self.tell("hello", pid=self._process)
+        for work in (self._send_queued, self._beat, self._receive):
+            threading.Thread(target=work, name=f"exactum-life{work.__name__}", daemon=True).start()
+
+    @property
+    def mine(self) -> bool:
+        """False in a process that was forked from the script's."""
+        return os.getpid() == self._process
+
+    # ---- telling -----------------------------------------------------------------------------
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Tell the supervisor, soon. Never blocks; dropped where the supervisor does not listen."""
+        self._put(Message(kind, fields))
+
+    def tell_event(self, event: events.Event) -> None:
+        """Tell of an event, for onlookers."""
+        self._put(Message("event", {"name": type(event).__name__, "event": event}))
+
+    def tell_error(self, error: ExactumError, query_id: str) -> None:
+        """Tell the error that ends a query, before the process may end with it."""
+        self._failed[query_id] = str(error)
+        fields = {"name": type(error).__name__, "disposition": error.disposition.value, "message": str(error)}
+        self.tell_now(Message("error", {**fields, "query_id": query_id}))
+
+    def tell_last(self, error: BaseException) -> None:
+        """Tell the exception that ends the script, and whose it is: that of exactum in it, or of which queries."""
+        texts = [_text(one) for one in _chain(error)]
+        ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
+        if ours is None and any(CONCURRENT in text for text in texts):
+            ours = Fenced(FENCED_BY_SPARK)
+        told = error if ours is None else ours
+        failed = [*self._failed.items()]
+        queries = [query_id for query_id, said in failed if any(query_id in text or said in text for text in texts)]
+        disposition = None if ours is None else ours.disposition.value
+        fields = {"name": type(told).__name__, "message": _text(told), "disposition": disposition, "queries": queries}
+        self.tell_now(Message("last", fields))
+
+    def hand_over(self, query_id: str, handover: Handover | None) -> None:
+        """A run of the query begins. ``handover`` is None where nothing of it is ever decided."""
+        self._failed.pop(query_id, None)
+        body, trouble = b"", ""
+        try:
+            body = b"" if handover is None else handover.pickled()
+        except ExactumError as error:
+            trouble = str(error)
+        if len(body) > BODY_BYTES_MAX:
+            trouble = (
+                f"the sinks of query {query_id} pickle to {len(body)} bytes, and {BODY_BYTES_MAX} are allowed. Let a "
+                "sink load what is that large in open(), instead of holding it."
+            )
+            body = b""
+        self.tell_now(Message("run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body))
+
+    def tell_now(self, message: Message) -> None:
+        """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must not stop a query."""
+        sent = threading.Event()
+        try:
+            self._queue.put((message, sent), timeout=SEND_TIMEOUT_S)
+        except queue.Full:
+            logger.debug("the supervisor does not listen; dropped: %s", message.kind)
+            return
+        sent.wait(SEND_TIMEOUT_S)
+
+    def _put(self, message: Message) -> None:
+        try:
+            self._queue.put_nowait((message, threading.Event()))
+        except queue.Full:
+            logger.debug("the supervisor does not listen; dropped: %s", message.kind)
+
+    def _send_queued(self) -> None:
+        """The only one who sends, so messages are never cut; it waits as long as the supervisor does not read, and
+        throws everything away where it is gone.
+        """
+        gone = False
+        while True:
+            message, sent = self._queue.get()
+            if gone:
+                sent.set()
+                continue
+            event = message.fields.get("event")
+            if event is not None:
+                message = Message(message.kind, {**message.fields, "event": dataclasses.asdict(event)})
+            try:
+                self._link.sendall(message.encoded())
+            except (InvariantBroken, TypeError, ValueError) as error:  # what comes next is to be told all the same
+                logger.warning("not told to exactum run: %s", error)
+            except OSError as error:
+                logger.debug("the supervisor is gone: %s", error)
+                gone = True
+            sent.set()
+
+    # ---- the pulse ---------------------------------------------------------------------------
+
+    def beat_with(self, pulse: Callable[[], object]) -> None:
+        """``pulse`` is called before each beat: no beat goes out while it hangs, as where the JVM is frozen."""
+        self._pulse = pulse
+
+    def _beat(self) -> None:
+        while not self.orphaned.is_set():
+            try:
+                self._pulse()
+            except Exception as error:  # noqa: BLE001  (a session that was stopped; the script goes on without)
+                logger.debug("the JVM did not answer: %s", error)
+                self._pulse = lambda: None
+            self.tell("beat")
+            time.sleep(BEAT_EVERY_S)
+
+    # ---- being told --------------------------------------------------------------------------
+
+    def wait_for_turn(self, meanwhile: Callable[[], None]) -> None:
+        """Return once this life may run its queries; the first one at once, a standby when the other one is gone.
+
+        ``meanwhile`` is called once if there is time, to begin what a start would wait for; it must not block.
+
+        Raises:
+            Unavailable: the supervisor is gone, so nobody will ever give the turn.
+        """
+        if self.turn.is_set():
+            return
+        self.tell("ready")
+        if not self.turn.wait(TURN_POLL_S):
+            if not self._asked:
+                self._asked = True
+                logger.info("standing by: another process runs the query")
+                meanwhile()
+            while not self.turn.wait(TURN_POLL_S):
+                if self.orphaned.is_set() or self.stopping.is_set():
+                    raise Unavailable(
+                        "This process stood by for another one, and exactum run has ended (or is ending) before it "
+                        "gave the turn. Nothing was run. Start exactum run again."
+                    )
+
+    def _receive(self) -> None:
+        decoder = Decoder()
+        while True:
+            try:
+                data = self._link.recv(READ_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                # Nobody would restart the queries or stop them any more, and a new supervisor may start others.
+                logger.warning("exactum run is gone: the queries of this script are stopped after their epochs")
+                self.orphaned.set()
+                self._stop()
+                return
+            for message in decoder.feed(data):
+                if message.kind == "turn":
+                    self.turn.set()
+                elif message.kind == "source":
+                    self.source = message.fields["options"]
+                elif message.kind == "stop":
+                    threading.Thread(target=self._stop, name="exactum-stop", daemon=True).start()
+
+    def _stop(self) -> None:
+        if self.stopping.is_set():
+            return
+        self.stopping.set()
+        if not self.turn.is_set():
+            return
+        from exactum.spark.supervised import stopping
+
+        try:
+            stopped = stopping.stop_queries()
+        except Exception as error:  # noqa: BLE001  (the supervisor goes on to signals)
+            logger.warning("the queries could not be stopped: %s", error)
+            stopped = 0
+        self.tell("stopped", queries=stopped)
+
+
+_joined: list[SupervisedProcess] = []
+
+
+def join() -> SupervisedProcess | None:
+    """Join the supervisor that started this process, if one did. Called by ``import exactum``; idempotent."""
+    address = os.environ.pop(VARIABLE, None)
+    link = inherited(address) if address else None
+    if link is not None and not _joined:
+        life = SupervisedProcess(link)
+        _joined.append(life)
+        _tell_what_ends_the_script(life)
+    return current()
+
+
+def current() -> SupervisedProcess | None:
+    """This process's life, or None where nobody supervises it."""
+    return _joined[0] if _joined and _joined[0].mine else None
+
+
+def _tell_what_ends_the_script(life: SupervisedProcess) -> None:
+    """An exception that nobody catches is told before Python prints it: an exit status says nothing."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not life.stopping.is_set():
+            life.tell_last(error)
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, and those that it was raised from or while they were handled, the last one first."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as also:  # noqa: BLE001  (its class is known, and it is to be printed all the same)
+        return f"(no text: {type(also).__name__})"

@@ -1,0 +1,1 @@
+"""The write job: a micro-batch's rows from Spark's tasks into the sinks' writers."""

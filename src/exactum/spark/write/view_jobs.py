@@ -1,0 +1,66 @@
+"""The write jobs of an epoch: one for all views where they compute rows one by one, else one for each view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from pyspark.sql import DataFrame
+
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import QueryRun, WriteOrder, WriterFactory
+from exactum.spark.write.collecting import Collect
+from exactum.spark.write.view import View, read_once
+from exactum.spark.write.view_plan import side_by_side
+from exactum.spark.write.write_job import WriteJob
+from exactum.spark.write.write_task import DeadLetterPlan, RunTask
+
+Cheaply = Callable[[DataFrame], AbstractContextManager[tuple[DataFrame, Collect]]]
+"""How the job that writes a frame is made and collected: see ``SmallEpochs.cheaply``."""
+
+
+class ViewJobs:
+    """The write jobs of one run. ``writers`` are the sinks' participant names and factories, in the sinks' order.
+
+    ``count_once``: the rows of a batch must be computed once, whatever a ``rows`` function does with them.
+    """
+
+    def __init__(
+        self,
+        views: Sequence[View],
+        writers: Sequence[tuple[str, WriterFactory]],
+        run: QueryRun,
+        dead_letters: DeadLetterPlan | None,
+        *,
+        count_once: bool,
+    ) -> None:
+        self._views = tuple(views)
+        self._count_once = count_once and any(one.rows is not None for one in views)
+        seen = [(writers[sink], place) for place, one in enumerate(views) for sink in one.sinks]
+        places = tuple(place for _, place in seen) if len(views) > 1 else None
+        self._one = WriteJob(RunTask(tuple(writer for writer, _ in seen), run, dead_letters, places))
+        self._in_one_job = True  # until several views are seen to be more than rows and columns
+        self._each = tuple(
+            WriteJob(RunTask(tuple(writers[sink] for sink in one.sinks), run, dead_letters)) for one in views
+        )
+
+    def run(self, frame: DataFrame, order: WriteOrder, cheaply: Cheaply) -> list[PreparedTransaction]:
+        """Write the batch into every sink, each its view of it; ``cheaply`` where one job writes all there is.
+
+        Raises as ``WriteJob.run``, and what ``rows`` does.
+        """
+        if self._in_one_job:
+            with read_once(frame, 2 if self._count_once else 1) as kept:
+                frames = [one.of(kept) for one in self._views]
+                whole = frames[0] if len(frames) == 1 else side_by_side(frames)
+                if whole is not None:
+                    with cheaply(whole) as (cheap, collect):
+                        return self._one.run(cheap, order, collect)
+            # For good: a function that looks into the batch in order to make its view shall find it persisted.
+            self._in_one_job = False
+        with read_once(frame, len(self._views)) as kept:
+            return [
+                prepared
+                for one, job in zip(self._views, self._each, strict=True)
+                for prepared in job.run(one.of(kept), order)
+            ]

@@ -1,0 +1,122 @@
+"""The driver half of the write job: one Spark job for all sinks, and what its winning tasks prepared.
+
+A job returns one result for each partition, the winner's, whatever retries and speculation did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col
+from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from exactum.errors import EpochAborted
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import WriteOrder
+from exactum.spark.write.collecting import Collect, collected
+from exactum.spark.write.failure import carried_by
+from exactum.spark.write.write_task import ORDER_PROPERTY, RunTask, order_text, prepared_of
+
+PREPARED_SCHEMA = StructType([StructField("prepared", StringType(), False)])
+"""One row for each task that prepared anything."""
+
+# The last words are for Spark, which knows an interruption on query.stop() by them. Spark looks for them with a
+# regular expression that overflows the stack on a text as long as its own error's.
+CANCELLED = (
+    "Spark cancelled the write job of this epoch, because the query was stopped or the job was killed. Nothing of it "
+    "is visible; the next start writes it. (py4j.protocol.Py4JJavaError: An error occurred while calling collect: "
+    "java.lang.InterruptedException)"
+)
+_CANCELLATIONS = re.compile(r"java\.lang\.InterruptedException|cancelled part of cancelled job group|Job \d+ cancelled")
+
+
+class WriteJob:
+    """The write jobs of a run for some of its sinks, one for each epoch."""
+
+    def __init__(self, task: RunTask) -> None:
+        self._task = task
+        self._call: tuple[list[str], Any] | None = None  # it takes Spark 8 ms to make
+
+    def run(self, frame: DataFrame, order: WriteOrder, collect: Collect = collected) -> list[PreparedTransaction]:
+        """Write the frame into every sink on behalf of ``order`` and return what is prepared, collected by ``collect``.
+
+        Raises:
+            EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of exactum's.
+            ExactumError: the error that a task raised, as it raised it; Spark's own is its ``__context__``.
+            Exception: Spark's error, where the job failed outside of our code.
+        """
+        with errors_of_jobs():
+            columns = frame.columns
+            if self._call is None or self._call[0] != columns:
+                self._call = columns, call(columns, self._task)
+            # Of this thread, which Spark gives to its jobs and they to their tasks.
+            frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
+            texts = collect(applied(frame, self._call[1]))
+        return [prepared for text in texts for prepared in prepared_of(text)]
+
+
+@contextmanager
+def errors_of_jobs() -> Iterator[None]:
+    """Raises what jobs of an epoch fail with as ``WriteJob.run`` says."""
+    try:
+        yield
+    except Exception as error:
+        if was_cancelled(error):
+            raise EpochAborted(CANCELLED) from None
+        carried = carried_by(error)
+        if carried is None:
+            raise
+        # "from None": py4j passes the printed traceback on to the user, and Spark's own would come first.
+        raise carried from None
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """True when Spark ended the job from outside: ``query.stop()``, or somebody killed it."""
+    return _CANCELLATIONS.search(str(error)) is not None
+
+
+def map_in_arrow(frame: DataFrame, task: Callable[[Iterator[Any]], Iterator[Any]]) -> DataFrame:
+    """``frame.mapInArrow(task, PREPARED_SCHEMA)`` without its two flaws.
+
+    PySpark's own refuses to run without pandas, which nothing here uses, and it takes a dot in a
+    column's name for a field of a struct.
+    """
+    return applied(frame, call(frame.columns, task))
+
+
+def call(columns: Sequence[str], task: Callable[[Iterator[Any]], Iterator[Any]]) -> Any:
+    """A call of ``task`` with these columns, for any frame that has them."""
+    udf = UserDefinedFunction(task, PREPARED_SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    return udf(*[col(quoted(name)) for name in columns])
+
+
+def applied(frame: DataFrame, called: Any) -> DataFrame:
+    plain: Any = frame
+    return DataFrame(plain._jdf.mapInArrow(called._jc, False, None), plain.sparkSession)
+
+
+def quoted(column: str) -> str:
+    """A column's name in back quotes, so that it is taken as it is."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def drain(frame: DataFrame) -> None:
+    """Compute the frame and throw it away, so that Spark's state stores advance past an epoch that stands.
+
+    Raises:
+        ExactumError: the error that a task raised, where it is one of exactum's.
+        Exception: Spark's error else; also where Spark cancelled the job, of an epoch that stands all the same.
+    """
+    try:
+        frame.write.format("noop").mode("overwrite").save()
+    except Exception as error:
+        carried = None if was_cancelled(error) else carried_by(error)
+        if carried is None:
+            raise
+        raise carried from None
