@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
     from exactum.spark.session import local_session
     from exactum.spark.source.read_kafka import read_kafka
-    from exactum.sql.mysql import MySQLSink
-    from exactum.sql.postgres_sink import PostgresSink
+    from exactum.sql.mysql.sink import MySQLSink
+    from exactum.sql.postgres.sink import PostgresSink
 
 __all__ = [
     "Avro",
@@ -76,8 +76,8 @@ _WHERE = {
     "Function": "exactum.formats.function_format",
     "Json": "exactum.formats.json_format",
     "KafkaSink": "exactum.kafka.sink",
-    "MySQLSink": "exactum.sql.mysql",
-    "PostgresSink": "exactum.sql.postgres_sink",
+    "MySQLSink": "exactum.sql.mysql.sink",
+    "PostgresSink": "exactum.sql.postgres.sink",
     "Protobuf": "exactum.formats.protobuf_format",
     "String": "exactum.formats.text_format",
     "TransactionLost": "exactum.custom.two_phase",

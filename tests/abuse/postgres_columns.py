@@ -9,8 +9,8 @@ from kinds import Kind
 from postgres_oracle import READ_BY_THE_SERVER, TYPES
 
 from exactum.sql.dialect import Role
-from exactum.sql.postgres import PostgresDialect
-from exactum.sql.postgres_sink import PostgresSink
+from exactum.sql.postgres.dialect import PostgresDialect
+from exactum.sql.postgres.sink import PostgresSink
 from exactum.sql.table import Column, TableName
 
 

@@ -14,7 +14,7 @@ from kinds import Kind, array, map_, struct_, to_arrow
 from postgres_oracle import JSON_TYPES, SCALAR_TYPES, TYPES
 
 from exactum.sql.checks import Broken
-from exactum.sql.postgres import PostgresDialect
+from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.rules import Rules
 from exactum.sql.table import Column
 

@@ -26,7 +26,7 @@ from mysql_query import Query
 from exactum.errors import Refused
 from exactum.local import LocalMariaDB
 from exactum.protocol.sink import Guarantee
-from exactum.sql.mysql import MySQLSink
+from exactum.sql.mysql.sink import MySQLSink
 
 
 @dataclass(frozen=True)

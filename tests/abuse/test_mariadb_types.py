@@ -17,8 +17,8 @@ from exactum.errors import FrameRefused
 from exactum.local import LocalMariaDB
 from exactum.sql.columns import matched
 from exactum.sql.dialect import Role
-from exactum.sql.mysql import address_of
-from exactum.sql.mysql_dialect import MySQLDialect
+from exactum.sql.mysql.dialect import MySQLDialect
+from exactum.sql.mysql.sink import address_of
 from exactum.sql.table import Column, Table, TableName
 
 DIALECT = MySQLDialect()

@@ -20,7 +20,7 @@ from postgres_oracle import canonical, found, holds, shown
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.local import LocalPostgres
-from exactum.sql.postgres_sink import PostgresSink
+from exactum.sql.postgres.sink import PostgresSink
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
 

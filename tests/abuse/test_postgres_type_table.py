@@ -15,7 +15,7 @@ from postgres_type_table import BEGIN, END, broken_by, groups, section
 
 from exactum.errors import FrameRefused
 from exactum.sql.columns import matched
-from exactum.sql.postgres import PostgresDialect
+from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.table import Column, Table, TableName
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))

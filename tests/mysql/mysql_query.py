@@ -12,7 +12,7 @@ from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, Sink, TaskName, WriteOrder
-from exactum.sql.mysql import MySQLSink
+from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import FaultPlan, MemoryDecisionLog, MemoryStorage, faulty, interpose
 
 QUERY_ID = "5f1c9a3e-mysql"

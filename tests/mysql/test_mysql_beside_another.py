@@ -18,7 +18,7 @@ from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incar
 from exactum.protocol.parallel import all_at_once
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.sql.dialect import LEDGER
-from exactum.sql.mysql import MySQLSink
+from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget, MemoryWrite
 
 WAIT_S = 30.0

@@ -14,8 +14,8 @@ from mysql_database import Database
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Sink, Writer
-from exactum.sql import mysql_session
-from exactum.sql.mysql import MySQLSink
+from exactum.sql.mysql import session as mysql_session
+from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import SinkContract
 
 COLUMNS = [("v", "bigint"), ("s", "string")]

@@ -9,8 +9,8 @@ from mysql_database import Database
 
 from exactum.protocol.decision_log import DecisionLog
 from exactum.sql.decision_log import SqlDecisionLog
-from exactum.sql.mysql import address_of
-from exactum.sql.mysql_dialect import MySQLDialect
+from exactum.sql.mysql.dialect import MySQLDialect
+from exactum.sql.mysql.sink import address_of
 from exactum.testing import LogContract
 
 

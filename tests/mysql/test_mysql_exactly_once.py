@@ -15,8 +15,8 @@ from mysql_query import Query, numbers
 
 from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, Fenced, HeuristicOutcome, OutcomeUnknown
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch
-from exactum.sql import mysql_session
-from exactum.sql.mysql import MySQLSink
+from exactum.sql.mysql import session as mysql_session
+from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import Crash, Fault, FaultPlan, sweep
 
 pytestmark = pytest.mark.parametrize("mechanism", ["staged", "prepared"])

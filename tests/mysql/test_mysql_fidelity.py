@@ -13,11 +13,12 @@ from mysql_query import Incarnation, Query, numbers
 
 from exactum.errors import RowsRefused, SettingRefused
 from exactum.local import LocalMariaDB
-from exactum.sql import mysql_pieces, mysql_session
 from exactum.sql.dialect import Role
-from exactum.sql.mysql import MySQLSink, address_of
-from exactum.sql.mysql_charsets import charset
-from exactum.sql.mysql_json import is_json
+from exactum.sql.mysql import pieces as mysql_pieces
+from exactum.sql.mysql import session as mysql_session
+from exactum.sql.mysql.charsets import charset
+from exactum.sql.mysql.json_texts import is_json
+from exactum.sql.mysql.sink import MySQLSink, address_of
 
 NEW_YORK = pa.timestamp("us", "America/New_York")
 INVALID = b"caf\xe9"

@@ -33,9 +33,13 @@ from exactum.protocol.model import (
     SourceOffsets,
 )
 from exactum.protocol.sink import TaskName, WriteOrder
-from exactum.sql import line, mysql_clear, mysql_loader, mysql_session, mysql_xa, sink
+from exactum.sql import retrying_session, sink
 from exactum.sql.dialect import Role, SqlFailure
-from exactum.sql.mysql import MySQLSink, address_of
+from exactum.sql.mysql import clear as mysql_clear
+from exactum.sql.mysql import loader as mysql_loader
+from exactum.sql.mysql import session as mysql_session
+from exactum.sql.mysql import xa as mysql_xa
+from exactum.sql.mysql.sink import MySQLSink, address_of
 from exactum.testing import MemoryDecisionLog, interpose
 
 BOTH = pytest.mark.parametrize("mechanism", ["staged", "prepared"])
@@ -156,7 +160,7 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
 def test_locked_rows(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that somebody locks for longer than we wait: the attempt is void, the next one is exact."""
     monkeypatch.setattr(sink, "LOCK_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(line.Line.run, "__defaults__", (2.0,))
+    monkeypatch.setattr(retrying_session.RetryingSession.run, "__defaults__", (2.0,))
     query = numbers_query(database, mechanism)
     one = query.started()
     with database.client() as client, client.cursor() as cursor:

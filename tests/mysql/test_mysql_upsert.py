@@ -11,7 +11,7 @@ from mysql_query import Query
 
 from exactum.errors import SettingRefused
 from exactum.protocol.sink import Guarantee
-from exactum.sql.mysql import MySQLSink
+from exactum.sql.mysql.sink import MySQLSink
 
 COLUMNS = (("k", "string"), ("n", "int"), ("at", "timestamp"), ("gone", "boolean"))
 

@@ -13,7 +13,7 @@ from mysql_query import Query, numbers
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
 from exactum.protocol.sink import Guarantee
-from exactum.sql.mysql import MySQLSink
+from exactum.sql.mysql.sink import MySQLSink
 
 TEXTS = [
     "",

@@ -10,8 +10,8 @@ from sql_epochs import Incarnation
 
 from exactum.sql.dialect import Failure, Role, Session, SqlFailure
 from exactum.sql.participant import SqlParticipant
-from exactum.sql.postgres import PostgresDialect
-from exactum.sql.postgres_session import PostgresSession
+from exactum.sql.postgres.dialect import PostgresDialect
+from exactum.sql.postgres.session import PostgresSession
 from exactum.sql.url import Address
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from exactum.errors import Fenced, InvariantBroken, SettingRefused, Unavailable
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision
 from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
-from exactum.sql.postgres import PostgresDialect
-from exactum.sql.postgres_session import address_of
+from exactum.sql.postgres.dialect import PostgresDialect
+from exactum.sql.postgres.session import address_of
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
 

@@ -13,9 +13,10 @@ from sql_epochs import Incarnation, Query, expected, narrow, rows_of, tasks_of
 from exactum.errors import EpochAborted, ExactumError, Fenced, Unavailable
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
 from exactum.protocol.sink import TaskName, WriteOrder
-from exactum.sql import postgres, postgres_session
 from exactum.sql.ledger import BATCHES_KEPT
-from exactum.sql.postgres_sink import PostgresSink
+from exactum.sql.postgres import dialect as postgres
+from exactum.sql.postgres import session as postgres_session
+from exactum.sql.postgres.sink import PostgresSink
 from exactum.testing import Crash, FaultPlan, MemoryDecisionLog, sweep
 
 pytestmark = pytest.mark.postgres
@@ -369,7 +370,7 @@ def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.M
         with pytest.raises(EpochAborted, match="did not answer within"):
             writer.prepare()
         writer.abort()
-        monkeypatch.setattr("exactum.sql.line.PATIENCE_S", 0.0)
+        monkeypatch.setattr("exactum.sql.retrying_session.PATIENCE_S", 0.0)
         with pytest.raises(Unavailable):
             driver.participant.list_open()
     finally:

@@ -21,7 +21,7 @@ from exactum.errors import EpochAborted, ExactumError, FrameRefused, Refused, Ro
 from exactum.local.postgres import LocalPostgres
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, QueryRun, WriteOrder
-from exactum.sql.postgres_sink import PostgresSink
+from exactum.sql.postgres.sink import PostgresSink
 
 pytestmark = pytest.mark.postgres
 

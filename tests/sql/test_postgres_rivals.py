@@ -14,7 +14,8 @@ from sql_epochs import Query, expected
 from test_postgres_epochs import query_on, rows_in
 
 from exactum.errors import ExactumError
-from exactum.sql import postgres, postgres_session
+from exactum.sql.postgres import dialect as postgres
+from exactum.sql.postgres import session as postgres_session
 
 pytestmark = pytest.mark.postgres
 

@@ -18,7 +18,7 @@ from sql_epochs import Query
 
 from exactum.errors import FrameRefused, RowsRefused
 from exactum.protocol.sink import Rejection
-from exactum.sql.postgres_sink import PostgresSink
+from exactum.sql.postgres.sink import PostgresSink
 
 pytestmark = pytest.mark.postgres
 

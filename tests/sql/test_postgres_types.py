@@ -15,7 +15,7 @@ import pytest
 from postgres_server import NOTHING, Database
 from sql_epochs import Query
 
-from exactum.sql.postgres_sink import PostgresSink
+from exactum.sql.postgres.sink import PostgresSink
 
 pytestmark = pytest.mark.postgres
 

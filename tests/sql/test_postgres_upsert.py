@@ -13,7 +13,7 @@ from sql_epochs import Columns, Query, Task
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
-from exactum.sql.postgres_sink import PostgresSink
+from exactum.sql.postgres.sink import PostgresSink
 from exactum.testing import Crash, FaultPlan, sweep
 
 pytestmark = pytest.mark.postgres

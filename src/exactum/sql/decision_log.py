@@ -19,7 +19,7 @@ from exactum.errors import CheckpointRefused, ExactumError, Fenced, InvariantBro
 from exactum.protocol.model import DecisionRecord
 from exactum.sql.dialect import DECISIONS, FLOORS, Dialect, Failure, Session, SqlFailure
 from exactum.sql.failure import port_error
-from exactum.sql.line import PATIENCE_S, Line
+from exactum.sql.retrying_session import PATIENCE_S, RetryingSession
 from exactum.sql.table import TableName
 from exactum.sql.url import Address
 
@@ -58,7 +58,7 @@ class SqlDecisionLog:
         self._prune_every = prune_every
         self._patience_s = patience_s
         self._where = f"The decision log of query {query_id} at {address.where}"
-        self._line = Line(dialect, address, "exactum decisions", LOCK_TIMEOUT_S)
+        self._line = RetryingSession(dialect, address, "exactum decisions", LOCK_TIMEOUT_S)
         self._decisions = dialect.quote_table(TableName(schema, DECISIONS))
         self._floors = dialect.quote_table(TableName(schema, FLOORS))
         self._ready = False
@@ -235,13 +235,13 @@ def open_decision_log(url: str, query_id: str, *, connect: Mapping[str, object] 
     where = "decision_log"
     scheme = url.split(":", 1)[0] if isinstance(url, str) else ""
     if scheme in ("postgresql", "postgres"):
-        from exactum.sql import postgres_session
-        from exactum.sql.postgres import PostgresDialect
+        from exactum.sql.postgres import session as postgres_session
+        from exactum.sql.postgres.dialect import PostgresDialect
 
         return SqlDecisionLog(PostgresDialect(), postgres_session.address_of(url, connect, where), query_id)
     if scheme in ("mysql", "mariadb"):
-        from exactum.sql import mysql
-        from exactum.sql.mysql_dialect import MySQLDialect
+        from exactum.sql.mysql import sink as mysql
+        from exactum.sql.mysql.dialect import MySQLDialect
 
         return SqlDecisionLog(MySQLDialect(), mysql.address_of(url, connect, where), query_id)
     raise SettingRefused(f"{where}: the URL must begin with postgresql:// or mysql://.")

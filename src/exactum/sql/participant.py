@@ -22,9 +22,9 @@ from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, Prep
 from exactum.sql.dialect import LEDGER, Failure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, digest_of
-from exactum.sql.line import Line
-from exactum.sql.mover import Mover, StagedEpoch, Standing
 from exactum.sql.plan import Mechanism, WritePlan
+from exactum.sql.retrying_session import RetryingSession
+from exactum.sql.staged_commit import CommitState, StagedCommit, StagedEpoch
 from exactum.sql.table import TableName
 from exactum.sql.transaction import SqlTransaction, prepared_sighting, staged_part, staged_sighting
 
@@ -37,9 +37,9 @@ class SqlParticipant:
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
         self._dialect = plan.dialect
-        self._line = Line(plan.dialect, plan.address, "exactum driver", plan.lock_timeout_s)
-        self._moving = Line(plan.dialect, plan.address, "exactum commit", plan.lock_timeout_s)
-        self._mover = Mover(plan, self._moving)
+        self._line = RetryingSession(plan.dialect, plan.address, "exactum driver", plan.lock_timeout_s)
+        self._moving = RetryingSession(plan.dialect, plan.address, "exactum commit", plan.lock_timeout_s)
+        self._mover = StagedCommit(plan, self._moving)
         self._where = f"sink {plan.scope.participant!r} at {plan.address.where}"
 
     @property
@@ -119,12 +119,12 @@ class SqlParticipant:
                 standing = self._mover.hold(epoch)
             except SqlFailure as failure:
                 raise self._refused(failure, epoch.first.batch_id) from failure
-            if standing is Standing.MISSING:
+            if standing is CommitState.MISSING:
                 raise EpochAborted(
                     f"{self._where}: staged rows of batch {epoch.first.batch_id} are gone: {self._gone(epoch)}. "
                     "Somebody emptied the staging table. Nothing was committed; start the query again."
                 )
-            if standing is not Standing.MOVED:
+            if standing is not CommitState.MOVED:
                 raise self._had_before(epoch.first.batch_id)
         return prepared
 
@@ -199,14 +199,14 @@ class SqlParticipant:
             standing = self._mover.redo(epoch)
         except SqlFailure as failure:
             raise self._undecided(permit, failure) from failure
-        if standing is Standing.OTHER:
+        if standing is CommitState.OTHER:
             raise HeuristicOutcome(
                 f"{permit.record.epoch} is decided, but {self._where} has this batch from other transactions "
                 f"({LEDGER} names another set). Two queries with one query id write to this table: a checkpoint was "
                 f"copied together with its folder. The {epoch.rows} rows of this one stay staged and are not in the "
                 "table; compare the two, and give one query a new checkpoint location."
             )
-        return standing is not Standing.MISSING
+        return standing is not CommitState.MISSING
 
     def _undecided(self, permit: CommitPermit, failure: SqlFailure) -> ExactumError:
         if failure.failure in TRANSIENT:

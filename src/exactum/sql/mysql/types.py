@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 from exactum.sql.charset import Charset
-from exactum.sql.mysql_forms import TEXT_FORMS, member_texts, set_form, time_form
+from exactum.sql.mysql.forms import TEXT_FORMS, member_texts, set_form, time_form
 from exactum.sql.table import Column, Form, Kind, Limits
 
 _EPOCH = date(1970, 1, 1)

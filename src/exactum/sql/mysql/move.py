@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from exactum.sql.dialect import PART, ROW, Mode, Move
-from exactum.sql.mysql_quote import quote, quote_table
-from exactum.sql.mysql_session import MySQLSession
+from exactum.sql.mysql.quote import quote, quote_table
+from exactum.sql.mysql.session import MySQLSession
 
 _RANK = "exactum_rank"
 _LAST = "exactum_last"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import DECISIONS, DIRECTORY, FLOORS, LEDGER, PART, ROW
-from exactum.sql.mysql_charsets import charset
-from exactum.sql.mysql_quote import quote, quote_table
-from exactum.sql.mysql_session import MySQLSession
-from exactum.sql.mysql_types import column_from
+from exactum.sql.mysql.charsets import charset
+from exactum.sql.mysql.quote import quote, quote_table
+from exactum.sql.mysql.session import MySQLSession
+from exactum.sql.mysql.types import column_from
 from exactum.sql.table import Column, Table, TableName
 
 _COLUMN_FACTS = (

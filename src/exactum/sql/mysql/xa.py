@@ -12,8 +12,8 @@ import re
 
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import Failure, SqlFailure
-from exactum.sql.mysql_errors import XAER_NOTA
-from exactum.sql.mysql_session import MySQLSession
+from exactum.sql.mysql.errors import XAER_NOTA
+from exactum.sql.mysql.session import MySQLSession
 
 FORMAT_ID = 0x45584143
 """``EXAC``: keeps other programs' xids apart from ours."""

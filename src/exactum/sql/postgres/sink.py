@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from exactum.sql.postgres import PostgresDialect
-from exactum.sql.postgres_session import address_of
+from exactum.sql.postgres.dialect import PostgresDialect
+from exactum.sql.postgres.session import address_of
 from exactum.sql.sink import SqlSink
 
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from exactum.sql.dialect import DIRECTORY, PART, Role, SqlFailure
-from exactum.sql.mysql_quote import quote, quote_table
-from exactum.sql.mysql_session import MySQLSession, connect
+from exactum.sql.mysql.quote import quote, quote_table
+from exactum.sql.mysql.session import MySQLSession, connect
 from exactum.sql.table import TableName
 
 FEW_ROWS = 20_000

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exactum.sql.dialect import PART, ROW, Failure, SqlFailure
-from exactum.sql.mysql_errors import failure_of
-from exactum.sql.mysql_pieces import by_pieces
-from exactum.sql.mysql_quote import quote, quote_table, unsubstituted
-from exactum.sql.mysql_session import MySQLSession
+from exactum.sql.mysql.errors import failure_of
+from exactum.sql.mysql.pieces import by_pieces
+from exactum.sql.mysql.quote import quote, quote_table, unsubstituted
+from exactum.sql.mysql.session import MySQLSession
 from exactum.sql.table import Column, Kind, TableName
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LoadData:
         return by_pieces(batch, self._gather)
 
     def _gather(self, batch: Any) -> None:
-        from exactum.sql import mysql_text
+        from exactum.sql.mysql import text as mysql_text
 
         if batch.num_rows == 0:
             return
@@ -138,8 +138,8 @@ class InsertRows:
         import numpy as np
         import pyarrow as pa
 
-        from exactum.sql import mysql_text
         from exactum.sql.checks import Broken
+        from exactum.sql.mysql import text as mysql_text
 
         if batch.num_rows == 0:
             return None

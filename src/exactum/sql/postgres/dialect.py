@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
-from exactum.sql import postgres_catalog, postgres_session, postgres_types
 from exactum.sql.dialect import PART, ROW, Failure, Loader, Mode, Move, Role, Session, SqlFailure
-from exactum.sql.postgres_catalog import quote, quote_table, regclass
-from exactum.sql.postgres_copy import CopyLoader
-from exactum.sql.postgres_session import PostgresSession
+from exactum.sql.postgres import catalog as postgres_catalog
+from exactum.sql.postgres import session as postgres_session
+from exactum.sql.postgres import types as postgres_types
+from exactum.sql.postgres.catalog import quote, quote_table, regclass
+from exactum.sql.postgres.copy import CopyLoader
+from exactum.sql.postgres.session import PostgresSession
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
@@ -64,7 +66,7 @@ class PostgresDialect:
         return postgres_types.takes(column, spark_type)
 
     def broken(self, column: Column, values: Any) -> Iterator[Broken]:
-        from exactum.sql.postgres_checks import broken
+        from exactum.sql.postgres.checks import broken
 
         return broken(column, values)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.sql.mysql_dialect import MySQLDialect
-from exactum.sql.mysql_session import OPTIONS
+from exactum.sql.mysql.dialect import MySQLDialect
+from exactum.sql.mysql.session import OPTIONS
 from exactum.sql.sink import SqlSink
 from exactum.sql.url import Address, merged, split_url
 

@@ -6,10 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from exactum.sql import mysql_catalog, mysql_clear, mysql_loader, mysql_move, mysql_session, mysql_types, mysql_xa
 from exactum.sql.dialect import PART, Loader, Move, Role, Session
-from exactum.sql.mysql_quote import quote, quote_table
-from exactum.sql.mysql_session import MySQLSession
+from exactum.sql.mysql import catalog as mysql_catalog
+from exactum.sql.mysql import clear as mysql_clear
+from exactum.sql.mysql import loader as mysql_loader
+from exactum.sql.mysql import move as mysql_move
+from exactum.sql.mysql import session as mysql_session
+from exactum.sql.mysql import types as mysql_types
+from exactum.sql.mysql import xa as mysql_xa
+from exactum.sql.mysql.quote import quote, quote_table
+from exactum.sql.mysql.session import MySQLSession
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
@@ -57,7 +63,7 @@ class MySQLDialect:
         return mysql_types.takes(column, spark_type)
 
     def broken(self, column: Column, values: Any) -> Iterator[Broken]:
-        from exactum.sql.mysql_checks import broken
+        from exactum.sql.mysql.checks import broken
 
         return broken(column, values)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exactum.errors import SettingRefused
-from exactum.sql import postgres_types
 from exactum.sql.dialect import DECISIONS, DIRECTORY, FLOORS, LEDGER, PART, ROW, Failure, Session, SqlFailure
-from exactum.sql.postgres_types import CatalogColumn
+from exactum.sql.postgres import types as postgres_types
+from exactum.sql.postgres.types import CatalogColumn
 from exactum.sql.table import Column, Table, TableName
 
 TABLE = """

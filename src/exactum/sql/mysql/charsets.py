@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from exactum.sql.charset import Charset
-from exactum.sql.mysql_session import MySQLSession
+from exactum.sql.mysql.session import MySQLSession
 
 _LAST = 0x10FFFF
 _UNICODE: Mapping[str, tuple[tuple[int, int, int], ...]] = {

@@ -19,7 +19,7 @@ PAUSE_S = 0.05
 PAUSE_MAX_S = 2.0
 
 
-class Line:
+class RetryingSession:
     """One thread at a time. ``run`` does one idempotent step."""
 
     def __init__(self, dialect: Dialect, address: Address, label: str, lock_timeout_s: float) -> None:

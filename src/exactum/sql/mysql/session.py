@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import Failure, Role, SqlFailure
-from exactum.sql.mysql_errors import classified
+from exactum.sql.mysql.errors import classified
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
-    from exactum.sql.mysql_connection import Connection
+    from exactum.sql.mysql.connection import Connection
 
 log = logging.getLogger("exactum.sql")
 
@@ -187,7 +187,7 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     try:
         import pymysql
 
-        from exactum.sql.mysql_connection import Connection
+        from exactum.sql.mysql.connection import Connection
     except ImportError:
         raise SettingRefused(
             f"{address.where} needs PyMySQL: install it with pip install 'exactum[mysql]', on every executor, too."

@@ -21,13 +21,13 @@ from enum import Enum
 from exactum.protocol.model import PreparedTransaction
 from exactum.sql.dialect import PART, ROW, Dialect, Session
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, digest_of
-from exactum.sql.line import Line
 from exactum.sql.plan import WritePlan
+from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.table import TableName
 from exactum.sql.transaction import SqlTransaction, StagedMove
 
 
-class Standing(Enum):
+class CommitState(Enum):
     """What the target says about a batch."""
 
     MOVED = "its rows are in the target, in this transaction"
@@ -68,22 +68,22 @@ class StagedEpoch:
         return groups
 
 
-class Mover:
+class StagedCommit:
     """Of one participant. Used by one thread at a time; its methods raise ``SqlFailure``."""
 
-    def __init__(self, plan: WritePlan, line: Line) -> None:
+    def __init__(self, plan: WritePlan, line: RetryingSession) -> None:
         self._plan = plan
         self._dialect: Dialect = plan.dialect
         self._line = line
         self._held: tuple[str, Session] | None = None
 
-    def hold(self, epoch: StagedEpoch) -> Standing:
+    def hold(self, epoch: StagedEpoch) -> CommitState:
         """Everything but the COMMIT. Unless MOVED, nothing is held. Idempotent: what was held before is undone."""
         self.let_go()
 
-        def step(session: Session) -> Standing:
+        def step(session: Session) -> CommitState:
             standing = self._move(session, epoch)
-            if standing is Standing.MOVED:
+            if standing is CommitState.MOVED:
                 self._held = (epoch.digest, session)
             else:
                 session.rollback()
@@ -112,13 +112,13 @@ class Mover:
         self._commit(held[1], epoch)
         return True
 
-    def redo(self, epoch: StagedEpoch) -> Standing:
+    def redo(self, epoch: StagedEpoch) -> CommitState:
         """All of it; MOVED and COMMITTED both mean that the rows are visible. Idempotent."""
         self.let_go()
 
-        def step(session: Session) -> Standing:
+        def step(session: Session) -> CommitState:
             standing = self._move(session, epoch)
-            if standing is Standing.MOVED:
+            if standing is CommitState.MOVED:
                 self._commit(session, epoch)
             else:
                 session.rollback()
@@ -142,19 +142,19 @@ class Mover:
 
     # ---- in the session's transaction --------------------------------------------------------
 
-    def _move(self, session: Session, epoch: StagedEpoch) -> Standing:
+    def _move(self, session: Session, epoch: StagedEpoch) -> CommitState:
         first = epoch.first
         ledger = Ledger(self._dialect, self._plan.scope, first.target)
         if not ledger.enter(session, first.batch_id, WHOLE_EPOCH, epoch.digest, first.attempt, epoch.rows):
             same = ledger.digest(session, first.batch_id, WHOLE_EPOCH) == epoch.digest
-            return Standing.COMMITTED if same else Standing.OTHER
+            return CommitState.COMMITTED if same else CommitState.OTHER
         highest = ledger.highest(session)
         if highest is not None and highest > first.batch_id:
-            return Standing.COMMITTED
+            return CommitState.COMMITTED
         for (target, move), parts in epoch.by_move().items():
             if not self._move_group(session, target, move, parts):
-                return Standing.MISSING
-        return Standing.MOVED
+                return CommitState.MISSING
+        return CommitState.MOVED
 
     def _move_group(
         self, session: Session, target: TableName, move: StagedMove, parts: Sequence[tuple[int, int]]

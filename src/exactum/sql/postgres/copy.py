@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from exactum.sql.dialect import PART, ROW, Failure, SqlFailure
-from exactum.sql.postgres_catalog import quote, quote_table
-from exactum.sql.postgres_session import PostgresSession
+from exactum.sql.postgres.catalog import quote, quote_table
+from exactum.sql.postgres.session import PostgresSession
 from exactum.sql.table import Column, TableName
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class CopyLoader:
         import numpy as np
         import pyarrow as pa
 
-        from exactum.sql.postgres_checks import no_json
+        from exactum.sql.postgres.checks import no_json
 
         known = no_json(batch, self._columns)  # the server says it of one row at a time
         refused.update((first + place, why) for place, why in known.items())
@@ -142,7 +142,7 @@ class CopyLoader:
         import pyarrow as pa
         from pyarrow import csv
 
-        from exactum.sql.postgres_text import sendable
+        from exactum.sql.postgres.text import sendable
 
         arrays = [sendable(c, batch.column(i)) for i, c in enumerate(self._columns)]
         if self._part is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from exactum.sql.checks import Broken
-from exactum.sql.mysql_json import is_json
+from exactum.sql.mysql.json_texts import is_json
 from exactum.sql.table import Column, Kind
 from exactum.values.nested import is_text
 

@@ -1,0 +1,1 @@
+"""MySQL and MariaDB: their sink and their dialect, by PyMySQL."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: its sink and its dialect, by psycopg 3."""
