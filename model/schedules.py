@@ -22,7 +22,7 @@ CHUNK = 2_500
 """Schedules that one process plays in a row; chunk n of a seed is the same whoever plays it."""
 HUNT_MAX = 100_000
 """Schedules after which a broken protocol counts as unnoticed."""
-QUIET = ("Door", "Epoch", "Leftovers", "ended: ran to the end", "ended: Crash")
+QUIET = ("OlderRuns", "Epoch", "Leftovers", "ended: ran to the end", "ended: Crash")
 """Begin the names of what happens without any disturbance."""
 
 WHAT: tuple[tuple[str, str], ...] = (
@@ -35,7 +35,7 @@ WHAT: tuple[tuple[str, str], ...] = (
     ("replies lost", "reply lost"),
     ("calls sent twice", "sent twice"),
     ("late tasks", "late tasks"),
-    ("doors closed", "DoorClosed"),
+    ("starts that fenced older runs", "OlderRunsFenced"),
     ("incarnations that met a foreign record", "IncarnationFenced"),
     ("incarnations that ended as Fenced", "ended: Fenced"),
     ("incarnations stopped by Spark's own check", "ended: SparkStopped"),

@@ -55,7 +55,7 @@ class Progress(Event):
 
 
 @dataclass(frozen=True)
-class DoorClosed(Event):
+class OlderRunsFenced(Event):
     """This incarnation has taken over: an ABORT of its own stands in slot ``attempt`` of the batch."""
 
     attempt: int

@@ -130,7 +130,7 @@ def test_an_id_taken_after_the_commit_changes_nothing(
     producer.abort_transaction(30)
     with query.driver() as driver:
         driver.epoch(0, frame())
-        assert driver.names() == ["EpochRedelivered", "DoorClosed"]
+        assert driver.names() == ["EpochRedelivered", "OlderRunsFenced"]
     assert sorted(seen(query, servers)) == sorted(OURS)  # type: ignore[type-var]
 
 

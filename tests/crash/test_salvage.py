@@ -122,7 +122,7 @@ def test_all_records_come_back(expired: dict[str, Expired], compression: str) ->
     case.check_nothing_visible()
     with case.query.driver() as driver:
         assert driver.epoch(0, *case.frames()).written is False
-        assert driver.names() == ["TransactionsExpired", "TransactionsSalvaged", "EpochRedelivered", "DoorClosed"]
+        assert driver.names() == ["TransactionsExpired", "TransactionsSalvaged", "EpochRedelivered", "OlderRunsFenced"]
         (event,) = [e for e in driver.events if isinstance(e, TransactionsSalvaged)]
         assert event.rows == sum(map(len, TASKS))
         case.check_exact()

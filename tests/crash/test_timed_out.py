@@ -44,6 +44,6 @@ def test_decided_and_timed_out_is_salvaged(kafka: LocalKafka, topic: Callable[..
             job.finishes()
             # The copy of the salvage that was killed is swept.
             names = [event["event"] for event in job.events() if event["event"] != "LeftoversSwept"]
-            assert names[:4] == ["TransactionsExpired", "TransactionsSalvaged", "EpochRedelivered", "DoorClosed"]
+            assert names[:4] == ["TransactionsExpired", "TransactionsSalvaged", "EpochRedelivered", "OlderRunsFenced"]
             assert "read back and written again, nothing is lost (60 rows" in job.log
             world.check_exact(reader)

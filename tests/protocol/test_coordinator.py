@@ -117,7 +117,7 @@ def test_epochs_become_visible_one_after_another() -> None:
         assert coordinator.run(batch_id, end(batch_id), world.write()) == Completed(True, 6)
     world.check(2)
     assert world.kinds() == [
-        "DoorClosed",
+        "OlderRunsFenced",
         *(2 * ["EpochDecided", "LeftoversSwept", "LeftoversSwept", "EpochCompleted"]),
     ]
     completed = world.events[-1]
@@ -135,7 +135,7 @@ def test_a_restart_redelivers_without_writing() -> None:
 
     assert world.coordinator("b").run(0, end(0), never) == Completed(False, 1)
     world.check(1)
-    assert world.kinds()[-2:] == ["EpochRedelivered", "DoorClosed"]
+    assert world.kinds()[-2:] == ["EpochRedelivered", "OlderRunsFenced"]
 
 
 def test_an_older_incarnation_is_fenced_and_cleans_up() -> None:

@@ -29,7 +29,7 @@ RECORDS_PER_EPOCH = 60
 EARLY_S = 0.4
 """Within this time a life has imported something and may have begun to start a JVM."""
 WITHIN_EPOCHS = (
-    {"event": "DoorClosed", "nth": 1},
+    {"event": "OlderRunsFenced", "nth": 1},
     {"event": "EpochDecided", "nth": 1},
     {"event": "EpochDecided", "nth": 2},
     {"event": "EpochCompleted", "nth": 1},

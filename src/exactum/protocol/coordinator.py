@@ -6,7 +6,7 @@
 
 Two rules carry the safety; ``testing.simulation`` walks every crash and interleaving of this code.
 
-1. *Closing the door.* A starting incarnation creates ABORT in the next free slot of the batch it begins
+1. *Fencing, by closing the door.* A starting incarnation creates ABORT in the next free slot of the batch it begins
    with, redelivering every COMMIT it finds on the way. Whoever was running must pass that slot, finds a
    record that is not its own, and is fenced. The newest wins; no lease, no clock.
 2. *List before the record, abort after it.* A transaction is swept only if it was seen open before a
@@ -105,7 +105,7 @@ class Coordinator(EpochProtocol):
             Unavailable, OutcomeUnknown: a server did not answer; a restart settles it.
 
         After any of these this coordinator is spent. A decision that was sent may still take effect, and
-        only another incarnation, by closing the door, can find out whether it did.
+        only another incarnation, by fencing this one, can find out whether it did.
         """
         with self._between_epochs:
             if self._stopped is not None:
@@ -164,7 +164,7 @@ class Coordinator(EpochProtocol):
     # ---- start -------------------------------------------------------------------------------
 
     def _start(self, batch_id: int) -> resolve.Door:
-        """Redeliver what is decided, close the door, sweep what was open before. Idempotent."""
+        """Redeliver what is decided, fence older runs, sweep what was open before. Idempotent."""
         refuse_lost(self._run.query_id, batch_id, self._log, self._each)
         sightings = self._list_open()
         left = [(former, former.list_open()) for former in self._former]
@@ -189,7 +189,7 @@ class Coordinator(EpochProtocol):
             self._abort(batch_id, swept)
             for former, its in left:
                 self._sweep_former(former, batch_id, resolve.leftovers(its, seen))
-            self._emit(events.DoorClosed(*self._name(batch_id), step.attempt, len(swept)))
+            self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
             return resolve.Door(batch_id, step.attempt)
         raise Fenced(
             f"Query {self._run.query_id} could not be taken over: other incarnations took the slot of "
@@ -283,7 +283,7 @@ class Coordinator(EpochProtocol):
     def _give_up(self, epoch: Epoch, attempt: int, error: Exception) -> NoReturn:
         """Abandon an attempt that failed, and raise ``error``, or ``Fenced`` where that is the reason.
 
-        A successor sweeps us after closing the door, so what we find gone may be its doing: told apart
+        A successor sweeps us after fencing us, so what we find gone may be its doing: told apart
         here, for an aborted epoch says "start again" and would take the query back from it.
         """
         try:

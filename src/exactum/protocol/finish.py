@@ -1,7 +1,7 @@
 """Finishes what is decided, and nothing else: for a process that is no driver and never becomes one.
 
 A driver that starts redelivers every COMMIT it finds, but only once Spark is up. Readers need not wait for that: the
-record has all that is needed. This closes no door, sweeps nothing and salvages nothing, so it takes nothing from the
+record has all that is needed. This fences nobody, sweeps nothing and salvages nothing, so it takes nothing from the
 driver that comes next, and may run beside one.
 """
 

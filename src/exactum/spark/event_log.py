@@ -34,7 +34,7 @@ def text_of(event: events.Event) -> str:
             return _beginning(event)
         case events.Progress():
             return _progress(event)
-        case events.DoorClosed():
+        case events.OlderRunsFenced():
             return f"taken over in slot {event.attempt}; {event.leftovers} leftover transactions aborted"
         case events.EpochRedelivered():
             return f"decided by an earlier run; its commit was sent again ({_size(event)})"

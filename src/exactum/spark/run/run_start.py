@@ -11,13 +11,13 @@ from exactum.spark.run_context import RunContext
 class RunStart(EpochListener):
     """A listener that also listens: what recovery did is known from the events that it emits.
 
-    ``listen`` passes every event on, and emits ``RunStarted`` right after the door is closed; under a guarantee that
-    closes none, before the first batch.
+    ``listen`` passes every event on, and emits ``RunStarted`` right after older runs are fenced; under a guarantee that
+    fences none, before the first batch.
     """
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._has_door = context.run.guarantee is Guarantee.EXACTLY_ONCE
+        self._fences = context.run.guarantee is Guarantee.EXACTLY_ONCE
         self._first: Batch | None = None
         self._redelivered: list[int] = []
         self._swept = 0
@@ -32,7 +32,7 @@ class RunStart(EpochListener):
                 self._redelivered.append(event.batch_id)
             case events.LeftoversSwept():
                 self._swept += event.transactions
-            case events.DoorClosed():
+            case events.OlderRunsFenced():
                 self._say(event.batch_id)
 
     def begin(self, batch: Batch) -> None:
@@ -40,7 +40,7 @@ class RunStart(EpochListener):
         if not batch.first:
             return
         self._first = batch
-        if not self._has_door:
+        if not self._fences:
             self._say(batch.batch_id)
 
     def _say(self, batch_id: int) -> None:
