@@ -11,7 +11,8 @@ databases, files and your own targets out, through any crash.
     )
 
 Names are imported when they are first used: ``import exactum`` on an executor loads neither pyspark nor a
-Kafka client.
+Kafka client, and has no effect. Under ``exactum run`` the first name that is used tells the supervisor that this
+process is there.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"exactum.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module 'exactum' has no attribute {name!r}")
+    if "EXACTUM_SUPERVISOR" in os.environ:  # started by `exactum run`, which has to hear how this process ends
+        importlib.import_module("exactum.spark.supervised.process").current()
     value = getattr(importlib.import_module(_WHERE[name]), name)
     globals()[name] = value
     return value
@@ -108,7 +111,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-if "EXACTUM_SUPERVISOR" in os.environ:  # started by `exactum run`, which has to hear how this process ends
-    importlib.import_module("exactum.spark.supervised.process").join()

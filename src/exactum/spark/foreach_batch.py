@@ -57,8 +57,10 @@ def exactly_once(
             ``logging.getLogger("exactum")``. Must not block.
 
     Returns:
-        What ``DataStreamWriter.foreachBatch`` takes. One object serves one query at a time, and any number
-        of starts of it one after another. Called from a function of yours, it is called once for each batch.
+        What ``DataStreamWriter.foreachBatch`` takes. In a process that ``exactum run --standby`` holds in reserve, it
+        returns when the other process is gone, and the log says that it waits. One object serves one query at a time,
+        and any number of starts of it one after another. Called from a function of yours, it is called once for each
+        batch.
 
     Raises:
         SettingRefused: an argument is missing or is not what it must be. What needs Spark or a server is checked

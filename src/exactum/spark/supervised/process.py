@@ -1,6 +1,6 @@
 """The script's side of ``exactum run``: one life of a script that is started again when it dies.
 
-    import exactum --join--> exactly_once(...) --waits for its turn--> runs, beats, tells --stop--> the script ends
+    a name of exactum --joins--> exactly_once(...) --waits for its turn--> runs, beats, tells --stop--> the script ends
 
 The script needs no change. Where no supervisor has started it there is no life, and nothing here does anything.
 Nothing that a query waits for waits for the supervisor: what is told goes through a queue that drops when it is full,
@@ -43,7 +43,7 @@ READ_BYTES = 1 << 16
 
 
 class SupervisedProcess:
-    """One life of a supervised script. Safe to use from threads. Made by ``join``."""
+    """One life of a supervised script. Safe to use from threads. Made by ``current``."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -228,22 +228,24 @@ class SupervisedProcess:
 
 
 _joined: list[SupervisedProcess] = []
+_joining = threading.Lock()
 
 
-def join() -> SupervisedProcess | None:
-    """Join the supervisor that started this process, if one did. Called by ``import exactum``; idempotent."""
+def current() -> SupervisedProcess | None:
+    """This process for its supervisor, or None where nobody supervises it. The first call joins the supervisor."""
+    if VARIABLE in os.environ:
+        with _joining:
+            _join()
+    return _joined[0] if _joined and _joined[0].mine else None
+
+
+def _join() -> None:
     address = os.environ.pop(VARIABLE, None)
     link = inherited(address) if address else None
     if link is not None and not _joined:
         life = SupervisedProcess(link)
         _joined.append(life)
         _tell_what_ends_the_script(life)
-    return current()
-
-
-def current() -> SupervisedProcess | None:
-    """This process's life, or None where nobody supervises it."""
-    return _joined[0] if _joined and _joined[0].mine else None
 
 
 def _tell_what_ends_the_script(life: SupervisedProcess) -> None:
