@@ -135,6 +135,20 @@ def test_it_does_what_hadoops_own_does(spark: SparkSession, files: Any, tmp_path
     assert not checksums.exists(), "a checksum file goes with its file, or they would pile up"
 
 
+@pytest.mark.parametrize("files", [checkpoint_fs.CLASS], indirect=True)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_checksums_of_a_file_that_is_gone(spark: SparkSession, files: Any, tmp_path: Path, overwrite: bool) -> None:
+    """A crash may leave them. Hadoop's own does not write the file any more, or cannot read it."""
+    hadoop = Hadoop(spark, files)
+    one, other = tmp_path / "one", tmp_path / "other"
+    other.with_name(".other.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + b"\0\0\0\0")
+    hadoop.create(one)
+    hadoop.rename(one, other, overwrite=overwrite)
+    stream = files.open(hadoop.path(other))
+    assert stream.read() == ord("o")
+    stream.close()
+
+
 def test_without_a_compiler_spark_writes_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(java, "COMPILER", ("-m", "there.is.none/Main"))

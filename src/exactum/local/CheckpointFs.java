@@ -1,10 +1,25 @@
 package exactum;
 
+import java.io.File;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.URI;
 import java.net.URISyntaxException;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ChecksumFs;
 import org.apache.hadoop.fs.DelegateToFileSystem;
@@ -14,17 +29,142 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Hadoop's own local file system, for {@code fs.AbstractFileSystem.file.impl}, but for two things that Hadoop starts a
- * process for each time: {@code chmod} (RawLocalFileSystem.setPermission, without libhadoop) and {@code readlink}
- * (FileUtil.readLink). Spark's FileContextBasedCheckpointFileManager asks for both several times for each file.
+ * Hadoop's own local file system, for {@code fs.AbstractFileSystem.file.impl}, but for three things.
+ *
+ * <p>Hadoop starts a process each time for {@code chmod} (RawLocalFileSystem.setPermission, without libhadoop) and
+ * {@code readlink} (FileUtil.readLink); Spark's FileContextBasedCheckpointFileManager asks for both several times for
+ * each file. And Hadoop never fsyncs: here a file that gets its name by a rename, as every file of a checkpoint does,
+ * is on the disk before it has the name, and the name is on the disk when the rename returns.
  *
  * <p>The layers are those of Hadoop's LocalFs: a ChecksumFs, which hides, moves and deletes checksum files with their
  * files, over a raw file system.
  */
 public final class CheckpointFs extends ChecksumFs {
+    private static final String FSYNC = "spark.exactum.checkpoint.fsync";
+
+    private final boolean fsync;
+
     /** Called by Hadoop, with these arguments. */
     public CheckpointFs(URI uri, Configuration conf) throws IOException, URISyntaxException {
         super(new Raw(conf));
+        fsync = conf.getBoolean(FSYNC, true);
+    }
+
+    @Override
+    public void renameInternal(Path from, Path to, boolean overwrite) throws IOException {
+        File source = file(from), folder = file(to.getParent());
+        if (fsync && source.isFile()) {
+            if (to.getName().endsWith(".zip")) {
+                Disk.fsyncCopies(folder);
+            }
+            File checksums = file(getChecksumFile(from));
+            Disk.fsync(checksums.exists() ? List.of(source, checksums) : List.of(source));
+        }
+        if (overwrite || !file(to).exists()) { // else a crash leaves the new file with the checksums of an old one
+            Files.deleteIfExists(file(getChecksumFile(to)).toPath());
+        }
+        super.renameInternal(from, to, overwrite);
+        if (fsync) {
+            Disk.fsyncFolder(folder);
+        }
+    }
+
+    /** A process that was killed may have renamed what is not on the disk yet: who reads it here relies on it. */
+    @Override
+    public FileStatus[] listStatus(Path path) throws IOException {
+        File folder = file(path);
+        if (fsync && folder.isDirectory() && !Disk.knows(folder)) {
+            Disk.fsyncFolder(folder);
+        }
+        return super.listStatus(path);
+    }
+
+    private static File file(Path path) {
+        return new File(path.toUri().getPath());
+    }
+
+    /** fsync, several at a time: a journaling file system writes what comes together in one go. */
+    private static final class Disk {
+        /** Threads of our own: the interrupt with which Spark stops a query would end an fsync halfway. */
+        private static final ExecutorService THREADS = Executors.newCachedThreadPool(task -> {
+            Thread thread = new Thread(task, "exactum-fsync");
+            thread.setDaemon(true);
+            return thread;
+        });
+        /** Where Spark's RocksDB store copies tables and logs to, by another part of Hadoop, before a zip names them. */
+        private static final List<String> COPIES = List.of("SSTs", "logs");
+        /** By such folder, what is on the disk: name, size and time of each file. */
+        private static final Map<File, Set<String>> COPIED = new ConcurrentHashMap<>();
+        /** Folders that are on the disk, with all folders above them and all that was in them at the first look. */
+        private static final Set<File> KNOWN = ConcurrentHashMap.newKeySet();
+
+        static void fsync(List<File> files) throws IOException {
+            CompletableFuture<?>[] all = files.stream()
+                    .map(file -> CompletableFuture.runAsync(() -> force(file), THREADS))
+                    .toArray(CompletableFuture<?>[]::new);
+            try {
+                CompletableFuture.allOf(all).join(); // which no interrupt ends
+            } catch (CompletionException error) {
+                if (error.getCause() instanceof UncheckedIOException failed) {
+                    throw new IOException("fsync failed: " + failed.getCause().getMessage(), failed.getCause());
+                }
+                throw error;
+            }
+        }
+
+        private static void force(File file) {
+            try (FileChannel channel = FileChannel.open(file.toPath(), StandardOpenOption.READ)) {
+                channel.force(true);
+            } catch (NoSuchFileException gone) {
+                return; // an old copy, which Spark has deleted meanwhile
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        }
+
+        static boolean knows(File folder) {
+            return KNOWN.contains(folder);
+        }
+
+        /** The names in a folder; at the first time the folders above it as well, as far as this user may read them. */
+        static void fsyncFolder(File folder) throws IOException {
+            List<File> folders = new ArrayList<>(List.of(folder));
+            if (!KNOWN.remove(folder)) { // it is known again when this has succeeded
+                for (File above = folder.getParentFile();
+                        above != null && above.canRead() && !KNOWN.contains(above);
+                        above = above.getParentFile()) {
+                    folders.add(above);
+                }
+            }
+            fsync(folders);
+            KNOWN.add(folder);
+        }
+
+        static void forget(File folder) {
+            KNOWN.remove(folder);
+        }
+
+        /** What a snapshot of the store in this folder may name. */
+        static void fsyncCopies(File store) throws IOException {
+            for (String name : COPIES) {
+                File folder = new File(store, name);
+                File[] copies = folder.listFiles();
+                if (copies == null) {
+                    continue;
+                }
+                Set<String> before = COPIED.getOrDefault(folder, Set.of()), there = new HashSet<>();
+                List<File> wanted = new ArrayList<>(COPIED.containsKey(folder) ? List.of(folder) : List.of(folder, store));
+                for (File copy : copies) {
+                    String stamp = copy.getName() + " " + copy.length() + " " + copy.lastModified();
+                    there.add(stamp);
+                    if (!before.contains(stamp)) {
+                        wanted.add(copy);
+                    }
+                }
+                fsync(wanted);
+                COPIED.put(folder, there);
+            }
+        }
     }
 
     private static final class Raw extends DelegateToFileSystem {
@@ -50,6 +190,13 @@ public final class CheckpointFs extends ChecksumFs {
                     + permission.getGroupAction().SYMBOL
                     + permission.getOtherAction().SYMBOL;
             Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(bits));
+        }
+
+        /** Its name reaches the disk with the first file in it. */
+        @Override
+        protected boolean mkOneDirWithMode(Path path, File folder, FsPermission permission) throws IOException {
+            Disk.forget(folder); // it was removed since
+            return super.mkOneDirWithMode(path, folder, permission);
         }
 
         /** Hadoop's own asks readlink about the whole URI, "file:/...", a name that no file has: it sees no link ever. */

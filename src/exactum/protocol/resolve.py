@@ -145,9 +145,9 @@ def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None
         raise CheckpointRefused(
             f"{record.epoch} is on record as committed with source offsets {_text(record.offsets)}, but "
             f"the checkpoint now says {_text(offsets)} for the same batch. The checkpoint and its "
-            "decision log do not belong together (a checkpoint restored from a backup, or offsets "
-            "edited by hand). Restore both from the same moment, or start with a new checkpoint "
-            "location. Nothing was written."
+            "decision log do not belong together (a checkpoint restored from a backup, offsets edited by hand, or a "
+            "power cut that took Spark's file: docs/guarantees.md says how to write it again). Restore both from "
+            "the same moment, or start with a new checkpoint location. Nothing was written."
         )
 
 

@@ -1,0 +1,162 @@
+"""A power cut while a decision stands: what Spark wrote before it is on the disk, and the query goes on exactly.
+
+The system calls of a query that is killed when an epoch stands tell what was on the disk. The rest is taken away, and
+the query is started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import power
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).with_name("power_job.py")
+EPOCHS, DIES_AT = 7, 4
+KEYS = 3
+JOB_TIMEOUT_S = 300
+IN_THE_BACKGROUND = (".zip", ".snapshot", "/SSTs", "/logs", ".tmp")
+"""What no decision rests on: snapshots of state, and what is not finished."""
+
+
+def give(folder: Path) -> None:
+    (folder / "input").mkdir(parents=True)
+    for epoch in range(EPOCHS):
+        path = folder / "input" / f"{epoch}.json"
+        rows = [{"key": f"k{n % KEYS}", "number": 10 * epoch + n} for n in range(2 * KEYS)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(path, (time.time() - 1_000 + epoch,) * 2)  # Spark takes them by age
+
+
+def expected(kind: str) -> list[tuple[str, int]]:
+    """Each row once; or the sum of each key after each epoch."""
+    rows, sums = [], dict.fromkeys((f"k{n}" for n in range(KEYS)), 0)
+    for epoch in range(EPOCHS):
+        for n in range(2 * KEYS):
+            rows.append((f"k{n % KEYS}", 10 * epoch + n))
+            sums[f"k{n % KEYS}"] += 10 * epoch + n
+        if kind != "stateless":
+            rows = [*rows[: KEYS * epoch], *sums.items()]
+    return sorted(rows)
+
+
+def output(folder: Path) -> list[tuple[str, int]]:
+    lines = [line for path in (folder / "out").rglob("*.json") for line in path.read_text().splitlines()]
+    return sorted((row["key"], row["number"]) for row in map(json.loads, lines))
+
+
+def dies(folder: Path, kind: str, fsync: str) -> list[power.Call]:
+    give(folder)
+    log = folder / "trace"
+    command = [sys.executable, str(JOB), str(folder), kind, fsync, str(DIES_AT)]
+    done = power.traced(command, log, JOB_TIMEOUT_S)
+    assert done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), done.stderr[-3000:]
+    return power.calls(log)
+
+
+def goes_on(folder: Path, kind: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(JOB), str(folder), kind, "true"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False)
+
+
+def unsafe(disk: power.Disk) -> list[str]:
+    """What of Spark's, and needed by the decision that is recorded now, is not on the disk."""
+    found = {*disk.unnamed(), *disk.unwritten()}
+    own = f"{disk.root}/exactum"
+    return sorted(p for p in found if not p.startswith(own) and not any(part in p for part in IN_THE_BACKGROUND))
+
+
+@pytest.mark.parametrize(
+    "kind", ["rocksdb", pytest.param("stateless", marks=pytest.mark.deep), pytest.param("hdfs", marks=pytest.mark.deep)]
+)
+def test_after_a_power_cut_it_goes_on(kind: str, tmp_path: Path) -> None:
+    disk = power.Disk(tmp_path / "checkpoint")
+    decisions = snapshots = 0
+    for call in dies(tmp_path, kind, "true"):
+        if call.name.startswith("link") and "/exactum/decisions/" in call.text:
+            decisions += 1
+            assert unsafe(disk) == [], f"not on the disk when {call.paths[1]} is recorded"
+        if call.name.startswith("rename") and call.paths[1].endswith((".zip", ".snapshot")):
+            snapshots += 1
+            store = os.path.dirname(call.paths[1])
+            lost = [path for path in (*disk.unnamed(), *disk.unwritten()) if path.startswith(f"{store}/SSTs")]
+            assert call.paths[0] not in disk.unwritten()
+            assert lost == [], f"not on the disk when {call.paths[1]} names it"
+        disk.play(call)
+    assert decisions > DIES_AT
+    assert (snapshots > 0) == (kind != "stateless")
+    power.cut(disk)
+    done = goes_on(tmp_path, kind)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert output(tmp_path) == expected(kind)
+
+
+def test_without_fsync_it_is_refused(tmp_path: Path) -> None:
+    """So what the tests above take away can be something; and nothing is written that should not be."""
+    disk = power.Disk(tmp_path / "checkpoint")
+    for call in dies(tmp_path, "rocksdb", "false"):
+        disk.play(call)
+    before = output(tmp_path)
+    lost = [os.path.relpath(path, disk.root) for path in power.cut(disk)]
+    assert {"metadata", f"offsets/{DIES_AT}", f"state/0/0/{DIES_AT + 1}.changelog"} <= set(lost)
+    done = goes_on(tmp_path, "rocksdb")
+    assert done.returncode != 0
+    assert output(tmp_path) == before
+
+
+def dies_when_2_stands(query: Any) -> None:
+    exact = query.exactly_once()
+
+    def dies(frame: DataFrame, batch_id: int) -> None:
+        exact(frame, batch_id)
+        if batch_id == 2:
+            raise RuntimeError("the power is cut")
+
+    query.give(1, 2, 3, batches=3)
+    assert "the power is cut" in str(query.run(dies))
+
+
+def test_offsets_that_a_power_cut_took_are_written_again(query: Any) -> None:
+    """As docs/guarantees.md says, for a checkpoint that Spark's own file system wrote."""
+    dies_when_2_stands(query)
+    offsets = query.checkpoint / "offsets"
+    (offsets / "2").unlink()
+    query.give(4)
+    refused = str(query.run(query.exactly_once()))
+    assert "a power cut" in refused
+    assert "docs/guarantees.md" in refused
+    record = json.loads(next((query.checkpoint / "exactum" / "decisions").glob("*2-0.json")).read_text())
+    first_lines = (offsets / "1").read_text().splitlines()[:2]
+    (offsets / "2").write_text("\n".join([*first_lines, *(end or "-" for end in record["offsets"]["end"])]))
+    (offsets / ".2.crc").unlink()
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == sorted([1, 2, 3] * 3 + [4])
+
+
+@pytest.mark.parametrize("name", ["commits/1", "metadata"])
+def test_what_else_a_power_cut_may_empty(query: Any, name: str) -> None:
+    """As docs/guarantees.md says: a commit is not needed, and the query's id is in every record."""
+    dies_when_2_stands(query)
+    damaged = query.checkpoint / name
+    damaged.write_bytes(b"")
+    damaged.with_name(f".{damaged.name}.crc").unlink()
+    with pytest.raises(Py4JJavaError) if name == "metadata" else contextlib.nullcontext():
+        assert query.run(query.exactly_once()) is not None
+    record = json.loads(next((query.checkpoint / "exactum" / "decisions").glob("*2-0.json")).read_text())
+    damaged.unlink()
+    if name == "metadata":
+        damaged.write_text(json.dumps({"id": record["query_id"]}))
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == sorted([1, 2, 3] * 3)
