@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
 
-# The oracle is the one of the crash tests: what a read_committed reader sees.
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "crash")]
+# The oracle is the one of the crash tests: what a read_committed reader sees. The registry is that of the decoders'.
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / folder) for folder in ("savepoint", "crash", "decoding")]
 
 if TYPE_CHECKING:
     from totals import Totals
