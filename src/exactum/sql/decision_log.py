@@ -7,12 +7,21 @@
 before a pruning, which then removes its record with the others, or sees the new floor and is refused. A slot that was
 pruned is never free again, however late a zombie wakes up. The lock also settles a lost reply: who asks again waits
 until the server has done with the first try.
+
+Who finds a record locks the floor row, too, and commits, before anybody acts on it: its maker may have died while it
+waited for a synchronous standby, and PostgreSQL's commit waits until the standby has all that was written before.
+
+A server that has acknowledged a decision may be replaced by one that never got it: by a failover to an asynchronous
+standby, or from a backup. So each new connection is first asked for the newest decision that is known to stand.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from exactum.errors import CheckpointRefused, ExactumError, Fenced, InvariantBroken, OutcomeUnknown, SettingRefused
@@ -25,9 +34,13 @@ from exactum.sql.url import Address
 
 T = TypeVar("T")
 
+log = logging.getLogger("exactum.sql")
+
 LOCK_TIMEOUT_S = 20.0
 PRUNE_EVERY = 20
 """How many batches may pile up before ``prune`` does real work."""
+PATIENCE_SAID_S = 10.0
+"""After how long somebody is told that the server keeps a decision waiting."""
 CREATE_TRIES_MAX = 5
 """How often two starts that create the tables at once may trip over each other."""
 
@@ -63,6 +76,8 @@ class SqlDecisionLog:
         self._floors = dialect.quote_table(TableName(schema, FLOORS))
         self._ready = False
         self._pruned_below: int | None = None
+        self._newest: tuple[int, int] | None = None  # (batch id, attempt) of the newest record known to stand
+        self._asked_for_newest: Session | None = None
 
     # ---- the port ----------------------------------------------------------------------------
 
@@ -71,6 +86,7 @@ class SqlDecisionLog:
 
         def step(session: Session) -> tuple[list[tuple[int, str]], int, bool]:
             # In this order: what is pruned between the two looks is then refused, not taken for undecided.
+            self._refuse_lost(session)
             found = session.query(
                 f"SELECT attempt, record FROM {self._decisions} WHERE query_id = %s AND batch_id = %s ORDER BY attempt",
                 (self._query_id, batch_id),
@@ -79,8 +95,8 @@ class SqlDecisionLog:
                 f"SELECT 1 FROM {self._decisions} WHERE query_id = %s AND batch_id > %s LIMIT 1",
                 (self._query_id, batch_id),
             )
-            floor = self._floor(session, "")
-            session.rollback()
+            floor = self._floor(session, " FOR UPDATE" if found else "")
+            session.commit()
             return [(int(attempt), str(text)) for attempt, text in found], floor, bool(later)
 
         found, floor, later = self._asked(step)
@@ -97,6 +113,8 @@ class SqlDecisionLog:
                 f"{self._where}: records of batch {batch_id} are missing ({[a for a, _ in found]} are there). Restore "
                 f"the table {DECISIONS} from a backup; without them nobody can tell whether the batch was committed."
             )
+        if found:
+            self._stands(batch_id, found[-1][0])
         return tuple(self._record(batch_id, attempt, text) for attempt, text in found)
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
@@ -104,12 +122,14 @@ class SqlDecisionLog:
 
         Raises:
             SettingRefused: the server refuses this user, and nothing was recorded.
+            InvariantBroken: the server has lost an earlier decision; this one is not recorded.
         """
         epoch = record.epoch
         sent = False
 
         def step(session: Session) -> tuple[int, str | None]:
             nonlocal sent
+            self._refuse_lost(session)
             floor = self._floor(session, " FOR UPDATE")
             if epoch.batch_id < floor:
                 session.rollback()
@@ -130,7 +150,8 @@ class SqlDecisionLog:
 
         try:
             self._make_ready()
-            floor, stands = self._line.run(step, self._patience_s)
+            with self._saying_what_waits(f"the decision of {epoch}"):
+                floor, stands = self._line.run(step, self._patience_s)
         except SqlFailure as failure:
             if not sent:
                 raise port_error(failure, self._where) from failure
@@ -144,6 +165,7 @@ class SqlDecisionLog:
                 f"(incarnation {record.incarnation}) is an old driver that woke up; it stops, and what it prepared is "
                 "aborted."
             )
+        self._stands(epoch.batch_id, record.attempt)
         return self._record(epoch.batch_id, record.attempt, stands)
 
     def prune(self, below_batch_id: int) -> int:
@@ -156,6 +178,7 @@ class SqlDecisionLog:
             return 0
 
         def step(session: Session) -> int:
+            self._refuse_lost(session)
             floor = self._floor(session, " FOR UPDATE")
             if floor < below_batch_id:
                 session.execute(
@@ -173,6 +196,58 @@ class SqlDecisionLog:
 
     def close(self) -> None:
         self._line.close()
+
+    # ---- what a failover loses ---------------------------------------------------------------
+
+    def _stands(self, batch_id: int, attempt: int) -> None:
+        self._newest = max(self._newest or (0, 0), (batch_id, attempt))
+
+    def _refuse_lost(self, session: Session) -> None:
+        """Once for each connection: is the newest decision that is known to stand still there?
+
+        Raises:
+            InvariantBroken: it is gone.
+        """
+        if session is self._asked_for_newest:
+            return
+        if self._newest is not None:
+            batch_id, attempt = self._newest
+            stands = session.query(
+                f"SELECT 1 FROM {self._decisions} WHERE query_id = %s AND batch_id = %s AND attempt = %s",
+                (self._query_id, batch_id, attempt),
+            )
+            if not stands and batch_id >= self._floor(session, ""):
+                raise InvariantBroken(
+                    f"{self._where} has lost the decision of batch {batch_id}, attempt {attempt}, which it had "
+                    "acknowledged. The server was replaced by one that did not have it: by a failover to an "
+                    "asynchronous standby, or from a backup. Whatever else it had acknowledged last may be gone as "
+                    "well, rows of sinks in it among them; in other targets the batch stands. Compare the targets in "
+                    "this database with the others, then start the query again: it goes on, or says what it misses. "
+                    "A synchronous standby prevents this (docs/guarantees.md). This run has stopped; nothing that it "
+                    "had not decided becomes visible."
+                )
+        self._asked_for_newest = session
+
+    @contextmanager
+    def _saying_what_waits(self, what: str) -> Iterator[None]:
+        """Tell somebody when the server takes its time, as where no synchronous standby answers: nothing goes on."""
+        said = threading.Timer(
+            PATIENCE_SAID_S,
+            log.warning,
+            (
+                "%s: %s has been waiting for %d s. The server is away, holds a lock, or waits for a synchronous "
+                "standby that does not answer",
+                self._where,
+                what,
+                PATIENCE_SAID_S,
+            ),
+        )
+        said.daemon = True
+        said.start()
+        try:
+            yield
+        finally:
+            said.cancel()
 
     # ---- small steps -------------------------------------------------------------------------
 
@@ -199,11 +274,21 @@ class SqlDecisionLog:
         self._dialect.create_decision_tables(session, self._schema)
         session.execute(self._dialect.insert_if_absent(self._floors, ("query_id", "floor")), (self._query_id, 0))
         session.commit()
+        behind = self._dialect.lagging_standbys(session)
+        if behind:
+            log.warning(
+                "%s: %d of the server's standbys get their data asynchronously, and none synchronously. A failover to "
+                "one of them loses the newest decisions, so that rows may be lost or doubled. Set "
+                "synchronous_standby_names on the server, or never fail over to them (docs/guarantees.md)",
+                self._where,
+                behind,
+            )
 
     def _asked(self, step: Callable[[Session], T]) -> T:
         try:
             self._make_ready()
-            return self._line.run(step, self._patience_s)
+            with self._saying_what_waits("the next step"):
+                return self._line.run(step, self._patience_s)
         except SqlFailure as failure:
             raise self._error(failure) from failure
 

@@ -230,6 +230,9 @@ class Dialect(Protocol):
         """Create ``exactum_decisions`` and ``exactum_decision_floors`` unless they exist (see ``decision_log``).
         Commits."""
 
+    def lagging_standbys(self, session: Session) -> int:
+        """How many standbys follow the server, none of which a COMMIT waits for; 0 where that cannot be told."""
+
     def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
         """Create a staging table unless it exists: ``exactum_part``, ``exactum_row`` (both bigint, nullable), and the
         columns by their types, all nullable, without defaults and constraints. Durable (logged). Commits."""

@@ -76,6 +76,9 @@ class MySQLDialect:
     def create_decision_tables(self, session: Session, schema: str | None) -> None:
         mysql_catalog.create_decision_tables(_ours(session), schema)
 
+    def lagging_standbys(self, session: Session) -> int:
+        return 0
+
     def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
         mysql_catalog.create_staging(_ours(session), name, columns)
         mysql_clear.tidy(_ours(session), name)

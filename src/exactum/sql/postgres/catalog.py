@@ -147,3 +147,17 @@ def list_tables(session: Session, schema: str, prefix: str) -> list[TableName]:
         (schema, len(prefix), prefix),
     )
     return [TableName(schema, str(row[0])) for row in rows]
+
+
+def count_lagging_standbys(session: Session) -> int:
+    """See ``Dialect.lagging_standbys``. Needs no rights: who may not monitor sees the senders, not how they go.
+
+    A subscriber to logical changes is no standby.
+    """
+    (found,) = session.query(
+        "SELECT count(*) FROM pg_stat_replication sender WHERE current_setting('synchronous_standby_names') = '' "
+        "AND NOT EXISTS (SELECT 1 FROM pg_replication_slots slot WHERE slot.active_pid = sender.pid "
+        "AND slot.slot_type = 'logical')"
+    )
+    session.rollback()
+    return int(found[0])

@@ -79,6 +79,9 @@ class PostgresDialect:
     def create_decision_tables(self, session: Session, schema: str | None) -> None:
         postgres_catalog.create_decisions(session, schema)
 
+    def lagging_standbys(self, session: Session) -> int:
+        return postgres_catalog.count_lagging_standbys(session)
+
     def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
         postgres_catalog.create_staging(session, name, columns)
 

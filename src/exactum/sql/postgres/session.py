@@ -29,6 +29,8 @@ DEFAULTS = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
+LIBPQ_PRIMARY = 140_000
+"""The first libpq that can ask for a primary."""
 NAME_MAX = 63
 """Bytes of an application_name."""
 
@@ -38,13 +40,19 @@ SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_se
     set_config('DateStyle', 'ISO, YMD', false), set_config('client_encoding', 'UTF8', false),
     set_config('default_transaction_isolation', 'read committed', false),
     set_config('default_transaction_read_only', 'off', false),
-    set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+    set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
         ELSE current_setting('synchronous_commit') END, false)
 """
-"""What the guarantee rests on, whatever the role's or the database's own settings are."""
+"""What the guarantee rests on, whatever the role's or the database's own settings are. ``local`` would not wait for a
+synchronous standby."""
 
-BUSY = frozenset({"40001", "40P01", "55P03", "53300", "57014", "25006", "57P03"})
-"""Serialization failure, deadlock, lock timeout, too many connections, cancelled, a standby, starting up."""
+BUSY = frozenset({"40001", "40P01", "55P03", "53300", "57014", "57P03"})
+"""Serialization failure, deadlock, lock timeout, too many connections, cancelled, starting up."""
+READ_ONLY = "25006"
+"""The server is a standby, or has become one: another connection may lead to the primary."""
+UNREPLICATED = "SyncRepWaitForLSN"
+"""The server's function that warns of a commit whose wait for a synchronous standby was cancelled: it is told as done,
+and a failover may undo it."""
 LOST = frozenset({"57P01", "57P02", "57P05", "25P03", "25P04"})
 DENIED_WORDS = (
     "authentication failed",
@@ -105,7 +113,7 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     """See ``Dialect.connect``."""
     psycopg = driver()
     defaults = {"application_name": label[:NAME_MAX], "connect_timeout": str(CONNECT_TIMEOUT_S), **DEFAULTS}
-    options = {**defaults, **dict(address.options)}
+    options = {**defaults, **_primary_of_many(address), **dict(address.options)}
     try:
         connection = psycopg.connect(**options, prepare_threshold=None)
     except psycopg.Error as error:
@@ -121,6 +129,16 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     return session
 
 
+def _primary_of_many(address: Address) -> dict[str, str]:
+    """Of several hosts the one that takes writes, wherever it is by now; libpq would take the first that answers."""
+    given = dict(address.options)
+    if "," not in str(given.get("host", "")) + str(given.get("hostaddr", "")):
+        return {}
+    from psycopg import pq
+
+    return {"target_session_attrs": "primary" if pq.version() >= LIBPQ_PRIMARY else "read-write"}
+
+
 class PostgresSession:
     """See ``Session``."""
 
@@ -130,6 +148,8 @@ class PostgresSession:
         self._waiting = threading.Lock()
         self._waits_for: object | None = None
         self._hung_up = False
+        self._unreplicated = ""
+        connection.add_notice_handler(self._noticed)
 
     def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
         with self.failing():
@@ -196,6 +216,13 @@ class PostgresSession:
             watch.cancel()
             with self._waiting:
                 self._waits_for = None
+        if self._unreplicated:
+            self.close()
+            raise SqlFailure(Failure.LOST, "", self._unreplicated)
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.source_function == UNREPLICATED:
+            self._unreplicated = self.address.scrub(f"{notice.message_primary}: {notice.message_detail}")
 
     def _hang_up(self, call: object) -> None:
         """Break the connection if ``call`` still waits on it; libpq then sees its end. By another thread."""
@@ -215,6 +242,9 @@ class PostgresSession:
         if not self.usable or not code:
             lost = not self.usable or isinstance(error, psycopg_operational())
             return SqlFailure(Failure.LOST if lost else Failure.ROWS, code, text)
+        if code == READ_ONLY:
+            self.close()
+            return SqlFailure(Failure.LOST, code, text)
         in_catalog = error.diag.schema_name == "pg_catalog"
         return SqlFailure(Failure.EXISTS if in_catalog and code == "23505" else failure_of(code), code, text)
 

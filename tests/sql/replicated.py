@@ -1,0 +1,82 @@
+"""A PostgreSQL primary and a standby that streams from it, both real, and what an operator does with them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from exactum.local.postgres import LocalPostgres, _as_server_user, find_programs
+
+STANDBY = "standby"
+TIMEOUT_S = 60.0
+
+
+class Pair:
+    """``primary`` and ``standby``; which of them takes writes changes with ``promote``."""
+
+    def __init__(self, primary: LocalPostgres, standby: LocalPostgres) -> None:
+        self.primary = primary
+        self.standby = standby
+
+    @property
+    def url(self) -> str:
+        """Of both, as a user writes it who knows of no option of libpq."""
+        return self.primary.url.replace(
+            f":{self.primary.port}/", f":{self.primary.port},127.0.0.1:{self.standby.port}/"
+        )
+
+    def run(self, sql: str, server: LocalPostgres | None = None) -> list[tuple[Any, ...]]:
+        with psycopg.connect((server or self.primary).url, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def synchronous(self) -> None:
+        """From here on the primary's commits wait for the standby."""
+        self.run(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")
+        self.run("SELECT pg_reload_conf()")
+        until(lambda: self.run("SELECT sync_state FROM pg_stat_replication") == [("sync",)], "it is synchronous")
+
+    def caught_up(self) -> bool:
+        return self.run("SELECT replay_lsn = pg_current_wal_lsn() FROM pg_stat_replication") == [(True,)]
+
+    def waits_for_standby(self) -> list[int]:
+        """The processes of sessions whose COMMIT waits for the standby."""
+        return [pid for (pid,) in self.run("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")]
+
+    def promote(self) -> None:
+        assert self.run("SELECT pg_promote()", self.standby) == [(True,)]
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[Pair]:
+    with LocalPostgres(data_dir=folder / "one") as primary:
+        standby = LocalPostgres(data_dir=folder / "two")
+        place = standby._make_folder()
+        source = f"{primary.url}?application_name={STANDBY}"
+        command = [str(find_programs() / "pg_basebackup"), "-d", source, "-D", str(place / "data"), "-R", "-c", "fast"]
+        subprocess.run([*_as_server_user(), *command], check=True, timeout=TIMEOUT_S, cwd=place)
+        password = place / "password"
+        password.write_text(primary.password)
+        if os.geteuid() == 0:
+            os.chown(password, place.stat().st_uid, place.stat().st_gid)
+        try:
+            standby.start()
+            both = Pair(primary, standby)
+            until(lambda: both.run("SELECT state FROM pg_stat_replication") == [("streaming",)], "it streams")
+            yield both
+        finally:
+            standby.stop()

@@ -1,0 +1,231 @@
+"""The decision log in a PostgreSQL that fails over to a standby: what was acknowledged stands, or somebody is told."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from replicated import Pair, pair, until
+
+from exactum.errors import InvariantBroken
+from exactum.protocol.model import DecisionRecord
+from exactum.sql import decision_log
+from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
+from exactum.testing.log_contract import QUERY_ID, record
+
+pytestmark = pytest.mark.postgres
+
+MOMENT_S = 1.5
+"""Nothing that is to wait has ended after so long."""
+
+
+@pytest.fixture
+def servers() -> Iterator[Pair]:
+    with tempfile.TemporaryDirectory(prefix="exactum-pair-") as name:
+        Path(name).chmod(0o755)
+        with pair(Path(name)) as both:
+            yield both
+
+
+@pytest.fixture
+def opened(servers: Pair) -> Iterator[Callable[[], SqlDecisionLog]]:
+    logs: list[SqlDecisionLog] = []
+
+    def make() -> SqlDecisionLog:
+        logs.append(open_decision_log(servers.url, QUERY_ID))
+        return logs[-1]
+
+    yield make
+    for log in logs:
+        log.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+def refuse_ended(future: Future[object]) -> None:
+    time.sleep(MOMENT_S)
+    assert not future.done(), f"it did not wait for the standby: {future.result()}"
+
+
+def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
+    servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor
+) -> None:
+    """The primary dies while decisions are made, and the standby is promoted: the log goes on there by itself, and all
+    that it had acknowledged is there for the next driver.
+    """
+    servers.synchronous()
+    log, acknowledged = opened(), list[DecisionRecord]()
+
+    def decide() -> None:
+        while len(acknowledged) < 1_000_000 and not enough:
+            acknowledged.append(log.decide(record(len(acknowledged))))
+
+    enough: list[bool] = []
+    deciding = pool.submit(decide)
+    until(lambda: len(acknowledged) > 20, "decisions are made")
+    servers.primary.kill()
+    before = len(acknowledged)
+    servers.promote()
+    until(lambda: len(acknowledged) > before + 20, "it goes on at the new primary")
+    enough.append(True)
+    deciding.result(60)
+    later = opened()
+    assert [tuple(later.read(batch_id)) for batch_id in range(len(acknowledged))] == [(r,) for r in acknowledged]
+
+
+@pytest.mark.parametrize("cut_off_by", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
+    servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor, cut_off_by: str
+) -> None:
+    """PostgreSQL answers such a COMMIT with success and a warning: the record stands here, and not yet over there."""
+    servers.synchronous()
+    log = opened()
+    log.decide(record(0))
+    servers.standby.pause()
+    try:
+        deciding = pool.submit(log.decide, record(1))
+        until(lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby")
+        (waits,) = servers.waits_for_standby()
+        servers.run(f"SELECT {cut_off_by}({waits})")
+        refuse_ended(deciding)
+    finally:
+        servers.standby.resume()
+    assert deciding.result(60) == record(1)
+    servers.primary.kill()
+    servers.promote()
+    assert opened().read(1) == (record(1),)
+
+
+def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
+    servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its driver died while it waited for the standby, and the primary was started anew: now the record is seen. To
+    redeliver it would commit what a failover then knows nothing of. That it waits is said.
+    """
+    servers.synchronous()
+    log = opened()
+    log.decide(record(0))
+    log._patience_s = 0.0  # it dies with its connection
+    servers.standby.pause()
+    try:
+        deciding = pool.submit(log.decide, record(1))
+        until(lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby")
+        servers.primary.kill()
+        with pytest.raises(Exception, match="may or may not stand"):
+            deciding.result(60)
+        servers.primary.start()
+        assert len(servers.run("SELECT 1 FROM exactum_decisions WHERE batch_id = 1")) == 1
+        with pytest.MonkeyPatch.context() as patched, caplog.at_level(logging.WARNING, "exactum.sql"):
+            patched.setattr(decision_log, "PATIENCE_SAID_S", 0.5)
+            reading = pool.submit(opened().read, 1)
+            refuse_ended(reading)
+        assert "waits for a synchronous standby that does not answer" in caplog.text
+    finally:
+        servers.standby.resume()
+    assert reading.result(60) == (record(1),)
+    servers.primary.kill()
+    servers.promote()
+    assert opened().read(1) == (record(1),)
+
+
+def test_a_role_that_does_not_wait_for_the_standby_is_overruled(
+    servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor
+) -> None:
+    """``synchronous_commit = local`` is no way around it."""
+    servers.run("ALTER ROLE exactum SET synchronous_commit = 'local'")
+    servers.synchronous()
+    log = opened()
+    log.read(0)
+    servers.standby.pause()
+    try:
+        deciding = pool.submit(log.decide, record(0))
+        refuse_ended(deciding)
+    finally:
+        servers.standby.resume()
+    assert deciding.result(60) == record(0)
+
+
+def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
+    servers: Pair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was warned at the start. The primary dies before the standby has the last decision: the run that made it stops
+    at its next step, with words, before it writes anything.
+    """
+    log = opened()
+    with caplog.at_level(logging.WARNING, "exactum.sql"):
+        log.decide(record(0))
+    assert "1 of the server's standbys get their data asynchronously" in caplog.text
+    until(servers.caught_up, "the standby has the first decision")
+    servers.standby._shut_down(30)
+    assert log.decide(record(1)) == record(1)
+    servers.primary.kill()
+    servers.standby.start()
+    servers.promote()
+    for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
+        with pytest.raises(InvariantBroken, match="has lost the decision of batch 1, attempt 0.*asynchronous standby"):
+            step()
+    assert servers.run("SELECT batch_id FROM exactum_decisions", servers.standby) == [(0,)]
+    assert opened().read(0) == (record(0),), "the next start finds what there is"
+
+
+def test_a_pruned_decision_is_not_missed(servers: Pair, opened: Callable[[], SqlDecisionLog]) -> None:
+    """A newer run has pruned what this one knew of: that is not a loss, and the run is fenced as always."""
+    log, newer = opened(), opened()
+    log.decide(record(0))
+    for batch_id in range(1, 30):
+        newer.decide(record(batch_id))
+    newer.prune(25)
+    log._line.close()
+    assert log.decide(record(29, 0, "late")) == record(29)
+
+
+def test_no_warning_of_a_synchronous_standby_or_a_subscriber(
+    servers: Pair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only of a standby that a failover could lose decisions to."""
+    servers.synchronous()
+    with caplog.at_level(logging.WARNING, "exactum.sql"):
+        opened().read(0)
+    assert caplog.text == ""
+
+
+def test_a_server_that_became_a_standby_is_left(servers: Pair, opened: Callable[[], SqlDecisionLog]) -> None:
+    """Of two hosts the one that takes writes is found, whichever is named first and wherever it moves."""
+    url = servers.standby.url.replace(
+        f":{servers.standby.port}/", f":{servers.standby.port},127.0.0.1:{servers.primary.port}/"
+    )
+    log = open_decision_log(url, QUERY_ID)
+    try:
+        assert log.decide(record(0)) == record(0)
+        until(servers.caught_up, "the standby has it")
+        servers.primary.stop()
+        servers.promote()
+        assert log.decide(record(1)) == record(1)
+        assert log.read(0) == (record(0),)
+    finally:
+        log.close()
+
+
+def test_a_connection_to_a_standby_is_given_up_for_another(servers: Pair) -> None:
+    """What stands before the servers leads to a standby for a while: the log connects again until it takes writes."""
+    with psycopg.connect(servers.standby.url) as connection:
+        assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
+    log = open_decision_log(servers.standby.url, QUERY_ID)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            deciding = threads.submit(log.decide, record(0))
+            refuse_ended(deciding)
+            servers.promote()
+            assert deciding.result(60) == record(0)
+    finally:
+        log.close()
