@@ -85,13 +85,23 @@ def test_decided_and_not_committed_is_gone() -> None:
     assert world.target.unsettled() == []
 
 
-def test_the_record_of_an_epoch_that_spark_has_logged_is_gone() -> None:
-    """Nobody asks for that epoch again, and what is committed may all be of it."""
+@pytest.mark.parametrize("written", [2, 3])
+def test_the_record_of_an_epoch_that_spark_has_logged_is_gone(written: int) -> None:
+    """What is committed may be of that epoch alone, or of the next one as well: nobody can tell, so it is refused."""
+    world = World()
+    world.run(world.start("a"), range(written + 1))
+    world.lose(*range(2, written + 1))
+    with pytest.raises(CheckpointRefused, match="has lost the decision of batch 2, and sink 't' has committed"):
+        world.run(world.start("b"), [3])
+    assert world.target.visible == [MemoryWrite.row(b, 0) for b in range(written + 1)]
+
+
+def test_batches_without_a_decision_are_no_loss() -> None:
+    """A query that ran at least once for a while has none on record, and nothing is committed that nobody names."""
     world = World()
     world.run(world.start("a"), range(3))
-    world.lose(2)
-    world.run(world.start("b"), [3])
-    assert world.target.visible == [MemoryWrite.row(b, 0) for b in range(4)]
+    world.run(world.start("b"), [5, 6])
+    assert world.target.visible == [MemoryWrite.row(b, 0) for b in (0, 1, 2, 5, 6)]
 
 
 @pytest.mark.parametrize("pruned_below", [0, 6, 9, 10])

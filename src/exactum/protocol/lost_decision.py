@@ -50,8 +50,7 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
         return  # what became of its transactions redelivery finds out: somebody may have taken their names since
     earlier = recent(log, batch_id)
     last = [r for r in earlier if r.epoch.batch_id == batch_id - 1]
-    if batch_id > 0 and resolve.standing_commit(last) is None:
-        return  # what is committed may be of that batch, and it stands
+    is_gap = batch_id > 0 and resolve.standing_commit(last) is None
     before = [*this, *earlier]
     if not before:
         return
@@ -69,6 +68,16 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
     if gone:
         first = gone[0]
         count = "a transaction" if len(gone) == 1 else f"{len(gone)} transactions"
+        if is_gap:
+            raise CheckpointRefused(
+                f"The decision log of query {query_id} has lost the decision of batch {batch_id - 1}, and sink "
+                f"{first.participant!r} has committed {count} that no record names: {first.identity}. They are of that "
+                f"batch, or already of batch {batch_id}, which would then be written twice. A database failed over to "
+                "a standby without the newest decisions, or a file of the log was lost. Look whether the rows of batch "
+                f"{batch_id} are in the target. If they are not, give the sink another name (for Kafka: another "
+                "transactional_id_prefix) and start again; else restore the log, or start with a new checkpoint "
+                "location after them. Nothing was written."
+            )
         raise CheckpointRefused(
             f"Sink {first.participant!r} has committed {count} for {Epoch(query_id, batch_id)} or a later one, and the "
             f"decision log does not know of it: {first.identity}. To run the epoch again would write its rows twice. "
