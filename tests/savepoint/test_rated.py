@@ -12,9 +12,9 @@ from rated import ORDER, POISON_EVERY, Orders, Rated, Rule, new_rated
 from registry import Registry
 from totals import await_true
 
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.local import LocalKafka
-from exactum.ops.savepoint.create import create
-from exactum.ops.savepoint.restore import Identity, restore
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

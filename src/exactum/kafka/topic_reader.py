@@ -28,6 +28,10 @@ SURE_AFTER_S = 4.0
 SURE_PAUSE_S = 0.4
 PARTITIONS_EVERY_S = 10.0
 """How often new partitions are looked for, and whether it is still the same topic."""
+STEP_S = 1.0
+"""How long one look at the topic waits, between which it is asked whether the broker refuses us for good."""
+TOLD_MAX = 8
+"""How many of librdkafka's own errors are kept, to tell a refusal from a broker that is away."""
 OWNED = ("bootstrap.servers", "group.id", "isolation.level", "enable.auto.commit", "auto.offset.reset")
 
 
@@ -63,7 +67,9 @@ class TopicReader:
         self._at_end: dict[int, int] = {}
         self._partitions: tuple[int, ...] = ()
         self._looked_s = 0.0
-        common = {"bootstrap.servers": bootstrap_servers, **dict(settings)}
+        # Not a method of self: a client that is part of a cycle would be ended whenever the garbage is collected.
+        self._told = told = deque[KafkaError](maxlen=TOLD_MAX)
+        common = {"bootstrap.servers": bootstrap_servers, **dict(settings), "error_cb": told.append}
         reading = {
             "group.id": "exactum-control",  # librdkafka demands one; nothing is ever committed to it
             "enable.auto.commit": False,
@@ -83,7 +89,7 @@ class TopicReader:
 
         Raises:
             CheckpointRefused: it is another topic than it was at the last call.
-            SettingRefused: the topic does not exist.
+            SettingRefused: the topic does not exist, or the broker refuses this user.
             Unavailable: the broker did not answer.
         """
         self._refresh_partitions()
@@ -98,6 +104,7 @@ class TopicReader:
 
         Raises:
             CheckpointRefused: the topic begins later, or ends earlier, than where the last step ended.
+            SettingRefused: the broker refuses this user.
             Unavailable: the broker did not answer.
         """
         behind = {p: end for p, end in ends.items() if self._position(p) < end}
@@ -110,8 +117,10 @@ class TopicReader:
                     "start the query with a new checkpoint. Nothing was written."
                 )
         self._follow()
+        self._told.clear()
         deadline_s = time.monotonic() + TIMEOUT_S
         while any(not self._reached(partition, end) for partition, end in behind.items()):
+            self._refuse_lasting()
             if time.monotonic() > deadline_s:
                 raise self._unavailable(f"could not be read to its end within {TIMEOUT_S:.0f} s", None)
             if self._take(self._consumer.poll(0.1)):
@@ -155,6 +164,10 @@ class TopicReader:
                 "retention removed it before it was read. Give the topic cleanup.policy=compact, or a longer "
                 "retention, and start the query with a new checkpoint. Nothing was written."
             )
+        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            pass  # of the group that librdkafka wants named: nothing is asked of it
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise self._denied("READ")
         elif error.fatal() or not error.retriable():
             raise self._unavailable("could not be read", KafkaException(error))
         return False
@@ -191,6 +204,8 @@ class TopicReader:
         found: dict[int, int] = {}
         for (_, p), answer in listed_offsets(admin, specs, TIMEOUT_S, read_committed=True).items():
             if isinstance(answer, KafkaError):
+                if answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise self._denied("DESCRIBE")
                 raise self._unavailable(trouble, KafkaException(answer))
             found[p] = answer
         return found
@@ -212,10 +227,18 @@ class TopicReader:
 
     def _found(self) -> tuple[Any, str | None]:
         """The topic's metadata, and the cluster's id."""
-        try:
-            answer = self._consumer.list_topics(self._topic, TIMEOUT_S)
-        except KafkaException as error:
-            raise self._unavailable("did not answer", error) from error
+        self._told.clear()
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                answer = self._consumer.list_topics(self._topic, STEP_S)
+                break
+            except KafkaException as error:
+                if message := self._consumer.poll(0):  # which hands out what is told of the connection, too
+                    self._take(message)
+                self._refuse_lasting()
+                if time.monotonic() > deadline_s:
+                    raise self._unavailable("did not answer", error) from error
         return answer.topics[self._topic], answer.cluster_id or None
 
     def _topic_id(self) -> str | None:
@@ -226,6 +249,9 @@ class TopicReader:
         try:
             topic_id = str(asked[self._topic].result(TIMEOUT_S + 1).topic_id)
         except (KafkaException, FutureTimeoutError) as error:
+            reason = error.args[0] if isinstance(error, KafkaException) else None
+            if reason is not None and reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise self._denied("DESCRIBE") from error
             raise self._unavailable("did not tell its id", error) from error
         return topic_id if topic_id != NO_TOPIC_ID else None
 
@@ -234,6 +260,30 @@ class TopicReader:
         if was is not None and now.is_another(was):
             raise CheckpointRefused(another(self.where, was, now))
         self._identity = now
+
+    def _refuse_lasting(self) -> None:
+        """
+        Raises:
+            SettingRefused: the connection fails by what no other try mends.
+        """
+        for error in list(self._told):
+            if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+                raise SettingRefused(
+                    f"{self.where} cannot be read: the broker refused the credentials ({error.str()}). Look at "
+                    "sasl.mechanism, sasl.username and sasl.password in consumer=. Nothing was written."
+                )
+            if error.code() == KafkaError._SSL and "certificate" in error.str():
+                raise SettingRefused(
+                    f"{self.where} cannot be read: no TLS connection to the broker ({error.str()}). Is "
+                    "ssl.ca.location in consumer= the file with the authority that signed its certificate, and does "
+                    "the certificate name this host? Nothing was written."
+                )
+
+    def _denied(self, right: str) -> SettingRefused:
+        return SettingRefused(
+            f"{self.where} cannot be read: the user lacks {right} on it. Grant READ, which brings DESCRIBE along, and "
+            "start the query again. Nothing was written."
+        )
 
     def _unavailable(self, what: str, error: BaseException | None) -> Unavailable:
         why = f": {error}" if error is not None and str(error) else ""

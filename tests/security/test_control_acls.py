@@ -1,0 +1,127 @@
+"""The rights and credentials of a control stream's reader on a real SASL_SSL broker that denies what no ACL allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from rights import documented
+
+from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka import topic_reader
+from exactum.kafka.topic_reader import TopicReader
+from exactum.local import LocalKafka
+from exactum.local.jvm import SMALL_OPTIONS
+
+pytestmark = pytest.mark.broker
+
+TOPIC = "guarded-rules"
+REFUSED_WITHIN_S = 25.0  # a few seconds on a quiet machine; one that is away is tried for longer
+WAIT_S = 30.0
+
+RIGHTS = documented("control.md", {"control topic": ("topic", TOPIC)})
+USERS = {"full": RIGHTS, "sees": None, "stranger": ()}
+"""``full`` has every documented right, ``sees`` DESCRIBE alone, which READ brings along."""
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[LocalKafka]:
+    users = {user: f"correct-horse-{user}" for user in USERS}
+    with LocalKafka(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
+        cluster.create_topic(TOPIC, partitions=1)
+        for right in RIGHTS:
+            cluster.grant("full", right.kind, right.name, right.operation, prefixed=right.prefixed)
+        cluster.grant("sees", "topic", TOPIC, "DESCRIBE")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")})
+        producer.produce(TOPIC, b"1", b"rule")
+        assert producer.flush(30) == 0
+        yield cluster
+
+
+def read(cluster: LocalKafka, user: str, **changed: str) -> list[bytes | None]:
+    """All that a new reader finds, up to the end."""
+    settings = cluster.client_settings(user) | {name.replace("_", "."): value for name, value in changed.items()}
+    with closing(TopicReader(TOPIC, cluster.bootstrap_servers, tuple(settings.items()))) as reader:
+        return [record.value for record in reader.read_to(reader.end_offsets())]
+
+
+@contextmanager
+def refused(match: str) -> Iterator[None]:
+    """SettingRefused, soon, with what to change; no password in it."""
+    began_s = time.monotonic()
+    with pytest.raises(SettingRefused, match=f"(?s){match}") as caught:
+        yield
+    assert time.monotonic() - began_s < REFUSED_WITHIN_S
+    assert "Nothing was written" in str(caught.value)
+    assert "horse" not in str(caught.value)
+
+
+def test_documented_rights_are_enough(secure: LocalKafka) -> None:
+    """READ on the topic, and none on a group."""
+    assert read(secure, "full") == [b"1"]
+    assert {(right.kind, right.operation) for right in RIGHTS} == {("topic", "READ")}
+
+
+def test_a_topic_that_may_not_be_seen_is_named(secure: LocalKafka) -> None:
+    """No right at all: to this user it does not exist, and the words say that a right may be missing."""
+    with refused(f"{TOPIC}.*cannot be read.*grant READ"):
+        read(secure, "stranger")
+
+
+def test_a_topic_that_may_not_be_read_is_named(secure: LocalKafka) -> None:
+    """DESCRIBE alone: no other start mends this, so it is not Unavailable."""
+    with refused(f"{TOPIC}.*lacks READ"):
+        read(secure, "sees")
+
+
+def test_a_right_that_is_taken_away_is_named(secure: LocalKafka) -> None:
+    """In the middle of a run."""
+    secure.create_topic("taken", partitions=1)
+    secure.grant("full", "topic", "taken", "READ")
+    settings = tuple(secure.client_settings("full").items())
+    with closing(TopicReader("taken", secure.bootstrap_servers, settings)) as reader:
+        deadline_s = time.monotonic() + WAIT_S
+        while True:
+            try:
+                assert reader.read_to(reader.end_offsets()) == []
+                break
+            except SettingRefused:  # the broker does not know the right yet
+                assert time.monotonic() < deadline_s
+        revoke(secure, "full", "taken")
+        with refused("taken.*lacks DESCRIBE"):
+            while time.monotonic() < deadline_s:
+                reader.end_offsets()
+
+
+def test_wrong_credentials_are_refused(secure: LocalKafka) -> None:
+    """Not taken for a broker that is away, which would be tried again without end."""
+    with refused("refused the credentials.*sasl.password"):
+        read(secure, "full", sasl_password="wrong-horse")
+
+
+def test_an_untrusted_certificate_is_refused(secure: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same, for the authority that signed the broker's certificate."""
+    with refused("no TLS connection.*ssl.ca.location"):
+        read(secure, "full", ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
+
+
+def test_a_broker_that_is_away_is_unavailable(secure: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another start may mend stays so."""
+    monkeypatch.setattr(topic_reader, "TIMEOUT_S", 2.0)
+    with closing(TopicReader(TOPIC, "127.0.0.1:1", tuple(secure.client_settings("full").items()))) as reader:
+        with pytest.raises(Unavailable, match="did not answer"):
+            reader.end_offsets()
+
+
+def revoke(cluster: LocalKafka, user: str, topic: str) -> None:
+    whose = AclBindingFilter(
+        *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", None),
+        *(AclOperation.ANY, AclPermissionType.ANY),
+    )
+    admin = cluster.admin()  # what it is asked is dropped with it
+    for future in admin.delete_acls([whose]).values():
+        assert len(future.result(WAIT_S)) >= 1
