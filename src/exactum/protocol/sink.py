@@ -77,10 +77,14 @@ class Writer(Protocol):
         """
 
     def prepare(self) -> PreparedTransaction | None:
-        """Make all rows durable and revocable, and return what finishes them; None when there were none."""
+        """Make all rows durable and revocable, and return what finishes them; None when there were none.
+
+        Under at-least-once and at-most-once the rows are visible when this returns None.
+        """
 
     def abort(self) -> None:
-        """Undo, as far as this process can. Called when the task fails; must not raise for the target."""
+        """Undo, as far as this process can. Called when the task fails, also after ``prepare``; must not raise for the
+        target."""
 
 
 class WriterFactory(Protocol):
