@@ -61,7 +61,7 @@ NAMES = {
 """What the table's resources are called here; the table spells out the prefix of transactional ids."""
 RIGHTS = documented("kafka.md", NAMES)
 REFUSED = {
-    ("topic", "WRITE"): f"for topic {TOPIC} .*needs WRITE on the topic",
+    ("topic", "WRITE"): f"topic '{TOPIC}'.*needs WRITE on the topic",
     ("topic", "READ"): f"{TOPIC}.*needs READ on the topic",
     ("transactional_id", "WRITE"): "exactum/.*needs WRITE .*on the transactional id",
 }
@@ -84,6 +84,9 @@ def lacking(*missing: Right) -> str:
 TOPIC_UNSEEN = [r for r in RIGHTS if r.kind == "topic"]
 IDS_UNSEEN = [r for r in RIGHTS if r.kind == "transactional_id"]
 USERS = {lacking(*missing): missing for missing in ([], TOPIC_UNSEEN, IDS_UNSEEN, *([r] for r in RIGHTS))}
+LOSES_WRITE = "loses-write"
+"""Has every documented right, until a test takes WRITE on the topic away."""
+USERS[LOSES_WRITE] = []
 PASSWORD = "correct-horse-{}"
 
 
@@ -226,14 +229,21 @@ def test_documented_rights_are_enough(secure: LocalKafka) -> None:
 def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
     """A decided transaction that the broker timed out is read back and written again; so is its denial told."""
     rows = [f"salvaged-{i}".encode() for i in range(100)]
-    no_write = lacking(*of_kinds([("topic", "WRITE")]))
     with opened(sink_of(secure, lacking(), timeout_ms=SHORT_TIMEOUT_MS)) as sink:
         verified = sink.participant.verify(sink.write(frame(rows, rows)))
         permit = sink.permit(verified)
         wait_until(lambda: not sink.participant.list_open())
         report = sink.participant.commit(permit, verified)
         assert report.expired == tuple(verified)
-        with opened(sink_of(secure, no_write)) as denied, refused("needs WRITE on the topic"):
+        with opened(sink_of(secure, LOSES_WRITE)) as denied, refused("needs WRITE on the topic"):
+            whose = AclBindingFilter(
+                *(ResourceType.TOPIC, TOPIC, ResourcePatternType.LITERAL, f"User:{LOSES_WRITE}", None),
+                *(AclOperation.WRITE, AclPermissionType.ANY),
+            )
+            admin = secure.admin()  # what it is asked is dropped with it
+            (taken,) = admin.delete_acls([whose]).values()
+            assert len(taken.result(WAIT_S)) == 1
+            wait_until(lambda: not denied.participant._requests.may_write(TOPIC))
             denied.participant.salvage(permit, report.expired)
         again = sink.participant.salvage(permit, report.expired)
         assert len(sink.participant.commit(sink.permit(again), again).committed) == 1
@@ -263,6 +273,16 @@ def test_a_missing_right_is_named_at_once(secure: LocalKafka, missing: Right) ->
     with opened(sink_of(secure, lacking()), "denied") as sink:
         sink.participant.abort(sink.participant.list_open())
     assert b"denied" not in committed(secure)
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
+def test_a_topic_that_may_not_be_written_is_named_before_the_first_row(
+    secure: LocalKafka, guarantee: Guarantee
+) -> None:
+    """The first row of a topic of dead letters may come in a year."""
+    no_write = lacking(*of_kinds([("topic", "WRITE")]))
+    with refused(REFUSED["topic", "WRITE"]), opened(sink_of(secure, no_write), guarantee=guarantee):
+        pass
 
 
 @pytest.mark.parametrize("missing", of_kinds(IMPLIED), ids=str)

@@ -37,6 +37,10 @@ END_TXN_VERSION_MAX = 4
 INIT_PRODUCER_VERSION_MAX = 4
 FENCE_TIMEOUT_MS = 1_000
 """Transaction timeout of an id that was fenced, until its owner initialises it again: any broker allows it."""
+RIGHTS_VERSION_MIN = 8
+"""The first Metadata request that can ask for the user's rights."""
+WRITE = 4
+"""``AclOperation.WRITE``, by the number with which a broker tells a user's rights on a topic."""
 MISSING_PATIENCE_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment later."""
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
@@ -98,6 +102,20 @@ class BrokerRequests:
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Number of partitions by topic; a topic that does not exist (or may not be seen) is left out."""
         return {topic: len(indexes) for topic, indexes in self._router.partitions(topics).items()}
+
+    def may_write(self, topic: str) -> bool:
+        """Whether WRITE on the topic is granted; True of a broker that does not tell (before Kafka 2.3)."""
+        if self._router.api_version(MetadataRequest) < RIGHTS_VERSION_MIN:
+            return True
+        asked = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+            min_version=RIGHTS_VERSION_MIN,
+        )
+        (found,) = self._router.retry(lambda: self._router.send(asked, None)).topics
+        granted = found.authorized_operations  # None where the broker has not told
+        return granted is None or found.error_code != 0 or WRITE in granted
 
     def missing(self, partitions: Iterable[Partition], patience_s: float = MISSING_PATIENCE_S) -> set[Partition]:
         """Which of them the cluster has not, and had not for ``patience_s``.

@@ -145,6 +145,11 @@ class KafkaSink(NotAFunction):
                 "lacks DESCRIBE on it. Create it first, with the number of partitions that you want: exactum never "
                 "creates topics."
             )
+        if not requests.may_write(topic):
+            raise SettingRefused(
+                f"{self._where}: the user may not write to the topic {topic!r} at {self._bootstrap_servers}. It needs "
+                "WRITE on the topic (docs/kafka.md lists the ACLs). Nothing was written."
+            )
         return facts_of(count, {name: requests.config("topic", topic, name) for name in CONFIGS})
 
     def _with_timeout(self, plan: ProducerPlan, requests: BrokerRequests) -> ProducerPlan:
