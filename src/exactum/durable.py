@@ -37,7 +37,8 @@ def create_whole(path: Path, content: bytes) -> bool:
     """Create ``path`` with ``content`` if it is absent; False if it was there. A reader never sees half of it.
 
     Its folder is the caller's to make and to fsync. Of many who try at once, one is told True. What a crash leaves
-    is hidden and ends in ``.tmp``.
+    is hidden and ends in ``.tmp``. A network file system may say EEXIST of a link that it has made itself, when its
+    first answer was lost: the second name of our own file tells.
 
     Raises:
         OSError: the file system failed, or has no hard links.
@@ -45,9 +46,10 @@ def create_whole(path: Path, content: bytes) -> bool:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         write_durably(temporary, content)
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return os.stat(temporary).st_nlink > 1
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -15,13 +15,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from exactum.durable import make_folder, sync_folder, write_durably
+from exactum.durable import OF_THE_SETTING, make_folder, sync_folder, write_durably
 from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
+from exactum.files.durable import free_bytes
 from exactum.files.place import TEMPORARY_AGE_S
 from exactum.files.slot_log import PRUNE_EVERY, SlotLog, content_of
 from exactum.protocol.model import DecisionRecord
 
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+_NO_FOLDER = OF_THE_SETTING | _NO_LINKS | {errno.EINVAL, errno.ENAMETOOLONG, errno.EEXIST}
+"""What no other start mends; EINVAL is the answer of a file system that cannot fsync a folder."""
 _NO_EFFECT = frozenset({errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 
@@ -112,6 +115,11 @@ class FileDecisionLog(SlotLog):
             make_folder(self._folder)
             sync_folder(self._folder)
         except OSError as error:
+            if error.errno not in _NO_FOLDER:
+                raise Unavailable(
+                    f"The folder {self._folder} of the decision log could not be made: {error} "
+                    f"({free_bytes(self._folder.parent)}). Nothing was written; start the query again when it can be."
+                ) from error
             raise SettingRefused(
                 f"The folder {self._folder} of the decision log cannot be made durable: {error}. Choose a "
                 "folder that this user may write to, on a file system that can fsync folders. Nothing "

@@ -155,6 +155,8 @@ class FolderPlace:
                 os.mkdir(folder)
             except FileNotFoundError:  # a starting driver has tidied up an empty folder
                 continue
+            except FileExistsError:  # its name is random: a network file system was asked twice
+                return
             return
         os.mkdir(folder)
 

@@ -137,7 +137,8 @@ class SlotLog(ABC):
                 return stands
         raise OutcomeUnknown(
             f"{record.epoch}: the record {self._shown(name)} vanished {RACES_MAX} times. Something else removes "
-            "records from the decision log (a clean-up job, a lifecycle rule?): stop it, then start the query again."
+            "records from the decision log (a clean-up job, a lifecycle rule?): stop it, then start the query again. "
+            "Or a network file system shows an old state of the folder: mount it without nocto, then start again."
         )
 
     def prune(self, below_batch_id: int) -> int:

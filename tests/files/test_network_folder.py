@@ -1,0 +1,186 @@
+"""A checkpoint's decision log and a file sink on a network file system that answers wrongly, at every call.
+
+A request whose reply was lost is sent again, and the second answer is that of a step that was done already (a link that
+EXISTS, a removal of what is NOT there); a handle turns STALE after the step or before it; fsync reports what a write
+could not: I/O, no space, no quota.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from epochs_in_files import drive, expected, hidden, ids_in
+
+from exactum.durable import create_whole
+from exactum.errors import Disposition, ExactumError, OutcomeUnknown
+from exactum.files.decision_log import FileDecisionLog
+from exactum.testing.log_contract import QUERY_ID, record
+
+STEPS = ("link", "rename", "unlink", "rmdir", "mkdir", "fsync")
+REPEATED = {
+    "link": errno.EEXIST,
+    "rename": errno.ENOENT,
+    "unlink": errno.ENOENT,
+    "rmdir": errno.ENOENT,
+    "mkdir": errno.EEXIST,
+    "fsync": errno.EIO,
+}
+"""What a server that forgot its first answer says to the second request."""
+FAULTS: dict[str, tuple[bool, int | None]] = {
+    "sent twice": (True, None),
+    "stale after": (True, errno.ESTALE),
+    "stale before": (False, errno.ESTALE),
+    "I/O before": (False, errno.EIO),
+    "no space": (False, errno.ENOSPC),
+    "no quota": (False, errno.EDQUOT),
+}
+"""Whether the step takes effect, and what is answered; None: as ``REPEATED``."""
+
+ALIKE = ("stale before", "no quota")
+"""As two others, but for the number."""
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    shm = Path("/dev/shm")
+    with TemporaryDirectory(dir=shm if shm.is_dir() else None) as name:
+        yield Path(name)
+
+
+def answering(patched: pytest.MonkeyPatch, fault: str, at: int) -> Callable[[], str]:
+    """Let the ``at``-th step from now on meet the fault; tells which step that was, "" for none yet."""
+    calls, struck = 0, ""
+    takes_effect, code = FAULTS[fault]
+
+    def wrong(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls, struck
+            calls += 1
+            if calls != at:
+                return real(*args, **kwargs)
+            answer = REPEATED[name] if code is None else code
+            struck = f"{name}({args[0]})"
+            if takes_effect:
+                real(*args, **kwargs)
+            raise OSError(answer, os.strerror(answer), str(args[0]))
+
+        return call
+
+    for name in STEPS:
+        patched.setattr(os, name, wrong(name, getattr(os, name)))
+    return lambda: struck
+
+
+@pytest.mark.parametrize("fault", [pytest.param(f, marks=pytest.mark.deep if f in ALIKE else ()) for f in FAULTS])
+def test_a_wrong_answer_at_every_step_of_an_epoch(memory: Path, fault: str) -> None:
+    """Whichever step is answered wrongly: the run goes on, or stops with an error that lets it be started again, and in
+    the end every row stands once. Nothing staged is left.
+    """
+    refused = []
+    for at in range(1, 400):
+        folder = memory / str(at)
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patched:
+            struck = answering(patched, fault, at)
+            try:
+                drive(str(folder), range(2), None, ["day"])
+            except (ExactumError, OSError) as error:
+                refused.append((struck(), error))
+        if not struck():
+            break
+        drive(str(folder), range(2), None, ["day"])
+        assert ids_in(folder / "table") == expected(range(2)), struck()
+        drive(str(folder), range(2, 3), None, ["day"])
+        assert hidden(folder / "table") == [], struck()
+        shutil.rmtree(folder)
+    assert at > 30
+    print(f"{at} steps, {len(refused)} stopped the run")
+    for step, error in refused:
+        if isinstance(error, OSError):  # of a task: Spark's would say what it means
+            assert re.match(r"mkdir\(.*/staged/", step), f"{step}: {error!r}"
+            continue
+        assert isinstance(error, ExactumError), f"{step}: {error!r}"
+        assert error.disposition in (Disposition.RETRY, Disposition.ABORT), f"{step}: {error!r}"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_answer_at_every_step_of_a_decision(memory: Path, fault: str) -> None:
+    """What ``decide`` returns stands for whoever reads later; what it refuses stands as it is, or not at all."""
+    for at in range(1, 60):
+        folder = memory / str(at)
+        log = FileDecisionLog(folder, QUERY_ID, prune_every=1)
+        told, refused = None, None
+        with pytest.MonkeyPatch.context() as patched:
+            struck = answering(patched, fault, at)
+            try:
+                told = log.decide(record(0))
+                log.decide(record(1))
+                log.prune(1)
+            except ExactumError as error:
+                refused = error
+        if not struck():
+            break
+        assert refused is None or refused.disposition is not Disposition.HALT, f"{struck()}: {refused!r}"
+        later = FileDecisionLog(folder, QUERY_ID)
+        if told is not None and not list(folder.glob("floor-*")):
+            assert told == record(0) == later.decide(record(0, 0, "later")), struck()
+        assert later.decide(record(1, 0, "later")) in (record(1), record(1, 0, "later")), struck()
+    assert at > 8
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_that_is_made_once_is_there_or_an_error_says_so(memory: Path, fault: str) -> None:
+    """``create_whole`` says False only where somebody else has made the file; what it says was made is there, whole."""
+    for at in range(1, 10):
+        path = memory / f"{at}.json"
+        with pytest.MonkeyPatch.context() as patched:
+            struck = answering(patched, fault, at)
+            try:
+                made = create_whole(path, b"content")
+            except OSError:
+                made = None
+        if not struck():
+            break
+        assert made is not False, struck()
+        assert made is None or path.read_bytes() == b"content", struck()
+    assert create_whole(path, b"other") is False
+
+
+def test_a_file_that_was_made_and_reported_as_there_is_no_success(memory: Path, monkeypatch: Any) -> None:
+    """The temporary file is refused as there already: nothing was made, and nobody is told otherwise."""
+
+    def there(path: str | Path, content: bytes) -> None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+    monkeypatch.setattr("exactum.durable.write_durably", there)
+    with pytest.raises(OSError, match="File exists"):
+        create_whole(memory / "file", b"content")
+    assert not (memory / "file").exists()
+
+
+def test_a_listing_that_lags_behind_decides_nothing(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that still sees the folder as it was takes no slot that another one has, and finds what stands there:
+    ``link`` is the server's, not the cache's.
+    """
+    slow = FileDecisionLog(memory, QUERY_ID)
+    before = os.listdir(memory)
+    FileDecisionLog(memory, QUERY_ID).decide(record(0, 0, "other"))
+    monkeypatch.setattr(os, "listdir", lambda folder: before)
+    assert slow.decide(record(0)) == record(0, 0, "other")
+
+
+def test_a_name_that_is_taken_and_not_seen_is_unknown(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server says that the slot is taken, and the client's cache that there is nothing: neither is believed."""
+    FileDecisionLog(memory, QUERY_ID).decide(record(0, 0, "other"))
+    monkeypatch.setattr(FileDecisionLog, "_bytes", lambda log, name: None)
+    with pytest.raises(OutcomeUnknown, match="vanished 10 times.*nocto"):
+        FileDecisionLog(memory, QUERY_ID).decide(record(0))
+    assert [name for name in os.listdir(memory) if not name.startswith(".")] == [f"{0:020d}-0.json"]
