@@ -79,6 +79,19 @@ def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> 
     assert f"{kind}: this is why" in run.log
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update", "Multiple streaming queries are concurrently using file:/x"],
+)
+def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -> None:
+    """Both runs have planned the same batch, and the other one was first, in whichever of Spark's logs."""
+    program = f'{COUNTED}\nimport exactum\nraise RuntimeError("Query q terminated with exception: {text}")'
+    with command(tmp_path, program, *AT_ONCE) as run:
+        assert run.ends() == 3
+    assert lives(tmp_path) == 1
+    assert "Fenced: Spark found the next batch" in run.log
+
+
 @pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", "OutcomeUnknown"])
 def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
     """An error of exactum that only voids the attempt is followed by another life."""
@@ -87,6 +100,37 @@ def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
         assert run.ends() == 0
     assert lives(tmp_path) == 2
     assert f"{kind}: so what" in run.log
+
+
+SLOW_END = f"""{COUNTED}
+import atexit, signal, time
+import exactum
+from exactum import events
+from exactum.errors import Fenced
+from exactum.spark.life import life as lives, standby
+if life == 0:
+    lives.current().tell_event(events.EpochCompleted("q", 0, "i", 0, 1, 1, dict()))
+    while not Path("waits").exists():
+        time.sleep(0.01)
+    atexit.register(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    raise Fenced("another one runs it")
+Path("waits").touch()
+standby.wait_for_turn()
+Path("turn").touch()
+"""
+
+
+@pytest.mark.parametrize("wakes_up", [True, False])
+def test_who_has_said_why_nobody_may_go_on_is_not_frozen(tmp_path: Path, wakes_up: bool) -> None:
+    """A fenced script that is slow to end, or never does: its standby does not take the query back."""
+    with command(tmp_path, SLOW_END, "--standby", "--standby-timeout", "1 s") as run:
+        run.until(lambda: "another one runs it" in run.log, "it has said why")
+        time.sleep(3)
+        if wakes_up:
+            run.signal_session(run.pids()[0], signal.SIGCONT)
+        assert run.ends(60) == 3
+    assert "takes over" not in run.log
+    assert not (tmp_path / "turn").exists()
 
 
 TELLING = """

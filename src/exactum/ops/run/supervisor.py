@@ -330,6 +330,11 @@ class Supervisor:
         silent_s = now_s - active.heard_s
         if silent_s < self._plan.standby_timeout_s:
             return
+        if ending(-signal.SIGKILL, active.reports, active.last, now_s).meaning is Meaning.HALT:
+            # It is not frozen but at its end, and has said why nobody may go on: its end is awaited.
+            if silent_s > self._plan.standby_timeout_s + KILL_AFTER_S:
+                active.signal(signal.SIGKILL)
+            return
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
         self._active = None
         self._finishing.begin(self._open, now_s)

@@ -32,10 +32,11 @@ logger = logging.getLogger("exactum")
 
 BEAT_EVERY_S = 0.5
 QUEUE_MAX = 1_000
-CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
+"""How Spark says that another run has written a file of its logs; the second for those of the sources."""
 FENCED_BY_SPARK = (
-    f"Spark found the next batch in the checkpoint already ({CONCURRENT}): another run of this query has taken over, "
-    "or an older one woke up. This run stops before it writes anything: run the query in one place only."
+    f"Spark found the next batch in the checkpoint already ({CONCURRENT[0]}): another run of this query has taken "
+    "over, or an older one woke up. This run stops before it writes anything: run the query in one place only."
 )
 SEND_TIMEOUT_S = 2.0
 TURN_POLL_S = 0.2
@@ -86,7 +87,7 @@ class SupervisedProcess:
         """Tell the exception that ends the script, and whose it is: that of exactum in it, or of which queries."""
         texts = [_text(one) for one in _chain(error)]
         ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
-        if ours is None and any(CONCURRENT in text for text in texts):
+        if ours is None and any(how in text for text in texts for how in CONCURRENT):
             ours = Fenced(FENCED_BY_SPARK)
         told = error if ours is None else ours
         failed = [*self._failed.items()]
