@@ -98,12 +98,12 @@ _MODULES = ("errors", "events", "local")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"exactum.{name}")
-    if name not in _WHERE:
+    if name not in _WHERE and name not in _MODULES:
         raise AttributeError(f"module 'exactum' has no attribute {name!r}")
     if "EXACTUM_SUPERVISOR" in os.environ:  # started by `exactum run`, which has to hear how this process ends
         importlib.import_module("exactum.spark.supervised.process").current()
+    if name in _MODULES:
+        return importlib.import_module(f"exactum.{name}")
     value = getattr(importlib.import_module(_WHERE[name]), name)
     globals()[name] = value
     return value

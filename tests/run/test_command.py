@@ -72,7 +72,7 @@ def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["SettingRefused", "Fenced", "CodeFailed", "InvariantBroken"])
 def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> None:
     """An error of exactum that halts or fences, raised anywhere in the script: status 3, and the reason is said."""
-    program = f'{COUNTED}\nfrom exactum.errors import {kind}\nraise {kind}("this is why")'
+    program = f'{COUNTED}\nimport exactum\nraise exactum.errors.{kind}("this is why")'
     with command(tmp_path, program, *AT_ONCE) as run:
         assert run.ends() == 3
     assert lives(tmp_path) == 1
@@ -85,7 +85,7 @@ def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> 
 )
 def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -> None:
     """Both runs have planned the same batch, and the other one was first, in whichever of Spark's logs."""
-    program = f'{COUNTED}\nimport exactum\nraise RuntimeError("Query q terminated with exception: {text}")'
+    program = f'{COUNTED}\nfrom exactum import KafkaSink\nraise RuntimeError("Query q terminated with exception: {text}")'
     with command(tmp_path, program, *AT_ONCE) as run:
         assert run.ends() == 3
     assert lives(tmp_path) == 1
@@ -95,7 +95,7 @@ def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -
 @pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", "OutcomeUnknown"])
 def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
     """An error of exactum that only voids the attempt is followed by another life."""
-    program = f'{COUNTED}\nfrom exactum.errors import {kind}\nif life == 0: raise {kind}("so what")'
+    program = f'{COUNTED}\nimport exactum\nif life == 0: raise exactum.errors.{kind}("so what")'
     with command(tmp_path, program, *AT_ONCE) as run:
         assert run.ends() == 0
     assert lives(tmp_path) == 2
@@ -107,9 +107,9 @@ import atexit, signal, time
 import exactum
 from exactum import events
 from exactum.errors import Fenced
-from exactum.spark.life import life as lives, standby
+from exactum.spark.supervised import process, standby
 if life == 0:
-    lives.current().tell_event(events.EpochCompleted("q", 0, "i", 0, 1, 1, dict()))
+    process.current().tell_event(events.EpochCompleted("q", 0, "i", 0, 1, 1, dict()))
     while not Path("waits").exists():
         time.sleep(0.01)
     atexit.register(lambda: os.kill(os.getpid(), signal.SIGSTOP))
@@ -146,7 +146,7 @@ def test_an_error_that_the_script_has_handled_is_not_final(tmp_path: Path) -> No
     """
     told = TELLING.strip().replace("\n", "\n    ")
     program = f"""{COUNTED}
-import exactum
+from exactum import KafkaSink
 if life != 1:
     {told}
 if life == 0:
@@ -172,7 +172,7 @@ def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
     that another start may mend is left to the restart strategy.
     """
     options = ["--restart-strategy.exponential-delay.initial-backoff", "10 ms"]
-    with command(tmp_path, f"{COUNTED}\nimport exactum\n[][0]", *options) as run:
+    with command(tmp_path, f"{COUNTED}\nfrom exactum import KafkaSink\n[][0]", *options) as run:
         assert run.ends() == 1
     assert lives(tmp_path) == 3
     assert run.log.splitlines()[-1].endswith(
@@ -180,7 +180,7 @@ def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
         "list index out of range"
     )
     (tmp_path / "count").unlink()
-    down = f'{COUNTED}\nfrom exactum.errors import Unavailable\nif life < 4: raise Unavailable("down")'
+    down = f'{COUNTED}\nimport exactum\nif life < 4: raise exactum.errors.Unavailable("down")'
     with command(tmp_path, down, *options, "--start-attempts", "2") as run:
         assert run.ends() == 0
     assert lives(tmp_path) == 5
