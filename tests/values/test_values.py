@@ -89,6 +89,28 @@ def test_bytes_that_are_no_utf8() -> None:
     assert not_utf8(pa.array([b"\xff"])) is None  # bytes may be anything
 
 
+PIECES = st.sampled_from(["a", "ü", "€", "😀", "\0", ""]).map(str.encode) | st.sampled_from(
+    [b"\xc3", b"\xbc", b"\xe2\x82", b"\xac", b"\xed\xa0\x80", b"\xff"]
+)
+
+
+@given(st.lists(st.none() | st.lists(PIECES, max_size=3).map(b"".join)), st.booleans(), st.integers(0, 3))
+def test_utf8_is_pythons(values: list[bytes | None], wide: bool, start: int) -> None:
+    """Each value counts by itself: a character that two of them share is no text in either."""
+
+    def is_broken(value: bytes | None) -> bool:
+        try:
+            return value is not None and value.decode() is None
+        except UnicodeDecodeError:
+            return True
+
+    raw = pa.array(values, pa.large_binary() if wide else pa.binary())
+    texts = pa.Array.from_buffers(pa.large_string() if wide else pa.string(), len(raw), raw.buffers())
+    wanted = [is_broken(value) for value in values[start:]]
+    found = not_utf8(texts.slice(start))
+    assert (found.tolist() if found is not None else None) == (wanted if any(wanted) else None)
+
+
 def test_rows_of_what_is_nested() -> None:
     """A value is traced to its row through lists, structs and maps, null ones and slices among them."""
     kind = pa.struct([("l", pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.int32()))])))])

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.errors import FrameRefused
-from exactum.files.leaf import Leaf, Numbers, bad_texts, leaves
+from exactum.files.leaf import Leaf, Numbers, leaves
 from exactum.files.partition import Partitioning
 from exactum.files.texts import instant_text, out_of_years
 from exactum.protocol.sink import Rejection
 from exactum.values.times import day_text
+from exactum.values.utf8 import not_utf8
 
 SHOWN_BYTES_MAX = 40
 """Bytes of a bad text that a reason shows."""
@@ -64,7 +65,9 @@ class Refusal:
         for leaf in leaves(column):
             kind = leaf.values.type
             if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-                yield from _explained(name, leaf, bad_texts(leaf.values), "is no text in UTF-8")
+                broken = not_utf8(leaf.values)  # Spark's cast from binary does not look
+                if broken is not None:
+                    yield from _explained(name, leaf, np.flatnonzero(broken), "is no text in UTF-8")
                 if in_files and self._format == "csv":
                     lone = pc.equal(leaf.values, pa.scalar("\0", kind))
                     if pc.any(lone).as_py():

@@ -18,6 +18,7 @@ from exactum.kafka import compressed_size, record_size, topic_name
 from exactum.kafka.arrow_memory import lengths
 from exactum.kafka.topic_facts import FactsOf, TopicFacts
 from exactum.protocol.sink import Rejection
+from exactum.values.utf8 import not_utf8
 
 KEY_SHOWN_MAX = 100
 NO_LIMIT = 2**62
@@ -165,11 +166,9 @@ class _Inspection:
             self._refuse_headers(cells.is_null(), counts, "has a header that is null")
         if names.null_count:
             self._refuse_headers(names.is_null(), counts, "has a header without a key")
-        try:
-            names.cast(pa.binary()).cast(pa.string())
-        except pa.ArrowInvalid:
-            wrong = [name is not None and not _is_utf8(name) for name in names.cast(pa.binary()).to_pylist()]
-            self._refuse_headers(pa.array(wrong), counts, "has a header whose key is not UTF-8 text")
+        broken = not_utf8(names)
+        if broken is not None:
+            self._refuse_headers(pa.array(broken), counts, "has a header whose key is not UTF-8 text")
         return record_size.header_bytes(column), counts
 
     def _refuse_headers(self, wrong: pa.Array, counts: Rows, reason: str) -> None:
@@ -252,14 +251,6 @@ class _Inspection:
                 content += b"".join(column.cast(pa.binary()).drop_null().to_pylist())
         found = compressed_size.bytes_max(content, self._rules.limits.codec, self._rules.limits.level)
         return found is not None and found + record_size.BATCH_HEAD <= limit
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _shown(key: bytes | None) -> str:

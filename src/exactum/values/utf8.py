@@ -25,13 +25,32 @@ def repaired(values: Any) -> Any:
 
 
 def _not_utf8(values: Any) -> Any:
-    if not is_text(values.type):
+    if not is_text(values.type) or _all_utf8(values):
         return None
+    broken = np.fromiter((b is not None and not _is_utf8(b) for b in _bytes(values)), bool, len(values))
+    return broken if broken.any() else None
+
+
+def _all_utf8(values: Any) -> bool:
+    """False where some value may be bad. Looks at all bytes at once, and whether each value begins with a character."""
+    _, offsets_buffer, data_buffer = values.buffers()
+    if data_buffer is None or not len(values):
+        return True
+    width = np.int64 if pa.types.is_large_string(values.type) else np.int32
+    offsets: Any = np.frombuffer(offsets_buffer, width)[values.offset :][: len(values) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first == last:
+        return True
+    data: Any = np.frombuffer(data_buffer, np.uint8)[:last]
+    if data[first:].max() < 0x80:
+        return True
+    whole = pa.py_buffer(np.asarray([first, last], offsets.dtype))
     try:
-        values.validate(full=True)
-        return None
+        pa.Array.from_buffers(values.type, 1, [None, whole, data_buffer]).validate(full=True)
     except pa.ArrowInvalid:
-        return np.fromiter((b is not None and not _is_utf8(b) for b in _bytes(values)), bool, len(values))
+        return False
+    starts = offsets[offsets < last]
+    return not bool(((data[starts] & 0xC0) == 0x80).any())
 
 
 def _bytes(values: Any) -> list[bytes | None]:
