@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.files.texts import buffer_of, dates, decimals, floats, instants, joined, text, whole_column, wholes
+from exactum.values.nested import is_text
 
 
 def header(names: Sequence[str], delimiter: str) -> bytes:
@@ -33,7 +34,7 @@ def encode(table: pa.Table, delimiter: str) -> pa.Buffer:
 def _values(values: pa.Array) -> pa.Array:
     """Each value as a field, null where it is null."""
     kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         doubled = pc.replace_substring(values.cast(pa.large_string()), '"', '""')
         return joined(text('"'), doubled, text('"'))
     if pa.types.is_floating(kind):

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.files.leaf import as_lists
 from exactum.files.texts import buffer_of, dates, decimals, floats, instants, joined, text, whole_column, wholes
+from exactum.values.nested import as_list, is_text
 
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _CONTROLS = [c for c in map(chr, range(0x20)) if c not in "\n\r\t"]
@@ -53,7 +53,7 @@ def _row_wise(*parts: Any) -> pa.Array:
 def _values(values: pa.Array) -> pa.Array:
     """Each value as JSON text, null where it is null."""
     kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return _quoted(_escaped(values.cast(pa.large_string())))
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return wholes(values)
@@ -69,7 +69,7 @@ def _values(values: pa.Array) -> pa.Array:
         fields = [(f.name, child) for f, child in zip(kind, values.flatten(), strict=True)]
         return _present(values, _objects(fields, "}"))
     if pa.types.is_map(kind):
-        keys, items = as_lists(values).flatten().flatten()
+        keys, items = as_list(values).flatten().flatten()
         return _bracketed(values, joined(_keys(keys), text(":"), _elements(items)), "{}")
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _bracketed(values, _elements(values.flatten()), "[]")
@@ -83,8 +83,7 @@ def _elements(values: pa.Array) -> pa.Array:
 
 def _bracketed(lists: pa.Array, inner: pa.Array, brackets: str) -> pa.Array:
     """The texts of all elements, put together again as they are in ``lists``."""
-    listed = as_lists(lists) if pa.types.is_map(lists.type) else lists
-    lengths = pc.fill_null(pc.list_value_length(listed), 0).cast(pa.int32())
+    lengths = pc.fill_null(pc.list_value_length(as_list(lists)), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     texts = pc.binary_join(pa.ListArray.from_arrays(offsets, inner.cast(pa.string())), ",").cast(pa.large_string())
     return _present(lists, joined(text(brackets[0]), texts, text(brackets[1])))

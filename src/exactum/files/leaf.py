@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exactum.values.nested import as_list
+
 Numbers = np.ndarray[Any, Any]
 
 
@@ -38,7 +40,7 @@ def leaves(values: pa.Array, place: str = "", lists: tuple[pa.Array, ...] = ()) 
         for field, child in zip(kind, values.flatten(), strict=True):
             yield from leaves(child, f"{place}.{field.name}" if place else field.name, lists)
     elif pa.types.is_map(kind):
-        listed = as_lists(values)
+        listed = as_list(values)
         keys, items = listed.flatten().flatten()
         yield from leaves(keys, f"{place} (a key)", (*lists, listed))
         yield from leaves(items, f"{place} (a value)", (*lists, listed))
@@ -46,9 +48,3 @@ def leaves(values: pa.Array, place: str = "", lists: tuple[pa.Array, ...] = ()) 
         yield from leaves(values.flatten(), f"{place} (an element)", (*lists, values))
     else:
         yield Leaf(values, place.strip(), lists)
-
-
-def as_lists(values: pa.Array) -> pa.Array:
-    """A map as the list of structs that it is; Arrow flattens only those."""
-    kind = values.type
-    return values.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))

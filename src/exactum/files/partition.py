@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.files.place import NameLimits
-from exactum.files.texts import DAYS_MAX, DAYS_MIN, MICROS_MAX, MICROS_MIN, instant_text, whole_column
+from exactum.files.texts import instant_text, whole_column
 from exactum.files.zone import local, zone_of
-from exactum.values.times import day_text
+from exactum.values.nested import is_text
+from exactum.values.times import DAY_FIRST, DAY_LAST, MICROS_FIRST, MICROS_LAST, day_text
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 VALUE_BYTES_MAX = 64
@@ -70,7 +71,7 @@ class Partitioning:
         reasons: dict[int, str] = {}
         for column in self._columns:
             values = batch.column(batch.schema.get_field_index(column))
-            if _is_text(values.type) or pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
+            if is_text(values.type) or pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
                 encoded = pc.dictionary_encode(values, null_encoding="encode")
                 for code, why in _unsayable(encoded.dictionary).items():
                     for row in pc.indices_nonzero(pc.equal(encoded.indices, code)).to_pylist():
@@ -103,7 +104,7 @@ class Partitioning:
     def _may_be_long(self, batch: pa.RecordBatch, column: str) -> bool:
         values = batch.column(batch.schema.get_field_index(column))
         longest = VALUE_BYTES_MAX
-        if _is_text(values.type):
+        if is_text(values.type):
             # Each byte becomes three at most.
             longest = max(3 * (pc.max(pc.binary_length(values)).as_py() or 0), len(NULL))
         allowed = min(self._limits.name_bytes_max, self._limits.folder_bytes_max // len(self._columns) - 1)
@@ -118,27 +119,23 @@ class Partitioning:
         return ""
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _unsayable(values: pa.Array) -> dict[int, str]:
     """Values that readers of a folder's name would take for others, by their place, and why."""
     kind = values.type
-    if _is_text(kind):
+    if is_text(kind):
         found = pc.indices_nonzero(pc.equal(values, pa.scalar(NULL, kind))).to_pylist()
         return dict.fromkeys(found, f"holds the text {NULL!r}, which readers take for null")
     reasons: dict[int, str] = {}
     if pa.types.is_date(kind):
         for place, days in enumerate(values.view(pa.int32()).to_pylist()):
-            if days is not None and not DAYS_MIN <= days <= DAYS_MAX:
+            if days is not None and not DAY_FIRST <= days <= DAY_LAST:
                 reasons[place] = f"is outside the years 1 to 9999, the row has {day_text(days)}"
         return reasons
     for place, seen in enumerate(_clocks(values)):
         if seen is None:
             continue
         clock, again = seen
-        if not MICROS_MIN <= clock <= MICROS_MAX:
+        if not MICROS_FIRST <= clock <= MICROS_LAST:
             reasons[place] = f"is outside the years 1 to 9999, the row has {instant_text(clock)}"
         elif not again:
             reasons[place] = (

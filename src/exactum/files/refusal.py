@@ -16,6 +16,7 @@ from exactum.files.leaf import Leaf, Numbers, leaves
 from exactum.files.partition import Partitioning
 from exactum.files.texts import instant_text, out_of_years
 from exactum.protocol.sink import Rejection
+from exactum.values.nested import is_text
 from exactum.values.times import day_text
 from exactum.values.utf8 import not_utf8
 
@@ -64,7 +65,7 @@ class Refusal:
         in_files = name not in self._partition_by
         for leaf in leaves(column):
             kind = leaf.values.type
-            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            if is_text(kind):
                 broken = not_utf8(leaf.values)  # Spark's cast from binary does not look
                 if broken is not None:
                     yield from _explained(name, leaf, np.flatnonzero(broken), "is no text in UTF-8")

@@ -15,11 +15,8 @@ import pyarrow.compute as pc
 
 from exactum.files.leaf import Numbers
 from exactum.values import times
+from exactum.values.times import DAY_FIRST, DAY_LAST, MICROS_FIRST, MICROS_LAST
 
-DAYS_MIN, DAYS_MAX = -719_162, 2_932_896
-"""0001-01-01 and 9999-12-31, in days since 1970-01-01."""
-_DAY_US = 86_400_000_000
-MICROS_MIN, MICROS_MAX = DAYS_MIN * _DAY_US, (DAYS_MAX + 1) * _DAY_US - 1
 _HOUR_US = 3_600_000_000
 EARLY_US, LATE_US = 14 * _HOUR_US, 12 * _HOUR_US
 """The clocks of the earth are at most so far before and behind UTC."""
@@ -29,9 +26,9 @@ def out_of_years(values: pa.Array) -> Numbers:
     """Which dates and instants of a column have no text here."""
     kind = values.type
     if pa.types.is_date(kind):
-        return outside(values.view(pa.int32()), DAYS_MIN, DAYS_MAX)
+        return outside(values.view(pa.int32()), DAY_FIRST, DAY_LAST)
     early, late = (EARLY_US, LATE_US) if kind.tz is not None else (0, 0)
-    return outside(values.view(pa.int64()), MICROS_MIN - early, MICROS_MAX + late)
+    return outside(values.view(pa.int64()), MICROS_FIRST - early, MICROS_LAST + late)
 
 
 def outside(whole: pa.Array, low: int, high: int) -> Numbers:
@@ -89,8 +86,8 @@ def instants(values: pa.Array) -> pa.Array:
         return _clock(micros)
     texts = pc.binary_join_element_wise(_clock(micros), text("Z"), text(""))
     for beyond, shift_us, ending in (
-        (pc.less(micros, MICROS_MIN), EARLY_US, "+14:00"),
-        (pc.greater(micros, MICROS_MAX), -LATE_US, "-12:00"),
+        (pc.less(micros, MICROS_FIRST), EARLY_US, "+14:00"),
+        (pc.greater(micros, MICROS_LAST), -LATE_US, "-12:00"),
     ):
         if pc.any(beyond).as_py():
             shifted = _clock(pc.add(micros, shift_us))

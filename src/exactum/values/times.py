@@ -15,6 +15,8 @@ DAY_FIRST = -719_162
 DAY_LAST = 2_932_896
 """9999-12-31."""
 MICROS_A_DAY = 86_400_000_000
+MICROS_FIRST, MICROS_LAST = DAY_FIRST * MICROS_A_DAY, (DAY_LAST + 1) * MICROS_A_DAY - 1
+"""The instants that these days begin and end with."""
 MICROS_A_SECOND = 1_000_000
 DIGITS = 6
 """Of a second's fraction: Spark's times have microseconds."""

@@ -53,7 +53,12 @@ def _bytes_of(rows: Any, name: str) -> Any:
     """The bytes of a column of this name, None where there is none, or none of bytes."""
     import pyarrow as pa
 
-    if name not in rows.schema.names or not _is_text(rows.schema.field(name).type):
+    from exactum.values.nested import is_bytes, is_text
+
+    if name not in rows.schema.names:
+        return None
+    kind = rows.schema.field(name).type
+    if not is_text(kind) and not is_bytes(kind):
         return None
     return rows.column(name).cast(pa.binary())
 
@@ -93,6 +98,7 @@ def _column(rows: Any, name: str, kind: Any) -> Any:
     import pyarrow.compute as pc
 
     from exactum.values import times
+    from exactum.values.nested import is_text
     from exactum.values.utf8 import repaired
 
     if name not in rows.schema.names:
@@ -100,10 +106,9 @@ def _column(rows: Any, name: str, kind: Any) -> Any:
     values = rows.column(name)
     if pa.types.is_timestamp(values.type) and pa.types.is_timestamp(kind):
         micros = times.micros_of(values)
-        first = times.DAY_FIRST * times.MICROS_A_DAY
-        known = pc.and_(pc.greater_equal(micros, first), pc.less(micros, (times.DAY_LAST + 1) * times.MICROS_A_DAY))
+        known = pc.and_(pc.greater_equal(micros, times.MICROS_FIRST), pc.less_equal(micros, times.MICROS_LAST))
         return pc.if_else(known, micros, pa.scalar(None, pa.int64())).view(kind)
-    if pa.types.is_string(kind) and (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    if pa.types.is_string(kind) and is_text(values.type):
         return repaired(values).cast(kind)
     return values if values.type == kind else pa.nulls(rows.num_rows, kind)
 
@@ -125,13 +130,6 @@ def _texts(texts: Sequence[str]) -> Any:
     import pyarrow as pa
 
     return pa.array([text.encode("utf-8", "backslashreplace").decode() for text in texts], pa.string())
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
 
 
 def _text(value: Any) -> str:

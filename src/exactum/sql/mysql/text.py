@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from exactum.sql.buffers import bytes_of
 from exactum.sql.table import Column, Kind
+from exactum.values.nested import is_text
 
 _UNQUOTED = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 
@@ -43,7 +44,7 @@ def tuples(batch: Any, columns: Sequence[Column], part: int | None, first_row: i
 
 def _field(values: Any, column: Column) -> Any:
     text = _text(values, column)
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+    if is_text(values.type):
         for character, escaped in (("\\", "\\\\"), ("\t", "\\\t"), ("\n", "\\\n")):
             text = _replaced(text, character, escaped)
     return pc.fill_null(text, "\\N") if text.null_count else text
