@@ -14,13 +14,14 @@ from exactum.custom.chunks import joined
 from exactum.custom.delivery import Delivery
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
+from exactum.durable import OF_THE_SETTING
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder, Writer
 
 log = logging.getLogger("exactum.custom")
 
-NEVER = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+NEVER = OF_THE_SETTING | {errno.EISDIR, errno.ENAMETOOLONG}
 """What does not pass by itself, unlike a full disk."""
 
 
