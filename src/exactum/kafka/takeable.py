@@ -18,6 +18,7 @@ from exactum.kafka import compressed_size, record_size, topic_name
 from exactum.kafka.arrow_memory import lengths
 from exactum.kafka.topic_facts import FactsOf, TopicFacts
 from exactum.protocol.sink import Rejection
+from exactum.values.excerpt import cut
 from exactum.values.utf8 import not_utf8
 
 KEY_SHOWN_MAX = 100
@@ -116,9 +117,8 @@ class _Inspection:
             self._topics.append(shown)
             self._facts.append(about)
             if about.trouble:
-                self._refuse(
-                    self._topic_of == place, f"its column 'topic' holds {_cut(repr(shown))}, which {about.trouble}"
-                )
+                named_so = cut(repr(shown), KEY_SHOWN_MAX)
+                self._refuse(self._topic_of == place, f"its column 'topic' holds {named_so}, which {about.trouble}")
         if not named:
             self._topics, self._facts = [""], [TopicFacts(0, trouble="null")]
 
@@ -254,8 +254,4 @@ class _Inspection:
 
 
 def _shown(key: bytes | None) -> str:
-    return "null" if key is None else _cut(repr(key[:KEY_SHOWN_MAX]))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= KEY_SHOWN_MAX else f"{text[:KEY_SHOWN_MAX]}..."
+    return "null" if key is None else cut(repr(key[:KEY_SHOWN_MAX]), KEY_SHOWN_MAX)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from exactum.errors import SettingRefused
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.last_words import LAST_WORDS
+from exactum.values.excerpt import cut
 
 _SINK_METHODS = ("check_columns", "open")
 _LOG_METHODS = ("read", "decide", "prune", "close")
@@ -122,6 +123,4 @@ SHOWN_CHARACTERS_MAX = 100
 
 def _shown(value: Any) -> str:
     """The value as text for a message, cut: it may be anything."""
-    text = repr(value)
-    cut = text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}..."
-    return f"{cut} ({type(value).__name__})"
+    return f"{cut(repr(value), SHOWN_CHARACTERS_MAX)} ({type(value).__name__})"

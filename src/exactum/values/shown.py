@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from exactum.values import times
+from exactum.values.excerpt import cut
 from exactum.values.json_text import is_writable, json_texts
 from exactum.values.nested import is_bytes, is_text
 from exactum.values.utf8 import repaired
@@ -17,7 +18,7 @@ SHOWN_MAX = 60
 
 def shown(values: Any) -> list[str]:
     """For few values: those of rows that are refused."""
-    return ["None" if text is None else _cut(text) for text in _texts(values)]
+    return ["None" if text is None else cut(text, SHOWN_MAX) for text in _texts(values)]
 
 
 def _texts(values: Any) -> list[str | None]:
@@ -39,7 +40,3 @@ def _texts(values: Any) -> list[str | None]:
 def _list(texts: Any) -> list[str | None]:
     found: list[str | None] = texts.to_pylist()
     return found
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
