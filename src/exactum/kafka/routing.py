@@ -8,9 +8,10 @@ long because it is much comes to its end; only who hears nothing more gives up.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
@@ -57,19 +58,6 @@ Read = Callable[[Any, Sequence[K]], Iterable[tuple[K, str, Any]]]
 
 class Again(Exception):
     """The step has not come to an end; its message says why."""
-
-
-class _Places(Protocol[K]):
-    """Knows which node to ask, and forgets it when that was wrong."""
-
-    def find(self, keys: Iterable[K]) -> Awaitable[dict[int, list[K]]]:
-        """``keys`` by the node to ask.
-
-        Raises:
-            Again: one of them has none for now.
-        """
-
-    def forget(self, keys: Iterable[K]) -> None: ...
 
 
 class Router:
@@ -139,7 +127,7 @@ class Router:
 
     def _ask(
         self,
-        places: _Places[K],
+        places: _Nodes[K],
         keys: Iterable[K],
         request: Callable[[Sequence[K]], Any],
         read: Read[K],
@@ -196,7 +184,7 @@ class _Call(Generic[K]):
     def __init__(
         self,
         router: Router,
-        places: _Places[K],
+        places: _Nodes[K],
         keys: Iterable[K],
         request: Callable[[Sequence[K]], Any],
         read: Read[K],
@@ -260,36 +248,60 @@ class _Call(Generic[K]):
                 self.pending.pop(key, None)
 
 
-class _Coordinators:
-    """The coordinators of transactional ids."""
+class _Nodes(ABC, Generic[K]):
+    """Knows which node to ask, learns what it does not know, and forgets what was wrong."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._nodes: dict[str, int] = {}
+        self._nodes: dict[K, int] = {}
 
-    async def find(self, keys: Iterable[str]) -> dict[int, list[str]]:
+    async def find(self, keys: Iterable[K]) -> dict[int, list[K]]:
+        """``keys`` by the node to ask.
+
+        Raises:
+            Again: one of them has none for now.
+        """
         keys = list(keys)
-        unknown = [name for name in keys if name not in self._nodes]
-        size = IDS_MAX if self._router.api_version(FindCoordinatorRequest) >= 4 else 1
-        for i in range(0, len(unknown), size):
-            await self._learn(unknown[i : i + size])
-        groups: dict[int, list[str]] = defaultdict(list)
-        for name in keys:
-            groups[self._nodes[name]].append(name)
+        unknown = [key for key in keys if key not in self._nodes]
+        if unknown:
+            await self._learn(unknown)
+        groups: dict[int, list[K]] = defaultdict(list)
+        for key in keys:
+            if key not in self._nodes:
+                raise Again(f"no {self._called(key)}")
+            groups[self._nodes[key]].append(key)
         return groups
 
-    def forget(self, keys: Iterable[str]) -> None:
-        for name in keys:
-            self._nodes.pop(name, None)
+    def forget(self, keys: Iterable[K]) -> None:
+        for key in keys:
+            self._nodes.pop(key, None)
 
-    async def _learn(self, ids: Sequence[str]) -> None:
-        if self._router.api_version(FindCoordinatorRequest) >= 4:
-            request = FindCoordinatorRequest(key_type=1, coordinator_keys=list(ids), min_version=4)
-            rows = [(c.key, c) for c in (await self._router.send(request, None)).coordinators]
-        else:
-            (name,) = ids
-            request = FindCoordinatorRequest(key=name, key_type=1, max_version=3)
-            rows = [(name, await self._router.send(request, None))]
+    @abstractmethod
+    async def _learn(self, unknown: Sequence[K]) -> None:
+        """Ask the cluster, and put what it says into ``_nodes``."""
+
+    @abstractmethod
+    def _called(self, key: K) -> str:
+        """The node of ``key``, for a message."""
+
+
+class _Coordinators(_Nodes[str]):
+    """The coordinators of transactional ids."""
+
+    async def _learn(self, unknown: Sequence[str]) -> None:
+        many = self._router.api_version(FindCoordinatorRequest) >= 4
+        size = IDS_MAX if many else 1
+        for i in range(0, len(unknown), size):
+            ids = list(unknown[i : i + size])
+            if many:
+                request = FindCoordinatorRequest(key_type=1, coordinator_keys=ids, min_version=4)
+                rows = [(c.key, c) for c in (await self._router.send(request, None)).coordinators]
+            else:
+                request = FindCoordinatorRequest(key=ids[0], key_type=1, max_version=3)
+                rows = [(ids[0], await self._router.send(request, None))]
+            self._take(rows)
+
+    def _take(self, rows: Iterable[tuple[str, Any]]) -> None:
         for name, row in rows:
             error = error_name(row.error_code)
             if error in RETRIABLE:
@@ -298,29 +310,18 @@ class _Coordinators:
                 raise self._router.denied("DESCRIBE on the transactional id", name, error)
             self._nodes[name] = row.node_id
 
+    def _called(self, key: str) -> str:
+        return f"coordinator for {key!r}"
 
-class _Leaders:
+
+class _Leaders(_Nodes[Partition]):
     """The leaders of partitions."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
-        self._nodes: dict[Partition, int] = {}
+    async def _learn(self, unknown: Sequence[Partition]) -> None:
+        await self.learn({topic for topic, _ in unknown}, all_visible=True)
 
-    async def find(self, keys: Iterable[Partition]) -> dict[int, list[Partition]]:
-        keys = list(keys)
-        unknown = {topic for topic, index in keys if (topic, index) not in self._nodes}
-        if unknown:
-            await self.learn(unknown, all_visible=True)
-        groups: dict[int, list[Partition]] = defaultdict(list)
-        for partition in keys:
-            if partition not in self._nodes:
-                raise Again(f"no leader for {partition[0]}-{partition[1]}")
-            groups[self._nodes[partition]].append(partition)
-        return groups
-
-    def forget(self, keys: Iterable[Partition]) -> None:
-        for partition in keys:
-            self._nodes.pop(partition, None)
+    def _called(self, key: Partition) -> str:
+        return f"leader for {key[0]}-{key[1]}"
 
     async def learn(self, topics: Iterable[str], *, all_visible: bool = False) -> dict[str, list[int]]:
         """Ask for the topics' partitions and remember their leaders.
