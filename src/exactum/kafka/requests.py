@@ -139,19 +139,20 @@ class BrokerRequests:
         tools = (DescribeTransactionsRequest, ListTransactionsRequest, DescribeProducersRequest)
         return all(self._router.api_version(tool) >= 0 for tool in tools)
 
-    def config(self, kind: str, name: str, key: str) -> str | None:
-        """One setting of a ``topic`` or of a ``broker`` (any, when the name is empty); None: not allowed.
+    def configs(self, kind: str, name: str, keys: Sequence[str]) -> dict[str, str]:
+        """Settings of a ``topic`` or of a ``broker`` (any, when the name is empty), in one request.
 
-        The user may lack DESCRIBE_CONFIGS; that is not an error here.
+        What the broker does not have is left out, and all of them where the user lacks DESCRIBE_CONFIGS: that is not
+        an error here.
         """
 
-        async def ask() -> str | None:
+        async def ask() -> dict[str, str]:
             nodes = self._router.nodes
             node_id = int(name) if kind == "broker" and name else nodes[0]
             resource = DescribeConfigsRequest.DescribeConfigsResource(
                 resource_type=4 if kind == "broker" else 2,
                 resource_name=str(node_id) if kind == "broker" else name,
-                configuration_keys=[key],
+                configuration_keys=list(keys),
             )
             answer = await self._router.send(DescribeConfigsRequest(resources=[resource]), node_id)
             (result,) = answer.results
@@ -159,8 +160,8 @@ class BrokerRequests:
             if error in RETRIABLE:
                 raise Again(error)
             if error:
-                return None
-            return next((str(c.value) for c in result.configs if c.name == key), None)
+                return {}
+            return {c.name: str(c.value) for c in result.configs if c.name in keys}
 
         return self._router.retry(ask)
 

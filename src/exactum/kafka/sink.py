@@ -20,6 +20,8 @@ from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
 BROKER_TIMEOUT_MAX_MS = 900_000
 """Kafka's default of transaction.max.timeout.ms: used where the user may not read the broker's setting."""
 TIMEOUT_MIN_MS = 1_000
+REQUEST_MAX, TIMEOUT_MAX = "socket.request.max.bytes", "transaction.max.timeout.ms"
+"""The broker's settings that count."""
 
 
 class KafkaSink(NotAFunction):
@@ -101,7 +103,8 @@ class KafkaSink(NotAFunction):
 
     def _open(self, run: QueryRun, participant: str, requests: BrokerRequests) -> OpenSink:
         facts = TopicFacts(0) if self._topic is None else self._facts(self._topic, requests)
-        largest = requests.config("broker", "", "socket.request.max.bytes")
+        of_the_broker = requests.configs("broker", "", (REQUEST_MAX, TIMEOUT_MAX))
+        largest = of_the_broker.get(REQUEST_MAX)
         plan = ProducerPlan(
             bootstrap_servers=self._bootstrap_servers,
             settings=settings.with_sizes(
@@ -117,7 +120,7 @@ class KafkaSink(NotAFunction):
         )
         if run.guarantee is Guarantee.EXACTLY_ONCE:
             self._check_transactions(plan, facts, requests)
-            plan = self._with_timeout(plan, requests)
+            plan = self._with_timeout(plan, of_the_broker.get(TIMEOUT_MAX))
             client_settings.try_out(plan.producer_settings("tried"), self._where)
         cluster_id = requests.cluster_id()
         topics = "all topics" if self._topic is None else f"topic {self._topic!r}"
@@ -150,10 +153,10 @@ class KafkaSink(NotAFunction):
                 f"{self._where}: the user may not write to the topic {topic!r} at {self._bootstrap_servers}. It needs "
                 "WRITE on the topic (docs/kafka.md lists the ACLs). Nothing was written."
             )
-        return facts_of(count, {name: requests.config("topic", topic, name) for name in CONFIGS})
+        return facts_of(count, requests.configs("topic", topic, CONFIGS))
 
-    def _with_timeout(self, plan: ProducerPlan, requests: BrokerRequests) -> ProducerPlan:
-        shown = requests.config("broker", "", "transaction.max.timeout.ms")
+    def _with_timeout(self, plan: ProducerPlan, shown: str | None) -> ProducerPlan:
+        """``shown``: the longest timeout that the broker allows; None: it may not be read."""
         allowed_ms = int(shown) if shown is not None else None
         if self._timeout_ms is not None and allowed_ms is not None and self._timeout_ms > allowed_ms:
             raise SettingRefused(
