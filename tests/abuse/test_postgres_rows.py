@@ -58,13 +58,8 @@ def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], w
         frame.columns,
         lambda batch_id: tasks,
     )
-    driver = query.start()
-    try:
-        driver.run(0)
-    finally:
-        driver.close()
+    rejections = query.run_once()
     assert database.leftovers() == NOTHING
-    rejections = driver.write.rejections
     refused = {n: why for r in rejections for n, why in zip(r.rows.column("n").to_pylist(), r.reasons, strict=True)}
     assert sum(r.rows.num_rows for r in rejections) == len(refused)
     expressions = ", ".join(shown(type_, name) for name, (_, type_) in zip(names, pairs, strict=True))

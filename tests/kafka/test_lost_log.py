@@ -13,7 +13,7 @@ from exactum.errors import HeuristicOutcome
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
-from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.model import CommitPermit, PreparedTransaction
 
 pytestmark = pytest.mark.broker
 ROWS = [b"a", b"b", b"c"]
@@ -24,6 +24,20 @@ def decided(sink: OpenedSink) -> list[PreparedTransaction]:
     first = sink.participant.verify(sink.write(frame(ROWS)))
     sink.participant.commit(sink.permit(first), first)
     return list(sink.participant.verify(sink.write(frame(ROWS))))
+
+
+def crashed_after_the_decision(sink_: KafkaSink) -> tuple[CommitPermit, list[PreparedTransaction]]:
+    """``decided``, and the run is over before the second epoch is committed."""
+    with opened(sink_) as crashed:
+        verified = decided(crashed)
+        return crashed.permit(verified), verified
+
+
+def empty(kafka: LocalKafka, name: str) -> None:
+    """Delete every record of the topic's only partition; its offsets go on."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(name, 0, -1)]).values():
+        future.result(timeout=20)
 
 
 def make_anew(kafka: LocalKafka, name: str, values: int) -> None:
@@ -46,9 +60,7 @@ def test_a_topic_made_anew_after_the_decision(kafka: LocalKafka, topic: Callable
     """The next start does not commit what is no more there as if it were; nor does the one after."""
     name = topic("anew", partitions=1)
     sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
-    with opened(sink_) as crashed:
-        verified = decided(crashed)
-        permit = crashed.permit(verified)
+    permit, verified = crashed_after_the_decision(sink_)
     make_anew(kafka, name, values)
     says = "and the log there holds others" if values == 9 else f"and the log ends at offset {values}"
     for _ in range(2):
@@ -90,14 +102,10 @@ def test_records_deleted_after_the_transaction_was_settled(kafka: LocalKafka, to
     """With its records and its marker gone, nobody can tell what became of it, and that is said."""
     name = topic("emptied", partitions=1)
     sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
-    with opened(sink_) as crashed:
-        verified = decided(crashed)
-        permit = crashed.permit(verified)
+    permit, verified = crashed_after_the_decision(sink_)
     settle(kafka, verified[0])
     read_all(kafka.bootstrap_servers, name)  # waits for the marker
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for future in admin.delete_records([TopicPartition(name, 0, -1)]).values():
-        future.result(timeout=20)
+    empty(kafka, name)
     with opened(sink_) as later:
         with pytest.raises(HeuristicOutcome, match=f"{name}-0: 3 records from offset [34]"):
             later.participant.commit(permit, verified)
@@ -107,14 +115,10 @@ def test_a_log_that_has_grown_is_committed_by_the_next_start(kafka: LocalKafka, 
     """Records of others behind ours, and a start of the log beyond what is committed long ago, are no loss."""
     name = topic("grown", partitions=1)
     sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
-    with opened(sink_) as crashed:
-        verified = decided(crashed)
-        permit = crashed.permit(verified)
+    permit, verified = crashed_after_the_decision(sink_)
     with opened(sink_) as later:
         assert len(later.participant.commit(permit, verified).committed) == 1
     read_all(kafka.bootstrap_servers, name)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for future in admin.delete_records([TopicPartition(name, 0, -1)]).values():
-        future.result(timeout=20)
+    empty(kafka, name)
     with opened(sink_) as later:
         assert len(later.participant.commit(permit, verified).committed) == 1

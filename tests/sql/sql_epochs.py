@@ -59,6 +59,15 @@ class Query:
     def start(self, plan: FaultPlan | None = None) -> Incarnation:
         return Incarnation(self, plan)
 
+    def run_once(self) -> list[Rejection]:
+        """One driver's life of one batch. Returns what its writers reject."""
+        driver = self.start()
+        try:
+            driver.run(0)
+        finally:
+            driver.close()
+        return driver.write.rejections
+
 
 class Incarnation:
     """One driver. With ``plan``, every call of its ports and every step of its tasks goes through that plan."""
