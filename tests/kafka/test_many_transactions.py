@@ -60,7 +60,7 @@ def test_many_commits_need_no_deadline_of_their_own(kafka: LocalKafka, topic: Ca
         for some in (half, ends, ends):
             requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
             try:
-                assert requests.commit_transactions(some) == dict.fromkeys(some, "")
+                assert requests.commit_transactions(some) == dict.fromkeys(some, 0)
             finally:
                 requests.close()
         assert len(sink.participant.commit(sink.permit(verified), verified).committed) == count
@@ -77,7 +77,7 @@ def test_others_are_answered_while_many_commit(kafka: LocalKafka, topic: Callabl
         }
         requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
         requests.cluster_id()
-        ended: list[dict[str, str]] = []
+        ended: list[dict[str, int]] = []
         threads = [threading.Thread(target=lambda: ended.append(requests.commit_transactions(ends))) for _ in range(4)]
         try:
             for thread in threads:

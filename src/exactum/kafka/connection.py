@@ -19,6 +19,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.failure import DENIALS, Failure, failure_of
 from exactum.kafka.settings import Settings, admin_settings
 
 IN_FLIGHT_MAX = 1_000
@@ -58,6 +59,12 @@ def connect(
 
 def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether kafka-python raises it for a right or for credentials, where asking again is of no use."""
+    failure = _failure_of(error)
+    return failure in DENIALS or failure is Failure.LOGIN
 
 
 def quieten_client_log() -> None:
@@ -143,25 +150,26 @@ def _net_client(made: list[KafkaNetClient], configs: Mapping[str, Any]) -> Kafka
     return made[0]
 
 
+def _failure_of(error: BaseException) -> Failure:
+    """Only errors of Kafka have its codes: ``errno`` of an OSError is another number."""
+    return failure_of(getattr(error, "errno", None)) if isinstance(error, kafka_errors.KafkaError) else Failure.OTHER
+
+
 def _is_refusal(error: BaseException) -> bool:
     """Whether every further attempt would fail alike: credentials, certificates."""
-    lasting = (
-        kafka_errors.SaslAuthenticationFailedError,
-        kafka_errors.UnsupportedSaslMechanismError,
-        kafka_errors.AuthorizationError,
-        ssl.SSLError,  # of our own files; the handshake's arrives as text
-        FileNotFoundError,
-    )
-    return isinstance(error, lasting) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+    if is_denied(error) or _failure_of(error) is Failure.MECHANISM:
+        return True
+    of_our_files = (ssl.SSLError, FileNotFoundError)  # the handshake's SSLError arrives as text
+    return isinstance(error, of_our_files) or "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def _not_connected(where: str, servers: str, timeout_ms: int, error: BaseException) -> SettingRefused | Unavailable:
-    if isinstance(error, (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)):
+    if is_denied(error):
         return SettingRefused(
             f"{where}: {servers} refused the credentials ({reason_of(error)}). Look at sasl.mechanism, sasl.username "
             "and sasl.password."
         )
-    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
+    if _failure_of(error) is Failure.MECHANISM:
         return SettingRefused(f"{where}: {servers} does not take this sasl.mechanism ({reason_of(error)}).")
     if _is_refusal(error):
         return SettingRefused(

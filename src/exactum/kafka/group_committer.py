@@ -14,16 +14,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from exactum.kafka.failure import DENIALS, Failure, failure_of
+
 POLL_S = 0.01
 LOOK_MS = 1_000
 """How long a commit waits for the group's coordinator to be found (rdkafka_cgrp.c, rd_kafka_cgrp_defer_offset_commit:
 the session timeout), and then fails with ``_WAIT_COORD``. The client's end waits for it, too."""
-DENIED = (
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._AUTHENTICATION,
-)
 
 
 class GroupCommitter:
@@ -77,7 +73,8 @@ class GroupCommitter:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             told = self._consumer.poll(POLL_S)
             reason = None if told is None else told.error()
-            if reason is not None and reason.code() in DENIED:
+            failure = failure_of(None if reason is None else reason.code())
+            if failure in DENIALS or failure is Failure.LOGIN:
                 raise KafkaException(reason)  # librdkafka goes on asking for the group's coordinator
         error, answered = self._answers.popleft()
         if error is not None:

@@ -37,7 +37,7 @@ PRODUCER = 0
 CONF_OK, CONF_UNKNOWN = 0, -2
 F_COPY = 0x2
 F_PARTITION = 0x8
-ERR_QUEUE_FULL = -184
+ERR_QUEUE_FULL, ERR_TIMED_OUT, ERR_TOPIC_EXCEPTION = -184, -185, 17
 EVENT_DR, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 EVENTS = EVENT_DR | EVENT_LOG | EVENT_ERROR
 VTYPE_RKT, VTYPE_PARTITION, VTYPE_VALUE, VTYPE_KEY = 2, 3, 4, 5
@@ -159,7 +159,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_init_transactions": (c_void_p, [c_void_p, c_int]),
     "rd_kafka_begin_transaction": (c_void_p, [c_void_p]),
     "rd_kafka_abort_transaction": (c_void_p, [c_void_p, c_int]),
-    "rd_kafka_error_name": (c_char_p, [c_void_p]),
+    "rd_kafka_error_code": (c_int, [c_void_p]),
     "rd_kafka_error_string": (c_char_p, [c_void_p]),
     "rd_kafka_error_is_fatal": (c_int, [c_void_p]),
     "rd_kafka_error_is_retriable": (c_int, [c_void_p]),

@@ -12,18 +12,9 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from exactum.kafka.failure import Failure, failure_of
 from exactum.kafka.transaction import Partition
 
-_NO_LEADER_YET = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError._NOENT,
-)
-"""What is answered for a partition that is new, moves, or whose broker has just come back: it is known in a moment.
-``_NOENT`` is librdkafka's own, for a leader that it does not know (rdkafka_topic.c, "No leaders found")."""
 PAUSE_S = 0.2
 
 
@@ -63,7 +54,8 @@ def _offset(future: Future[Any], timeout_s: float) -> int | KafkaError:
 
 
 def _has_no_leader_yet(answer: int | KafkaError) -> bool:
-    return isinstance(answer, KafkaError) and answer.code() in _NO_LEADER_YET
+    """Of a partition that is new, moves, or whose broker has just come back: it is known in a moment."""
+    return isinstance(answer, KafkaError) and failure_of(answer.code()) is Failure.MOVED
 
 
 def _read_metadata(admin: AdminClient, deadline_s: float) -> None:

@@ -16,11 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
+from exactum.kafka.failure import DENIALS, failure_of
 from exactum.kafka.outcome import Marker, Outcome, TransactionDescription, from_description, from_markers
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, LogReader, short_logs
 from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests, ProducerState
+from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.transactional_id import SALVAGE_SLOT
 from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
@@ -105,7 +107,7 @@ class KafkaParticipant:
             Unavailable: the broker does not abort them.
         """
         producers = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, transactions)}
-        answers: dict[str, str] = {}
+        answers: dict[str, int] = {}
         for number in range(FENCE_ROUNDS_MAX):
             found = self._requests.describe_transactions(producers)
             producers = {n: p for n, p in producers.items() if from_description(found[n], *p) is Outcome.OPEN}
@@ -116,7 +118,7 @@ class KafkaParticipant:
             _check_allowed(answers)
         raise Unavailable(
             f"The broker does not abort {len(producers)} transactions of sink {self.name!r} that nobody needs (last "
-            f"answers: {sorted(set(answers.values()))}; one is {next(iter(producers))!r}). Start the query again."
+            f"answers: {_names(answers)}; one is {next(iter(producers))!r}). Start the query again."
         )
 
     # ---- verify ------------------------------------------------------------------------------
@@ -220,7 +222,7 @@ class KafkaParticipant:
             _check_allowed({t: answers[t] for t in (transactions[i].transactional_id for i in pending)})
         raise OutcomeUnknown(
             f"{permit.record.epoch}: {len(pending)} transactions of sink {self.name!r} are open and the broker "
-            f"does not commit them (last answers: {sorted(set(answers.values()))}). Start the query again."
+            f"does not commit them (last answers: {_names(answers)}). Start the query again."
         )
 
     def _settle(self, transactions: Mapping[str, KafkaTransaction]) -> dict[str, Outcome]:
@@ -276,16 +278,16 @@ class KafkaParticipant:
         return {t for t in transactions if from_description(found[t.transactional_id], *t.producer) is Outcome.OPEN}
 
     def _unknown(
-        self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, str]
+        self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, int]
     ) -> OutcomeUnknown | HeuristicOutcome:
         where = ", ".join(f"{t}-{i}: {n} records from offset {o}" for (t, i), (o, n) in transaction.partitions)
         return HeuristicOutcome(
             f"{permit.record.epoch} is decided, and nobody can tell whether the transaction "
             f"{transaction.transactional_id!r} (producer {transaction.producer_id}, epoch "
             f"{transaction.producer_epoch}) of sink {self.name!r} was committed: the broker answered "
-            f"{answers.get(transaction.transactional_id)!r}, its coordinator has forgotten it and the log holds no "
-            f"marker ({where}). Look whether these records are visible to a read_committed reader; docs/guarantees.md "
-            "says how to go on."
+            f"{error_name(answers[transaction.transactional_id])!r}, its coordinator has forgotten it and the log "
+            f"holds no marker ({where}). Look whether these records are visible to a read_committed reader; "
+            "docs/guarantees.md says how to go on."
         )
 
     def _refuse_other_cluster(self, permit: CommitPermit, transactions: Any) -> None:
@@ -313,7 +315,7 @@ class KafkaParticipant:
             cause = transaction_failure(error, producer)
             with suppress(DeliveryError):  # what stays open is swept at the next start
                 producer.abort_transaction(ABORT_TIMEOUT_MS)
-            if "AUTHORIZATION" in cause.name:
+            if cause.failure in DENIALS:
                 raise SettingRefused(
                     f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user needs WRITE on the "
                     "topic (docs/kafka.md lists the ACLs). Grant it and start again."
@@ -371,14 +373,18 @@ class KafkaParticipant:
         )
 
 
-def _check_allowed(answers: Mapping[str, str]) -> None:
+def _check_allowed(answers: Mapping[str, int]) -> None:
     """``answers``: EndTxn's error by transactional id, of transactions that are still open."""
-    denied = [name for name, error in answers.items() if "Authorization" in error]
+    denied = [name for name, error in answers.items() if failure_of(error) in DENIALS]
     if denied:
         raise SettingRefused(
             f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE on the "
             "transactional id (docs/kafka.md lists the ACLs). Grant it and start again."
         )
+
+
+def _names(answers: Mapping[str, int]) -> list[str]:
+    return sorted({error_name(error) for error in answers.values()})
 
 
 def _shown(places: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka import client_settings, librdkafka, record_headers, sticky, topic_name
+from exactum.kafka.failure import Failure, failure_of
 from exactum.kafka.sticky import StickyPartition
 
 log = logging.getLogger("exactum.kafka")
@@ -44,13 +45,21 @@ _LOG_INFO = 6
 
 
 class DeliveryError(Exception):
-    """A record, a transaction call or the client failed; ``fatal``: the producer is of no further use."""
+    """A record, a transaction call or the client failed. ``name``, ``code``: librdkafka's, of one error.
 
-    def __init__(self, name: str, text: str, *, retriable: bool = False, fatal: bool = False) -> None:
-        super().__init__(f"{name}: {text}")
-        self.name = name
+    ``fatal``: the producer is of no further use.
+    """
+
+    def __init__(self, code: int, text: str, *, retriable: bool = False, fatal: bool = False) -> None:
+        self.code = code
+        self.name = librdkafka.library().rd_kafka_err2name(code).decode()
+        super().__init__(f"{self.name}: {text}")
         self.retriable = retriable
         self.fatal = fatal
+
+    @property
+    def failure(self) -> Failure:
+        return failure_of(self.code)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Producer:
         """
         self._c = librdkafka.library()
         self._errors: list[DeliveryError] = []
-        self._failed: dict[tuple[str, str], int] = {}
+        self._failed: dict[tuple[str, int], int] = {}
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}
         self._learned: dict[str, _Learned] = {}
@@ -158,8 +167,7 @@ class Producer:
         handle = self._topic(topic) if topic is not None else None
         code = self._c.rd_kafka_metadata(self._client, 0, handle, byref(answer), timeout_ms)
         if code != 0:
-            name = self._c.rd_kafka_err2name(code).decode()
-            raise DeliveryError(name, self._c.rd_kafka_err2str(code).decode(), retriable=True)
+            raise DeliveryError(code, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
             if topic is not None:
                 self._learned[topic] = self._what_is_told(topic, answer.contents)
@@ -216,7 +224,7 @@ class Producer:
             if code != librdkafka.ERR_QUEUE_FULL:
                 raise self._refused(topic, part[first], code)
             if time.monotonic() > end_s:
-                raise DeliveryError("_QUEUE_FULL", f"the producer queue stayed full for {timeout_ms} ms")
+                raise DeliveryError(librdkafka.ERR_QUEUE_FULL, f"the producer queue stayed full for {timeout_ms} ms")
             messages = messages[first:]
             self._wait_for_room()
 
@@ -278,7 +286,7 @@ class Producer:
                     headers = None  # they are the record's now
                     return
                 except DeliveryError as error:
-                    if error.name != "_QUEUE_FULL" or time.monotonic() > end_s:
+                    if error.failure is not Failure.FULL or time.monotonic() > end_s:
                         raise
                 self._wait_for_room()
         finally:
@@ -298,7 +306,8 @@ class Producer:
             if time.monotonic() > end_s:
                 waiting = self._c.rd_kafka_outq_len(self._client)
                 last = f"; last: {self._errors[-1]}" if self._errors else ""
-                raise DeliveryError("_TIMED_OUT", f"{waiting} records unacknowledged after {timeout_ms} ms{last}")
+                late = f"{waiting} records unacknowledged after {timeout_ms} ms{last}"
+                raise DeliveryError(librdkafka.ERR_TIMED_OUT, late)
         self.poll(0)
         self.raise_delivery_errors()
 
@@ -330,17 +339,17 @@ class Producer:
         if fatal is not None:
             raise fatal
         # Records purged because of another failure say nothing of the cause: name that first.
-        (topic, name), count = min(self._failed.items(), key=lambda f: f[0][1].startswith("_PURGE"))
+        (topic, code), count = min(self._failed.items(), key=lambda f: failure_of(f[0][1]) is Failure.PURGED)
         total = sum(self._failed.values())
-        text = next((str(e) for e in self._errors if e.name == name), name)
-        raise DeliveryError(name, f"{total} records for topic {topic} were not accepted ({count}: {text})")
+        text = next((str(e) for e in self._errors if e.code == code), self._c.rd_kafka_err2name(code).decode())
+        raise DeliveryError(code, f"{total} records for topic {topic} were not accepted ({count}: {text})")
 
     def _fatal_error(self) -> DeliveryError | None:
         text = ctypes.create_string_buffer(512)
         code = self._c.rd_kafka_fatal_error(self._client, text, 512)
         if code == 0:
             return None
-        return DeliveryError(self._c.rd_kafka_err2name(code).decode(), text.value.decode(errors="replace"), fatal=True)
+        return DeliveryError(code, text.value.decode(errors="replace"), fatal=True)
 
     def poll(self, timeout_ms: int) -> None:
         """Serve events for at most ``timeout_ms``; returns after the first one and all that queue behind."""
@@ -375,10 +384,10 @@ class Producer:
             for message in self._reports(event):
                 self._note_failure(message)
         elif kind == librdkafka.EVENT_ERROR:
-            name = self._c.rd_kafka_err2name(self._c.rd_kafka_event_error(event)).decode()
             text = self._c.rd_kafka_event_error_string(event).decode(errors="replace")
-            self._errors = [*self._errors[-15:], DeliveryError(name, text)]
-            log.info("librdkafka: %s: %s", name, text)
+            error = DeliveryError(self._c.rd_kafka_event_error(event), text)
+            self._errors = [*self._errors[-15:], error]
+            log.info("librdkafka: %s", error)
         elif kind == librdkafka.EVENT_LOG:
             facility, text_p, level = c_char_p(), c_char_p(), c_int()
             self._c.rd_kafka_event_log(event, byref(facility), byref(text_p), byref(level))
@@ -398,23 +407,22 @@ class Producer:
     def _note_failure(self, message: librdkafka.Message) -> None:
         if message.err == 0:
             return
-        name = self._c.rd_kafka_err2name(message.err).decode()
+        code = int(message.err)
         topic = self._c.rd_kafka_topic_name(message.rkt).decode()
-        if name == "MSG_SIZE_TOO_LARGE":
+        if failure_of(code) is Failure.TOO_LARGE:
             key = ctypes.string_at(message.key, min(message.key_len, 64)) if message.key else None
             text = f"the record with key {key!r} has {message.len} bytes of value"
         else:
-            text = self._c.rd_kafka_err2str(message.err).decode()
-        if (topic, name) not in self._failed:
-            self._errors.append(DeliveryError(name, text))
-        self._failed[topic, name] = self._failed.get((topic, name), 0) + 1
+            text = self._c.rd_kafka_err2str(code).decode()
+        if (topic, code) not in self._failed:
+            self._errors.append(DeliveryError(code, text))
+        self._failed[topic, code] = self._failed.get((topic, code), 0) + 1
 
     def _refused(self, topic: str, message: Any, code: int) -> DeliveryError:
-        name = self._c.rd_kafka_err2name(code).decode()
         key = ctypes.string_at(int(message["key"]), min(int(message["key_len"]), 64))
         shown = repr(key) if int(message["key"]) else "null"
         return DeliveryError(
-            name,
+            code,
             f"topic {topic}: the record with key {shown} and {int(message['len'])} bytes of value: "
             f"{self._c.rd_kafka_err2str(code).decode()}",
         )
@@ -425,7 +433,8 @@ class Producer:
             trouble = topic_name.trouble(name.encode(errors="backslashreplace"))
             made = None if trouble else self._c.rd_kafka_topic_new(client, name.encode(), None)
             if not made:
-                raise DeliveryError("TOPIC_EXCEPTION", f"the topic {name!r} {trouble or 'is refused by librdkafka'}")
+                refusal = f"the topic {name!r} {trouble or 'is refused by librdkafka'}"
+                raise DeliveryError(librdkafka.ERR_TOPIC_EXCEPTION, refusal)
             self._topics[name] = made
         return self._topics[name]
 
@@ -441,7 +450,7 @@ class Producer:
             return
         try:
             raise DeliveryError(
-                self._c.rd_kafka_error_name(error).decode(),
+                self._c.rd_kafka_error_code(error),
                 self._c.rd_kafka_error_string(error).decode(errors="replace"),
                 retriable=bool(self._c.rd_kafka_error_is_retriable(error)),
                 fatal=bool(self._c.rd_kafka_error_is_fatal(error)),

@@ -15,8 +15,10 @@ from typing import Any
 from kafka.record import MemoryRecords
 
 from exactum.errors import OutcomeUnknown
+from exactum.kafka.failure import Failure, failure_of
 from exactum.kafka.outcome import Marker
 from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import Partition
 
 NO_LOG = "the topic or the partition is no more"
@@ -70,7 +72,7 @@ class LogReader:
         offset, count, truncated, outside = start_offset, 0, False, 0
         while True:
             answer = self._requests.fetch(partition, offset)
-            if answer.error == "OffsetOutOfRangeError" and outside < OUTSIDE_MAX:
+            if failure_of(answer.error) is Failure.OUTSIDE and outside < OUTSIDE_MAX:
                 first, end = self._requests.log_bounds(partition)
                 if offset < first:
                     offset, truncated = first, True
@@ -82,8 +84,9 @@ class LogReader:
                 continue
             if answer.error:
                 raise OutcomeUnknown(
-                    f"{partition[0]}-{partition[1]} could not be read from offset {offset}: {answer.error}. Start the "
-                    "query again. The user needs READ on the topic (docs/kafka.md lists the ACLs)."
+                    f"{partition[0]}-{partition[1]} could not be read from offset {offset}: "
+                    f"{error_name(answer.error)}. Start the query again. The user needs READ on the topic "
+                    "(docs/kafka.md lists the ACLs)."
                 )
             next_offset = offset
             for batch in _batches(answer.records):

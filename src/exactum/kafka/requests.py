@@ -28,8 +28,9 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from exactum.kafka.connection import connect
+from exactum.kafka.failure import RETRIABLE, Failure, failure_of
 from exactum.kafka.outcome import TransactionDescription
-from exactum.kafka.routing import RETRIABLE, Again, Router, by_topic, error_name
+from exactum.kafka.routing import Again, Router, by_topic, error_name
 from exactum.kafka.settings import Settings
 from exactum.kafka.transaction import Partition
 
@@ -59,13 +60,13 @@ class ProducerState:
 
 @dataclass(frozen=True)
 class FetchedRecords:
-    """Raw record batches of one partition, with the bounds of the log at that moment."""
+    """Raw record batches of one partition, with the bounds of the log at that moment, and the error's code or 0."""
 
     records: bytes
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
-    error: str
+    error: int
 
 
 class BrokerRequests:
@@ -156,10 +157,9 @@ class BrokerRequests:
             )
             answer = await self._router.send(DescribeConfigsRequest(resources=[resource]), node_id)
             (result,) = answer.results
-            error = error_name(result.error_code)
-            if error in RETRIABLE:
-                raise Again(error)
-            if error:
+            if failure_of(result.error_code) in RETRIABLE:
+                raise Again(error_name(result.error_code))
+            if result.error_code:
                 return {}
             return {c.name: str(c.value) for c in result.configs if c.name in keys}
 
@@ -207,13 +207,13 @@ class BrokerRequests:
         def request(ids: Sequence[str]) -> Any:
             return DescribeTransactionsRequest(transactional_ids=list(ids))
 
-        def read(answer: Any, _: Sequence[str]) -> Iterable[tuple[str, str, Any]]:
+        def read(answer: Any, _: Sequence[str]) -> Iterable[tuple[str, int, Any]]:
             for t in answer.transaction_states:
-                yield t.transactional_id, error_name(t.error_code), t
+                yield t.transactional_id, t.error_code, t
 
         result: dict[str, TransactionDescription | None] = {}
         for name, (error, t) in self._router.by_coordinator(transactional_ids, request, read).items():
-            if error in ("TransactionalIdNotFoundError", "TransactionalIdNotFound"):
+            if failure_of(error) is Failure.NO_TRANSACTION:
                 result[name] = None
             elif error:
                 raise self._router.denied("DESCRIBE on the transactional id", name, error)
@@ -228,8 +228,8 @@ class BrokerRequests:
                 )
         return result
 
-    def commit_transactions(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-        """EndTxn(commit) for each id with its (producer id, epoch). Returns the error's name, or "" for done.
+    def commit_transactions(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """EndTxn(commit) for each id with its (producer id, epoch). Returns the error's code, 0 for done.
 
         CONCURRENT_TRANSACTIONS says only that markers are being written, so it is asked again.
         """
@@ -245,11 +245,11 @@ class BrokerRequests:
                 max_version=END_TXN_VERSION_MAX,
             )
 
-        return self._one_each(transactions, request, also_retriable=["ConcurrentTransactionsError"])
+        return self._one_each(transactions, request, also_retriable=[Failure.CONCURRENT])
 
-    def fence_producers(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+    def fence_producers(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
         """InitProducerId for each id whose transaction is open, with its (producer id, epoch): the coordinator raises
-        the epoch and aborts the transaction. Returns the error's name, or "" where none was open.
+        the epoch and aborts the transaction. Returns the error's code, 0 where none was open.
 
         ConcurrentTransactionsError is the answer to an abort that has begun, and to one that has not: ask what is open.
         """
@@ -272,12 +272,12 @@ class BrokerRequests:
         self,
         ids: Iterable[str],
         request: Callable[[Sequence[str]], Any],
-        also_retriable: Iterable[str] = (),
-    ) -> dict[str, str]:
-        """Send a request for each id to its coordinator. Returns the error's name, or ""."""
+        also_retriable: Iterable[Failure] = (),
+    ) -> dict[str, int]:
+        """Send a request for each id to its coordinator. Returns the error's code, or 0."""
 
-        def read(answer: Any, asked: Sequence[str]) -> Iterable[tuple[str, str, Any]]:
-            yield asked[0], error_name(answer.error_code), None
+        def read(answer: Any, asked: Sequence[str]) -> Iterable[tuple[str, int, Any]]:
+            yield asked[0], answer.error_code, None
 
         answers = self._router.by_coordinator(ids, request, read, each_max=1, also_retriable=also_retriable)
         return {name: error for name, (error, _) in answers.items()}
@@ -297,10 +297,10 @@ class BrokerRequests:
                 topics=[topic(name=t, partition_indexes=i) for t, i in by_topic(asked).items()]
             )
 
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, str, Any]]:
+        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
             for topic in answer.topics:
                 for p in topic.partitions:
-                    yield (topic.name, p.partition_index), error_name(p.error_code), p
+                    yield (topic.name, p.partition_index), p.error_code, p
 
         result: dict[Partition, dict[int, ProducerState]] = {}
         for partition, (error, p) in self._router.by_leader(partitions, request, read).items():
@@ -338,10 +338,10 @@ class BrokerRequests:
                 min_version=2,
             )
 
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, str, Any]]:
+        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
             for topic in answer.topics:
                 for p in topic.partitions:
-                    yield (topic.name, p.partition_index), error_name(p.error_code), p.offset
+                    yield (topic.name, p.partition_index), p.error_code, p.offset
 
         result: dict[Partition, int] = {}
         for partition, (error, offset) in self._router.by_leader(partitions, request, read).items():
@@ -382,13 +382,13 @@ class BrokerRequests:
                 max_version=FETCH_VERSION_MAX,
             )
 
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, str, Any]]:
+        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
             for topic in answer.responses:
                 for p in topic.partitions:
-                    yield (topic.topic, p.partition_index), error_name(p.error_code), p
+                    yield (topic.topic, p.partition_index), p.error_code, p
 
         error, p = self._router.by_leader([partition], request, read)[partition]
-        if error == "TopicAuthorizationFailedError":
+        if failure_of(error) is Failure.TOPIC_DENIED:
             raise self._router.denied("READ on the topic", partition[0], error)
         records = p.records
         return FetchedRecords(

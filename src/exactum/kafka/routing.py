@@ -18,7 +18,8 @@ from kafka.future import Future
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.connection import reason_of
+from exactum.kafka.connection import is_denied, reason_of
+from exactum.kafka.failure import RETRIABLE, Failure, failure_of
 from exactum.kafka.transaction import Partition
 
 T = TypeVar("T")
@@ -30,30 +31,8 @@ IDS_MAX = 500
 """Most transactional ids in one request."""
 PARTITIONS_MAX = 100
 """Most partitions in one request."""
-RETRIABLE = frozenset(
-    {
-        "NotLeaderForPartitionError",
-        "LeaderNotAvailableError",
-        "CoordinatorLoadInProgressError",
-        "CoordinatorNotAvailableError",
-        "NotCoordinatorError",
-        "RequestTimedOutError",
-        "NetworkExceptionError",
-        "KafkaStorageError",
-        "UnknownServerError",
-        "FencedLeaderEpochError",
-        "UnknownLeaderEpochError",
-        "OffsetNotAvailableError",
-        "ReplicaNotAvailableError",
-    }
-)
-"""What a node answers that starts, or does not lead what it is asked for any more."""
-
-LASTING = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
-"""What kafka-python raises where asking again is of no use."""
-
-Read = Callable[[Any, Sequence[K]], Iterable[tuple[K, str, Any]]]
-"""What an answer says of each of those that were asked for: (which, name of the error or "", value)."""
+Read = Callable[[Any, Sequence[K]], Iterable[tuple[K, int, Any]]]
+"""What an answer says of each of those that were asked for: (which, the error's code or 0, value)."""
 
 
 class Again(Exception):
@@ -110,9 +89,9 @@ class Router:
         read: Read[str],
         *,
         each_max: int = IDS_MAX,
-        also_retriable: Iterable[str] = (),
-    ) -> dict[str, tuple[str, Any]]:
-        """Ask each id's coordinator until every id has a final answer: (name of the error or "", value).
+        also_retriable: Iterable[Failure] = (),
+    ) -> dict[str, tuple[int, Any]]:
+        """Ask each id's coordinator until every id has a final answer: (the error's code or 0, value).
 
         Raises:
             Unavailable: for as long as the deadline there was none.
@@ -121,7 +100,7 @@ class Router:
 
     def by_leader(
         self, partitions: Iterable[Partition], request: Callable[[Sequence[Partition]], Any], read: Read[Partition]
-    ) -> dict[Partition, tuple[str, Any]]:
+    ) -> dict[Partition, tuple[int, Any]]:
         """Ask each partition's leader until every partition has an answer, as ``by_coordinator``."""
         return self._ask(self._leaders, partitions, request, read, PARTITIONS_MAX, frozenset())
 
@@ -132,8 +111,8 @@ class Router:
         request: Callable[[Sequence[K]], Any],
         read: Read[K],
         each_max: int,
-        also_retriable: frozenset[str],
-    ) -> dict[K, tuple[str, Any]]:
+        also_retriable: frozenset[Failure],
+    ) -> dict[K, tuple[int, Any]]:
         call = _Call(self, places, keys, request, read, each_max, also_retriable)
         if call.pending:
             self.retry(call.step, lambda: len(call.done))
@@ -157,9 +136,9 @@ class Router:
                 return self._manager.run(step)  # type: ignore[no-any-return]
             except Again as error:
                 reason = str(error)
-            except LASTING as error:
-                raise SettingRefused(f"{self._where}: {self._servers} refused: {reason_of(error)}.") from error
             except (kafka_errors.KafkaError, OSError) as error:
+                if is_denied(error):
+                    raise SettingRefused(f"{self._where}: {self._servers} refused: {reason_of(error)}.") from error
                 reason = reason_of(error)
             if progress() != achieved:
                 began_s, pause_s, achieved = time.monotonic(), 0.002, progress()
@@ -171,9 +150,9 @@ class Router:
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.5)
 
-    def denied(self, right: str, name: str, error: str) -> SettingRefused:
+    def denied(self, right: str, name: str, error: int) -> SettingRefused:
         return SettingRefused(
-            f"{self._where}: the broker answered {error} for {name!r}. The user needs {right} "
+            f"{self._where}: the broker answered {error_name(error)} for {name!r}. The user needs {right} "
             "(docs/kafka.md lists the ACLs)."
         )
 
@@ -189,10 +168,10 @@ class _Call(Generic[K]):
         request: Callable[[Sequence[K]], Any],
         read: Read[K],
         each_max: int,
-        also_retriable: frozenset[str],
+        also_retriable: frozenset[Failure],
     ) -> None:
         self.pending = dict.fromkeys(keys)  # in the order given
-        self.done: dict[K, tuple[str, Any]] = {}
+        self.done: dict[K, tuple[int, Any]] = {}
         self._router = router
         self._places = places
         self._request = request
@@ -227,7 +206,7 @@ class _Call(Generic[K]):
                     rows = list(self._read(await self._router.send(self._request(part), node), part))
                 except kafka_errors.KafkaError as error:
                     queue.clear()  # the rest would meet the same; the next step asks for where it is now
-                    if isinstance(error, LASTING):
+                    if is_denied(error):
                         raise
                     self._again = self._again or reason_of(error)
                     self._places.forget(part)
@@ -236,13 +215,14 @@ class _Call(Generic[K]):
 
         return [lane] * min(LANES, len(queue))
 
-    def _take(self, rows: Iterable[tuple[K, str, Any]]) -> None:
+    def _take(self, rows: Iterable[tuple[K, int, Any]]) -> None:
         for key, error, value in rows:
-            if error in RETRIABLE:
-                self._again = self._again or error
+            failure = failure_of(error)
+            if failure in RETRIABLE:
+                self._again = self._again or error_name(error)
                 self._places.forget([key])
-            elif error in self._also_retriable:
-                self._again = self._again or error
+            elif failure in self._also_retriable:
+                self._again = self._again or error_name(error)
             else:
                 self.done[key] = (error, value)
                 self.pending.pop(key, None)
@@ -303,11 +283,10 @@ class _Coordinators(_Nodes[str]):
 
     def _take(self, rows: Iterable[tuple[str, Any]]) -> None:
         for name, row in rows:
-            error = error_name(row.error_code)
-            if error in RETRIABLE:
-                raise Again(error)
-            if error:
-                raise self._router.denied("DESCRIBE on the transactional id", name, error)
+            if failure_of(row.error_code) in RETRIABLE:
+                raise Again(error_name(row.error_code))
+            if row.error_code:
+                raise self._router.denied("DESCRIBE on the transactional id", name, row.error_code)
             self._nodes[name] = row.node_id
 
     def _called(self, key: str) -> str:
@@ -333,13 +312,13 @@ class _Leaders(_Nodes[Partition]):
         request = MetadataRequest(topics=[ask(name=t) for t in topics], allow_auto_topic_creation=False)
         result: dict[str, list[int]] = {}
         for topic in (await self._router.send(request, None)).topics:
-            error = error_name(topic.error_code)
-            if all_visible and error == "TopicAuthorizationFailedError":
-                raise self._router.denied("DESCRIBE on the topic", topic.name, error)
-            if error in ("UnknownTopicOrPartitionError", "TopicAuthorizationFailedError"):
+            failure = failure_of(topic.error_code)
+            if all_visible and failure is Failure.TOPIC_DENIED:
+                raise self._router.denied("DESCRIBE on the topic", topic.name, topic.error_code)
+            if failure in (Failure.MISSING, Failure.TOPIC_DENIED):
                 continue
-            if error:
-                raise Again(error)
+            if topic.error_code:
+                raise Again(error_name(topic.error_code))
             result[topic.name] = sorted(p.partition_index for p in topic.partitions)
             for p in topic.partitions:
                 if p.leader_id >= 0:
@@ -348,6 +327,7 @@ class _Leaders(_Nodes[Partition]):
 
 
 def error_name(code: int) -> str:
+    """As kafka-python calls it, for a message; empty for none."""
     return "" if code == 0 else str(kafka_errors.for_code(code).__name__)
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from exactum.errors import Unavailable
 from exactum.kafka import record_size
+from exactum.kafka.failure import Failure, failure_of
 from exactum.kafka.settings import Settings
 
 log = logging.getLogger("exactum.kafka")
@@ -29,6 +30,8 @@ KNOWN_AGE_MAX_S = 60.0
 """How long what was learned of a topic counts."""
 UNKNOWN_AGE_MAX_S = 10.0
 """How long a topic counts as missing."""
+_OF_THE_TOPIC = frozenset({Failure.MISSING, Failure.TOPIC_DENIED, Failure.TOPIC})
+"""What says that this topic cannot be had, not that the brokers cannot answer."""
 UNKNOWN_WAIT_S = 3.0
 """A topic made a moment ago is not known to every broker yet: it is asked for so long before it counts as missing."""
 WAITS_EVERY_S = 60.0
@@ -141,8 +144,9 @@ class TopicBook:
             for name, future in asked.items():
                 answer = self._answer(name, future)
                 if isinstance(answer, KafkaError):
-                    found[name] = TopicFacts(0, trouble=self._trouble(answer.code()))
-                    if answer.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and name not in self._known:
+                    failure = failure_of(answer.code())
+                    found[name] = TopicFacts(0, trouble=self._trouble(failure))
+                    if failure is Failure.MISSING and name not in self._known:
                         missing.append(name)
                 else:
                     found[name] = TopicFacts(
@@ -173,7 +177,7 @@ class TopicBook:
             return future.result(TIMEOUT_S + 1)
         except (KafkaException, FutureTimeoutError) as error:
             reason = error.args[0] if isinstance(error, KafkaException) else None
-            if reason is not None and reason.code() in _OF_THE_TOPIC:
+            if reason is not None and failure_of(reason.code()) in _OF_THE_TOPIC:
                 return reason
             raise Unavailable(
                 f"{self._servers} did not tell of the topic {name!r} that a row names: "
@@ -181,15 +185,7 @@ class TopicBook:
                 "query again."
             ) from error
 
-    def _trouble(self, code: int) -> str:
-        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+    def _trouble(self, failure: Failure) -> str:
+        if failure is Failure.TOPIC_DENIED:
             return f"does not exist at {self._servers}, or the user lacks DESCRIBE on it (docs/kafka.md lists the ACLs)"
         return f"does not exist at {self._servers}, and exactum never creates topics"
-
-
-_OF_THE_TOPIC = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.TOPIC_EXCEPTION,
-)
-"""What says that this topic cannot be had, not that the brokers cannot answer."""

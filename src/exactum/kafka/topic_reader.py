@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
+from exactum.kafka.failure import Failure, failure_of
 from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.settings import Settings
 from exactum.kafka.topic_identity import TopicIdentity
@@ -215,7 +216,7 @@ class TopicReader:
             return
         deadline_s = time.monotonic() + SURE_AFTER_S
         while (found := self._found())[0].error is not None:
-            if found[0].error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline_s:
+            if failure_of(found[0].error.code()) is not Failure.MISSING or time.monotonic() > deadline_s:
                 raise SettingRefused(
                     f"{self.where} cannot be read: {found[0].error.str()}. Create it first, with "
                     "cleanup.policy=compact, or grant READ and DESCRIBE on it. Nothing was written."

@@ -25,7 +25,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.group_committer import DENIED, GroupCommitter
+from exactum.kafka.failure import DENIALS, Failure, failure_of
+from exactum.kafka.group_committer import GroupCommitter
 from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.transaction import Partition
 
@@ -35,23 +36,9 @@ NO_TOPIC_ID = "A" * 22
 
 EARLIEST, LATEST = "earliest", "latest"
 
-_DENIED = (
-    *DENIED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.ILLEGAL_GENERATION,
-)
-_NOT_READY = (
-    KafkaError._TIMED_OUT,
-    KafkaError._WAIT_COORD,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,  # the coordinator may hear of a new topic a moment later
-)
-"""What a group's coordinator answers while it starts, moves, or lags behind."""
+_REFUSED = DENIALS | {Failure.LOGIN, Failure.MEMBERS}
+_NOT_READY = frozenset({Failure.COORDINATOR, Failure.MISSING})
+"""What a group's coordinator answers while it starts, moves, or lags behind, also behind what topics there are."""
 RETRY_PAUSE_S = 0.1
 LOOK_S = 1.0
 """How long a consumer looks for its group's offsets before it is asked what keeps it."""
@@ -131,7 +118,7 @@ class TopicRequests:
         asked = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
         found: dict[str, TopicSeen] = {}
         for name, future in asked.items():
-            answer = self._answer(f"describe topic {name!r}", future, missing=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            answer = self._answer(f"describe topic {name!r}", future)
             if answer is not None:
                 topic_id = str(answer.topic_id)
                 known = topic_id if topic_id != NO_TOPIC_ID else None
@@ -156,7 +143,7 @@ class TopicRequests:
             if isinstance(answer, int):
                 if answer >= 0:
                     found[topic, index] = answer
-            elif answer.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            elif failure_of(answer.code()) is not Failure.MISSING:
                 raise self._failed(f"list the offsets of {topic}-{index}", answer)
         return found
 
@@ -211,16 +198,16 @@ class TopicRequests:
                 return ask()
             except KafkaException as error:
                 reason = error.args[0]
-            if reason.code() not in _NOT_READY or time.monotonic() > deadline_s:
+            if failure_of(reason.code()) not in _NOT_READY or time.monotonic() > deadline_s:
                 raise self._failed(what, reason) from None
             time.sleep(RETRY_PAUSE_S)
 
-    def _answer(self, what: str, future: Future[Any], *, missing: int) -> Any:
-        """The future's result; None where Kafka answers ``missing``."""
+    def _answer(self, what: str, future: Future[Any]) -> Any:
+        """The future's result; None where the topic is missing."""
         try:
             return future.result(self._timeout_s + 1)
         except KafkaException as error:
-            if error.args[0].code() == missing:
+            if failure_of(error.args[0].code()) is Failure.MISSING:
                 return None
             raise self._failed(what, error.args[0]) from None
         except FutureTimeoutError:
@@ -235,7 +222,7 @@ class TopicRequests:
         # A refused login comes first, and then only that no broker can be reached.
         refused = [text for text in told if "authentication" in text.lower()]
         also = f" ({(refused or told)[-1]})" if told else ""
-        if (error is not None and error.code() in _DENIED) or refused:
+        if (error is not None and failure_of(error.code()) in _REFUSED) or refused:
             return SettingRefused(
                 f"{self._where}: the cluster at {self._servers} does not let this user {what}: {reason}{also}. Look "
                 "at the security settings and at the ACLs (docs/source.md lists them)."
@@ -257,7 +244,7 @@ def _committed(consumer: Consumer, cells: list[TopicPartition]) -> list[TopicPar
     except KafkaException as error:
         told = consumer.poll(0)
         reason = None if told is None else told.error()
-        denied = reason is not None and reason.code() in _DENIED
+        denied = reason is not None and failure_of(reason.code()) in _REFUSED
         raise (KafkaException(reason) if denied else error) from None
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from exactum.errors import EpochAborted, RowsRefused, SettingRefused
+from exactum.kafka.failure import DENIALS, Failure
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, pool_of
@@ -178,24 +179,14 @@ def transaction_failure(error: DeliveryError, producer: Producer) -> DeliveryErr
     told by any call that the failed state excludes (rdkafka_txnmgr.c, rd_kafka_txn_require_states0): beginning a
     second transaction is one that can never succeed.
     """
-    if not error.name.startswith("_PURGE") and error.name != "_STATE":
+    if error.failure not in (Failure.PURGED, Failure.STATE):
         return error
     try:
         producer.begin_transaction()
     except DeliveryError as cause:
-        if cause.name != "_STATE":
-            return DeliveryError(cause.name, f"{str(cause).removeprefix(f'{cause.name}: ')}; so {error}")
+        if cause.failure is not Failure.STATE:
+            return DeliveryError(cause.code, f"{str(cause).removeprefix(f'{cause.name}: ')}; so {error}")
     return error
-
-
-REFUSED_FOR_GOOD = (
-    "INVALID_TIMESTAMP",
-    "POLICY_VIOLATION",
-    "TOPIC_EXCEPTION",
-    "UNSUPPORTED_COMPRESSION_TYPE",
-    "UNSUPPORTED_FOR_MESSAGE_FORMAT",
-)
-"""What the next attempt would be told as well."""
 
 
 def write_failure(
@@ -203,30 +194,30 @@ def write_failure(
 ) -> EpochAborted | SettingRefused | RowsRefused:
     """What a failed record means: nothing of the task becomes visible."""
     where = f"task {task.partition_id} (attempt {task.attempt_number}) of sink {factory.plan.scope.participant!r}"
-    if error.name == "MSG_SIZE_TOO_LARGE":
+    if error.failure is Failure.TOO_LARGE:
         return SettingRefused(
             f"{where}: a record is larger than the broker takes: {error}. The topic's max.message.bytes was lowered "
             "while the query ran, or the user may not read it (DESCRIBE_CONFIGS on the topic). Start the query again, "
             "with that right: then such rows are found before they are sent, and go to the dead letters."
         )
-    if error.name == "INVALID_RECORD":
+    if error.failure is Failure.RECORD:
         return RowsRefused(
             f"{where}: the broker refuses records for good: {error}. A compacted topic takes none without a key: its "
             "cleanup.policy was changed while the query ran, or the user may not read it (DESCRIBE_CONFIGS on the "
             "topic). Start the query again, with that right: then such rows are found before they are sent, and go to "
             "the dead letters. Nothing of the epoch is visible."
         )
-    if "AUTHORIZATION" in error.name:
+    if error.failure in DENIALS:
         return SettingRefused(
             f"{where}: the broker refused the records: {error}. The user needs WRITE on the topic "
             "(docs/kafka.md lists the ACLs)."
         )
-    if error.name in ("_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"):
+    if error.failure in (Failure.MISSING, Failure.UNFOUND):
         return SettingRefused(
             f"{where}: {error}. The topic or the partition does not exist; create it, or correct the "
             "columns 'topic' and 'partition'."
         )
-    if error.name in REFUSED_FOR_GOOD:
+    if error.failure in (Failure.REFUSED, Failure.TOPIC):
         return SettingRefused(
             f"{where}: the broker refuses the records for good: {error}. Correct the topic's settings or the sink's. "
             "Nothing of the epoch is visible."

@@ -1,0 +1,96 @@
+"""Kafka's error codes, by what they mean for who asked. Pure; workers import it, so it knows neither client.
+
+Brokers, kafka-python (``errno``) and librdkafka (``code``) share the positive numbers, and -1; the other negative ones
+are librdkafka's own. Each caller decides by the class alone what it does, and shows the error's name.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Failure(Enum):
+    NONE = "none"
+    TOPIC_DENIED = "topic denied"  # this user lacks a right on the topic
+    DENIED = "denied"  # ... or another right
+    LOGIN = "login"  # the credentials are refused
+    MECHANISM = "mechanism"  # the listener does not know the SASL mechanism
+    MOVED = "moved"  # the partition's leader is another node, or not known yet
+    COORDINATOR = "coordinator"  # the coordinator starts, moves, lags behind, or is not known yet
+    BUSY = "busy"  # the node, or the way to it, fails for now
+    MISSING = "missing"  # the broker does not know the topic or the partition: it may hear of it a moment later
+    UNFOUND = "unfound"  # librdkafka has looked for the topic or the partition in vain
+    TOPIC = "topic"  # nothing can be written to a topic of this name
+    MEMBERS = "members"  # the group has members, who alone may set its offsets
+    NO_TRANSACTION = "no transaction"  # the coordinator does not know the transactional id
+    CONCURRENT = "concurrent"  # the transaction is being ended
+    OUTSIDE = "outside"  # the log has no such offset
+    TIMEOUT = "timeout"  # a transaction's timeout above what the broker allows
+    TOO_LARGE = "too large"  # a record
+    RECORD = "record"  # a record that the topic takes from nobody, as one without a key where it is compacted
+    REFUSED = "refused"  # what the next attempt would be told as well
+    PURGED = "purged"  # librdkafka dropped the record for another failure
+    STATE = "state"  # the call has no place after what happened before, which says more
+    FULL = "full"  # librdkafka's queue of records
+    OTHER = "other"
+
+
+_CLASSES = {
+    0: Failure.NONE,
+    29: Failure.TOPIC_DENIED,  # TOPIC_AUTHORIZATION_FAILED
+    30: Failure.DENIED,  # GROUP_AUTHORIZATION_FAILED
+    31: Failure.DENIED,  # CLUSTER_AUTHORIZATION_FAILED
+    53: Failure.DENIED,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    65: Failure.DENIED,  # DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    58: Failure.LOGIN,  # SASL_AUTHENTICATION_FAILED
+    -169: Failure.LOGIN,  # _AUTHENTICATION
+    33: Failure.MECHANISM,  # UNSUPPORTED_SASL_MECHANISM
+    5: Failure.MOVED,  # LEADER_NOT_AVAILABLE
+    6: Failure.MOVED,  # NOT_LEADER_FOR_PARTITION
+    74: Failure.MOVED,  # FENCED_LEADER_EPOCH
+    75: Failure.MOVED,  # UNKNOWN_LEADER_EPOCH
+    78: Failure.MOVED,  # OFFSET_NOT_AVAILABLE
+    -156: Failure.MOVED,  # _NOENT: "No leaders found" (rdkafka_topic.c)
+    14: Failure.COORDINATOR,  # COORDINATOR_LOAD_IN_PROGRESS
+    15: Failure.COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
+    16: Failure.COORDINATOR,  # NOT_COORDINATOR
+    88: Failure.COORDINATOR,  # UNSTABLE_OFFSET_COMMIT
+    -180: Failure.COORDINATOR,  # _WAIT_COORD
+    -185: Failure.COORDINATOR,  # _TIMED_OUT: asked of a group, librdkafka was still looking for who answers
+    -1: Failure.BUSY,  # UNKNOWN_SERVER_ERROR
+    7: Failure.BUSY,  # REQUEST_TIMED_OUT
+    9: Failure.BUSY,  # REPLICA_NOT_AVAILABLE
+    13: Failure.BUSY,  # NETWORK_EXCEPTION
+    56: Failure.BUSY,  # KAFKA_STORAGE_ERROR
+    3: Failure.MISSING,  # UNKNOWN_TOPIC_OR_PART
+    -188: Failure.UNFOUND,  # _UNKNOWN_TOPIC
+    -190: Failure.UNFOUND,  # _UNKNOWN_PARTITION
+    17: Failure.TOPIC,  # TOPIC_EXCEPTION
+    22: Failure.MEMBERS,  # ILLEGAL_GENERATION
+    25: Failure.MEMBERS,  # UNKNOWN_MEMBER_ID
+    27: Failure.MEMBERS,  # REBALANCE_IN_PROGRESS
+    105: Failure.NO_TRANSACTION,  # TRANSACTIONAL_ID_NOT_FOUND
+    51: Failure.CONCURRENT,  # CONCURRENT_TRANSACTIONS
+    1: Failure.OUTSIDE,  # OFFSET_OUT_OF_RANGE
+    50: Failure.TIMEOUT,  # INVALID_TRANSACTION_TIMEOUT
+    10: Failure.TOO_LARGE,  # MSG_SIZE_TOO_LARGE
+    87: Failure.RECORD,  # INVALID_RECORD
+    32: Failure.REFUSED,  # INVALID_TIMESTAMP
+    43: Failure.REFUSED,  # UNSUPPORTED_FOR_MESSAGE_FORMAT
+    44: Failure.REFUSED,  # POLICY_VIOLATION
+    76: Failure.REFUSED,  # UNSUPPORTED_COMPRESSION_TYPE
+    -151: Failure.PURGED,  # _PURGE_INFLIGHT
+    -152: Failure.PURGED,  # _PURGE_QUEUE
+    -172: Failure.STATE,  # _STATE
+    -184: Failure.FULL,  # _QUEUE_FULL
+}
+
+DENIALS = frozenset({Failure.TOPIC_DENIED, Failure.DENIED})
+"""A right is missing: somebody has to grant it."""
+RETRIABLE = frozenset({Failure.MOVED, Failure.COORDINATOR, Failure.BUSY})
+"""What a node answers that starts, or does not lead what it is asked for any more."""
+
+
+def failure_of(code: int | None) -> Failure:
+    """OTHER for a code that says nothing to us, and for none."""
+    return Failure.OTHER if code is None else _CLASSES.get(code, Failure.OTHER)

@@ -1,0 +1,116 @@
+"""What each of Kafka's errors means, by its name in both clients: the codes of one are those of the other."""
+
+from __future__ import annotations
+
+import inspect
+
+import kafka.errors as kafka_errors
+import pytest
+from confluent_kafka import KafkaError
+
+from exactum.errors import EpochAborted, RowsRefused, SettingRefused
+from exactum.kafka.connection import is_denied
+from exactum.kafka.failure import RETRIABLE, Failure, failure_of
+from exactum.kafka.producer import DeliveryError
+from exactum.kafka.producer_pool import ProducerPlan
+from exactum.kafka.topic_facts import TopicFacts
+from exactum.kafka.transactional_id import TransactionScope
+from exactum.kafka.writer import KafkaWriterFactory, write_failure
+from exactum.protocol.model import new_incarnation
+from exactum.protocol.sink import TaskName
+
+LIBRDKAFKA = {
+    Failure.NONE: "NO_ERROR",
+    Failure.TOPIC_DENIED: "TOPIC_AUTHORIZATION_FAILED",
+    Failure.DENIED: "GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED "
+    "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+    Failure.LOGIN: "SASL_AUTHENTICATION_FAILED _AUTHENTICATION",
+    Failure.MECHANISM: "UNSUPPORTED_SASL_MECHANISM",
+    Failure.MOVED: "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH "
+    "OFFSET_NOT_AVAILABLE _NOENT",
+    Failure.COORDINATOR: "COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR "
+    "UNSTABLE_OFFSET_COMMIT _WAIT_COORD _TIMED_OUT",
+    Failure.BUSY: "UNKNOWN REQUEST_TIMED_OUT REPLICA_NOT_AVAILABLE NETWORK_EXCEPTION KAFKA_STORAGE_ERROR",
+    Failure.MISSING: "UNKNOWN_TOPIC_OR_PART",
+    Failure.UNFOUND: "_UNKNOWN_TOPIC _UNKNOWN_PARTITION",
+    Failure.TOPIC: "TOPIC_EXCEPTION",
+    Failure.MEMBERS: "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS",
+    Failure.CONCURRENT: "CONCURRENT_TRANSACTIONS",
+    Failure.OUTSIDE: "OFFSET_OUT_OF_RANGE",
+    Failure.TIMEOUT: "INVALID_TRANSACTION_TIMEOUT",
+    Failure.TOO_LARGE: "MSG_SIZE_TOO_LARGE",
+    Failure.RECORD: "INVALID_RECORD",
+    Failure.REFUSED: "INVALID_TIMESTAMP POLICY_VIOLATION UNSUPPORTED_COMPRESSION_TYPE UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    Failure.PURGED: "_PURGE_INFLIGHT _PURGE_QUEUE",
+    Failure.STATE: "_STATE",
+    Failure.FULL: "_QUEUE_FULL",
+}
+WANTED = {name: failure for failure, names in LIBRDKAFKA.items() for name in names.split()}
+CODES = {
+    name: code for name, code in inspect.getmembers(KafkaError) if name.strip("_").isupper() and isinstance(code, int)
+}
+ASKED_AGAIN = {
+    "NotLeaderForPartitionError", "LeaderNotAvailableError", "CoordinatorLoadInProgressError",
+    "CoordinatorNotAvailableError", "NotCoordinatorError", "RequestTimedOutError", "NetworkExceptionError",
+    "KafkaStorageError", "UnknownError", "FencedLeaderEpochError", "UnknownLeaderEpochError",
+    "OffsetNotAvailableError", "ReplicaNotAvailableError", "UnstableOffsetCommitError",
+}  # fmt: skip
+DENIED = {
+    "TopicAuthorizationFailedError", "GroupAuthorizationFailedError", "ClusterAuthorizationFailedError",
+    "TransactionalIdAuthorizationFailedError", "DelegationTokenAuthorizationFailedError",
+    "SaslAuthenticationFailedError",
+}  # fmt: skip
+ANSWERS = {kafka_errors.for_code(code) for code in range(-1, 200)}
+FACTORY = KafkaWriterFactory(
+    ProducerPlan(
+        bootstrap_servers="localhost:1",
+        settings=(),
+        scope=TransactionScope("exactum", "q", "kafka:t"),
+        incarnation=new_incarnation(),
+        transaction_timeout_ms=60_000,
+        topic="t",
+    ),
+    "t",
+    TopicFacts(1),
+)
+
+
+@pytest.mark.parametrize("name", sorted(CODES))
+def test_every_name_of_librdkafka(name: str) -> None:
+    """Each has the class that is written down here; all others have none of their own."""
+    assert len(CODES) > 100 and CODES.keys() >= WANTED.keys()
+    assert failure_of(CODES[name]) is WANTED.get(name, Failure.OTHER)
+
+
+def test_every_class_of_kafka_python() -> None:
+    """What a router asks again, and what ends it, among all that a broker can answer."""
+    assert len(ANSWERS) > 100
+    assert {error.__name__ for error in ANSWERS if failure_of(error.errno) in RETRIABLE} == ASKED_AGAIN
+    assert {error.__name__ for error in ANSWERS if is_denied(error())} == DENIED
+    assert failure_of(kafka_errors.TransactionalIdNotFoundError.errno) is Failure.NO_TRANSACTION
+    assert failure_of(kafka_errors.OffsetOutOfRangeError.errno) is Failure.OUTSIDE
+    assert failure_of(kafka_errors.UnsupportedSaslMechanismError.errno) is Failure.MECHANISM
+
+
+def test_errors_of_other_kinds() -> None:
+    """A number of the operating system is none of Kafka's; a code that nobody knows, or none, says nothing."""
+    assert not is_denied(OSError(58, "number 58 of the operating system"))
+    assert not is_denied(kafka_errors.KafkaConnectionError())
+    assert failure_of(None) is failure_of(9_999) is Failure.OTHER
+
+
+@pytest.mark.parametrize("name", sorted(CODES))
+def test_what_a_refused_record_means(name: str) -> None:
+    """By librdkafka's name, whatever its text says."""
+    if name == "INVALID_RECORD":
+        wanted: type[Exception] = RowsRefused
+    elif "AUTHORIZATION" in name or name in {
+        "MSG_SIZE_TOO_LARGE", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "INVALID_TIMESTAMP",
+        "POLICY_VIOLATION", "TOPIC_EXCEPTION", "UNSUPPORTED_COMPRESSION_TYPE", "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    }:  # fmt: skip
+        wanted = SettingRefused
+    else:
+        wanted = EpochAborted
+    error = DeliveryError(CODES[name], "its text")
+    assert type(write_failure(error, TaskName(0, 0, 0), FACTORY)) is wanted
+    assert str(error).endswith(": its text")
