@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from exactum.values.nested import is_text, rows_where
+from exactum.values.nested import data_of, is_text, rows_where
 
 
 def not_utf8(values: Any) -> Any:
@@ -32,25 +32,15 @@ def _not_utf8(values: Any) -> Any:
 
 
 def _all_utf8(values: Any) -> bool:
-    """False where some value may be bad. Looks at all bytes at once, and whether each value begins with a character."""
-    _, offsets_buffer, data_buffer = values.buffers()
-    if data_buffer is None or not len(values):
+    """False where some value may be bad. A look at all bytes at once settles plain ASCII in a fraction of the time."""
+    data = data_of(values)
+    if not len(data) or data.max() < 0x80:
         return True
-    width = np.int64 if pa.types.is_large_string(values.type) else np.int32
-    offsets: Any = np.frombuffer(offsets_buffer, width)[values.offset :][: len(values) + 1]
-    first, last = int(offsets[0]), int(offsets[-1])
-    if first == last:
-        return True
-    data: Any = np.frombuffer(data_buffer, np.uint8)[:last]
-    if data[first:].max() < 0x80:
-        return True
-    whole = pa.py_buffer(np.asarray([first, last], offsets.dtype))
     try:
-        pa.Array.from_buffers(values.type, 1, [None, whole, data_buffer]).validate(full=True)
+        values.validate(full=True)
     except pa.ArrowInvalid:
         return False
-    starts = offsets[offsets < last]
-    return not bool(((data[starts] & 0xC0) == 0x80).any())
+    return True
 
 
 def _bytes(values: Any) -> list[bytes | None]:
