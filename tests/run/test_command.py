@@ -85,7 +85,8 @@ def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> 
 )
 def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -> None:
     """Both runs have planned the same batch, and the other one was first, in whichever of Spark's logs."""
-    program = f'{COUNTED}\nfrom exactum import KafkaSink\nraise RuntimeError("Query q terminated with exception: {text}")'
+    error = f"Query q terminated with exception: {text}"
+    program = f'{COUNTED}\nfrom exactum import KafkaSink\nraise RuntimeError("{error}")'
     with command(tmp_path, program, *AT_ONCE) as run:
         assert run.ends() == 3
     assert lives(tmp_path) == 1
