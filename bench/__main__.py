@@ -1,4 +1,6 @@
-"""Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only drain|epochs|targets|size]."""
+"""Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only
+drain|epochs|targets|size].
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,27 @@ from exactum.local import LocalKafka
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="alternating rounds of the drain benchmark (5)")
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the loads; 0.1 for a quick look (1)")
-    parser.add_argument("--epochs", type=int, default=1_000, help="epochs of the epoch benchmark (1000)")
-    parser.add_argument("--only", choices=("drain", "epochs", "targets", "size"), help="size only if asked for")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="alternating rounds of the drain benchmark (5)"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="size of the loads; 0.1 for a quick look (1)"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=1_000, help="epochs of the epoch benchmark (1000)"
+    )
+    parser.add_argument(
+        "--only", choices=("drain", "epochs", "targets", "size"), help="size only if asked for"
+    )
     chosen = parser.parse_args()
     report.console.print(report.machine())
     if chosen.only in (None, "targets"):
         targets.bench(chosen.rounds, chosen.scale)
     if chosen.only == "targets":
         return
-    with LocalKafka(properties={"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}) as kafka:
+    with LocalKafka(
+        properties={"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
+    ) as kafka:
         if chosen.only == "size":
             size.bench(kafka, chosen.rounds, chosen.scale)
         if chosen.only in (None, "epochs"):

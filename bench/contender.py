@@ -1,4 +1,5 @@
-"""One run of one contender: a fresh driver that drains a topic into another one and ends. A process of its own.
+"""One run of one contender: a fresh driver that drains a topic into another one and ends. A process
+of its own.
 
 Usage: python -m bench.contender NAME BOOTSTRAP_SERVERS SOURCE TARGET CHECKPOINT
 """
@@ -16,23 +17,39 @@ from exactum.events import EpochCompleted
 CONTENDERS = ("exactum exactly once", "exactum at least once", "Spark's own sink")
 
 
-def main(name: str, servers: str, source: str, target: str, checkpoint: str, offsets_per_trigger: str = "") -> None:
+def main(
+    name: str,
+    servers: str,
+    source: str,
+    target: str,
+    checkpoint: str,
+    offsets_per_trigger: str = "",
+) -> None:
     began_s = time.perf_counter()
-    # Spark's own sink runs no Python: it is measured without the workers that exactum starts ahead of need.
+    # Spark's own sink runs no Python: it is measured without the workers that exactum starts ahead
+    # of need.
     warm = {"spark.exactum.warmWorkers": name != CONTENDERS[2]}
     spark = exactum.local_session("bench", master="local[2]", **warm)
     spark.sparkContext.setLogLevel("ERROR")
     session_s = time.perf_counter() - began_s
     options = {"maxOffsetsPerTrigger": offsets_per_trigger} if offsets_per_trigger else {}
-    frame = exactum.read_kafka(spark, source, bootstrap_servers=servers, start="earliest", **options)
+    frame = exactum.read_kafka(
+        spark, source, bootstrap_servers=servers, start="earliest", **options
+    )
     writer = frame.selectExpr("key", "value").writeStream.option("checkpointLocation", checkpoint)
     events: list[EpochCompleted] = []
     if name == CONTENDERS[2]:
-        writer = writer.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", target)
+        writer = (
+            writer.format("kafka")
+            .option("kafka.bootstrap.servers", servers)
+            .option("topic", target)
+        )
     else:
         sink = exactum.KafkaSink(target, bootstrap_servers=servers)
         function = (
-            exactum.exactly_once(sink, on_event=lambda e: events.append(e) if isinstance(e, EpochCompleted) else None)
+            exactum.exactly_once(
+                sink, on_event=lambda e: events.append(e) if isinstance(e, EpochCompleted) else None
+            )
             if name == CONTENDERS[0]
             else exactum.at_least_once(sink)
         )

@@ -1,4 +1,6 @@
-"""Draining a topic: every contender in every round, in turn; small and large loads, so that start-up falls out."""
+"""Draining a topic: every contender in every round, in turn; small and large loads, so that
+start-up falls out.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ class Cell:
 
 def bench(kafka: LocalKafka, rounds: int, scale: float = 1.0) -> None:
     for name, (small, large) in PAIRS.items():
-        pair = (Load(int(small.records * scale), small.bytes), Load(int(large.records * scale), large.bytes))
+        pair = (
+            Load(int(small.records * scale), small.bytes),
+            Load(int(large.records * scale), large.bytes),
+        )
         for load in pair:
             report.console.print(f"writing {load.records:,} records of {load.bytes} bytes ...")
             fill(kafka, load)
@@ -50,7 +55,8 @@ def bench(kafka: LocalKafka, rounds: int, scale: float = 1.0) -> None:
                 rate, cpu_us = cell.steady(pair)
                 report.console.print(
                     f"{name} round {number + 1}/{rounds} {contender:22} {cell.small.wall_s:6.2f} s "
-                    f"{cell.large.wall_s:6.2f} s   steady {rate / 1000:7.0f} k/s {cpu_us:5.2f} us CPU a record"
+                    f"{cell.large.wall_s:6.2f} s   steady {rate / 1000:7.0f} k/s {cpu_us:5.2f} us "
+                    "CPU a record"
                 )
         show(name, pair, cells)
 
@@ -84,8 +90,8 @@ def show(name: str, pair: tuple[Load, Load], cells: dict[str, list[Cell]]) -> No
             ]
         )
     report.table(
-        f"{name} values, {pair[0].records:,} and {pair[1].records:,} records, 4 partitions, local[2]: "
-        "median (min to max)",
+        f"{name} values, {pair[0].records:,} and {pair[1].records:,} records, 4 partitions, "
+        "local[2]: median (min to max)",
         [
             "contender",
             "wall s, small",

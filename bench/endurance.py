@@ -1,9 +1,10 @@
-"""Weeks of epochs in fast motion: does anything grow? Memory, open files, transactional ids, records, offsets.
+"""Weeks of epochs in fast motion: does anything grow? Memory, open files, transactional ids,
+records, offsets.
 
 python -m bench.endurance [--epochs 10000] [--picture docs/pictures/endurance.svg]
 
-A stateful query from Kafka to Kafka drains a topic in many small epochs, and this process looks at it from outside
-every few seconds.
+A stateful query from Kafka to Kafka drains a topic in many small epochs, and this process looks at
+it from outside every few seconds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ WARM_EPOCHS = 500
 
 @dataclass(frozen=True)
 class Sample:
-    """``*_mib`` are resident set sizes; ``lag`` is records behind the last epoch by the group's committed offsets."""
+    """``*_mib`` are resident set sizes; ``lag`` is records behind the last epoch by the group's
+    committed offsets.
+    """
 
     epoch: int
     jvm_mib: float
@@ -57,8 +60,14 @@ def main() -> None:
     parser.add_argument("--samples", type=Path, help="where the samples are kept, as JSON lines")
     chosen = parser.parse_args()
     if chosen.epochs < 2 * WARM_EPOCHS:
-        parser.error(f"--epochs: at least {2 * WARM_EPOCHS}, the first {WARM_EPOCHS} are left out of the table")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench.endurance: terminated; what it started is stopped"))
+        parser.error(
+            f"--epochs: at least {2 * WARM_EPOCHS}, the first {WARM_EPOCHS} are left out of the "
+            "table"
+        )
+    signal.signal(
+        signal.SIGTERM,
+        lambda *_: sys.exit("bench.endurance: terminated; what it started is stopped"),
+    )
     report.console.print(report.machine())
     samples = run(chosen.epochs, chosen.samples)
     show(samples)
@@ -81,7 +90,14 @@ def run(epochs: int, kept: Path | None = None) -> list[Sample]:
         kafka.create_topic("out", partitions=PARTITIONS)
         admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
         checkpoint = Path(folder) / "checkpoint"
-        command = [sys.executable, "-m", "bench.endurance_job", kafka.bootstrap_servers, load.topic, "out"]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.endurance_job",
+            kafka.bootstrap_servers,
+            load.topic,
+            "out",
+        ]
         log = Path(folder) / "log"
         driver = Life([*command, str(checkpoint), GROUP, str(RECORDS_PER_EPOCH)], log)
         try:
@@ -141,7 +157,11 @@ def footprint(driver: int) -> tuple[dict[str, float], int]:
     for pid, _ in tree(driver):
         try:
             name = Path(f"/proc/{pid}/comm").read_text().strip()
-            resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+            resident = (
+                int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                * os.sysconf("SC_PAGE_SIZE")
+                / 2**20
+            )
             files += len(os.listdir(f"/proc/{pid}/fd"))
         except OSError:
             continue
@@ -167,10 +187,17 @@ def show(samples: list[Sample]) -> None:
     warm = [s for s in samples if s.epoch >= WARM_EPOCHS]
     quarter = max(1, len(warm) // 4)
     rows = [
-        [name, report.spread([of(s) for s in warm[:quarter]], 0), report.spread([of(s) for s in warm[-quarter:]], 0)]
+        [
+            name,
+            report.spread([of(s) for s in warm[:quarter]], 0),
+            report.spread([of(s) for s in warm[-quarter:]], 0),
+        ]
         for name, of in MEASURES.items()
     ]
-    first, last = (f"epochs {part[0].epoch:,} to {part[-1].epoch:,}" for part in (warm[:quarter], warm[-quarter:]))
+    first, last = (
+        f"epochs {part[0].epoch:,} to {part[-1].epoch:,}"
+        for part in (warm[:quarter], warm[-quarter:])
+    )
     report.table("what a long run holds on to: median (min to max)", ["", first, last], rows)
 
 

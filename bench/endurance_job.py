@@ -1,6 +1,8 @@
-"""A stateful query of many small epochs, from Kafka to Kafka, with offsets outwards. A process of its own.
+"""A stateful query of many small epochs, from Kafka to Kafka, with offsets outwards. A process of
+its own.
 
-Usage: python -m bench.endurance_job BOOTSTRAP_SERVERS SOURCE TARGET CHECKPOINT GROUP RECORDS_PER_EPOCH
+Usage: python -m bench.endurance_job BOOTSTRAP_SERVERS SOURCE TARGET CHECKPOINT GROUP
+RECORDS_PER_EPOCH
 """
 
 from __future__ import annotations
@@ -10,11 +12,18 @@ import sys
 import exactum
 
 
-def main(servers: str, source: str, target: str, checkpoint: str, group: str, per_epoch: str) -> None:
+def main(
+    servers: str, source: str, target: str, checkpoint: str, group: str, per_epoch: str
+) -> None:
     spark = exactum.local_session("endurance", master="local[2]", spark_sql_shuffle_partitions=2)
     spark.sparkContext.setLogLevel("ERROR")
     frame = exactum.read_kafka(
-        spark, source, bootstrap_servers=servers, group_id=group, start="earliest", maxOffsetsPerTrigger=per_epoch
+        spark,
+        source,
+        bootstrap_servers=servers,
+        group_id=group,
+        start="earliest",
+        maxOffsetsPerTrigger=per_epoch,
     )
     counted = frame.selectExpr("substr(CAST(value AS STRING), 1, 1) AS key").groupBy("key").count()
     query = (

@@ -1,4 +1,6 @@
-"""The samples of a long run as a picture: python -m bench.endurance_picture SAMPLES.jsonl PICTURE.svg"""
+"""The samples of a long run as a picture: python -m bench.endurance_picture SAMPLES.jsonl
+PICTURE.svg
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,17 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 PANELS: Mapping[str, Mapping[str, str]] = {
-    "resident memory, MiB": {"jvm_mib": "JVM", "driver_mib": "driver's Python", "workers_mib": "Python workers"},
+    "resident memory, MiB": {
+        "jvm_mib": "JVM",
+        "driver_mib": "driver's Python",
+        "workers_mib": "Python workers",
+    },
     "open files": {"open_files": "all processes of the query"},
     "transactional ids": {"transactional_ids": "known to the broker"},
-    "files": {"decision_records": "decision records", "checkpoint_files": "all files in the checkpoint"},
+    "files": {
+        "decision_records": "decision records",
+        "checkpoint_files": "all files in the checkpoint",
+    },
     "records behind": {"lag": "group's offsets behind the last epoch"},
 }
 
@@ -37,4 +46,6 @@ def draw(samples: Sequence[Mapping[str, float]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw([json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()], Path(sys.argv[2]))
+    draw(
+        [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()], Path(sys.argv[2])
+    )

@@ -1,8 +1,9 @@
-"""What an epoch costs beyond Spark's own share, at 1, 4 and 16 partitions, early and after a thousand epochs.
+"""What an epoch costs beyond Spark's own share, at 1, 4 and 16 partitions, early and after a
+thousand epochs.
 
-The coordinator, the participant, the log and the writers are the real ones on a real broker; only Spark is left out,
-so that a thousand epochs take minutes. The tasks of an epoch run one after another here, so ``prepare`` is given for
-one task.
+The coordinator, the participant, the log and the writers are the real ones on a real broker; only
+Spark is left out, so that a thousand epochs take minutes. The tasks of an epoch run one after
+another here, so ``prepare`` is given for one task.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ COSTS = ("prepare, one task", *PHASES, "driver's sum")
 ROWS = pa.record_batch({"value": pa.array([b"x" * 100] * 100)})
 RETAINED = 100
 PAUSE_S = 0.06
-"""Spark's own share between two epochs is 70 ms and more; without it producers could not be ready ahead of need."""
+"""Spark's own share between two epochs is 70 ms and more; without it producers could not be
+ready ahead of need.
+"""
 
 
 def bench(kafka: LocalKafka, epochs: int = 1_000) -> None:
@@ -49,7 +52,9 @@ def bench(kafka: LocalKafka, epochs: int = 1_000) -> None:
     )
 
 
-def costs(prepare_ms: Sequence[float], completed: Sequence[EpochCompleted], chosen: slice) -> list[str]:
+def costs(
+    prepare_ms: Sequence[float], completed: Sequence[EpochCompleted], chosen: slice
+) -> list[str]:
     """The cells under ``COSTS`` for these epochs."""
     mine = completed[chosen]
     cells = [report.spread([e.phase_ms[p] for e in mine], 1) for p in PHASES]

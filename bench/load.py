@@ -27,9 +27,13 @@ class Load:
 
 
 def fill(kafka: LocalKafka, load: Load, partitions: int = PARTITIONS) -> None:
-    """Write the load's topic: random printable bytes, record i in partition i modulo ``partitions``."""
+    """Write the load's topic: random printable bytes, record i in partition i modulo
+    ``partitions``.
+    """
     kafka.create_topic(load.topic, partitions=partitions)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": "20", "acks": "all"})
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": "20", "acks": "all"}
+    )
     rng = np.random.default_rng(1)
     data = rng.integers(33, 126, size=CHUNK * load.bytes, dtype=np.uint8)
     for first in range(0, load.records, CHUNK):

@@ -1,7 +1,8 @@
-"""One run of one contender: a fresh driver that brings files of narrow rows into a table or a folder, and ends.
+"""One run of one contender: a fresh driver that brings files of narrow rows into a table or a
+folder, and ends.
 
-Usage: python -m bench.loader NAME KIND TARGET INPUT CHECKPOINT. KIND is postgres, mariadb or files; TARGET a URL with
-a database that has the table ``rows``, or a folder. A process of its own.
+Usage: python -m bench.loader NAME KIND TARGET INPUT CHECKPOINT. KIND is postgres, mariadb or files;
+TARGET a URL with a database that has the table ``rows``, or a folder. A process of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from pyspark.sql import DataFrame
 import exactum
 from exactum.local import jars
 
-STAGED, PREPARED, BULK, JDBC = "exactum staged", "exactum prepared", "plain bulk load", "Spark's JDBC append"
+STAGED, PREPARED, BULK, JDBC = (
+    "exactum staged",
+    "exactum prepared",
+    "plain bulk load",
+    "Spark's JDBC append",
+)
 FILES, SPARK_FILES = "exactum files", "Spark's Parquet sink"
 TABLE = "bench_rows"
 SCHEMA = "a long, b long, c string"
@@ -35,7 +41,12 @@ def driver_jars(kind: str) -> list[str]:
     """The JDBC driver, by Ivy."""
     org, name, version, _ = DRIVERS[kind]
     recipe = jars.recipe(jars.dependency(org, name, version))
-    return [str(jar) for jar in jars.cached(jars.JarSet(f"jdbc-{kind}", version, f"{kind}'s JDBC driver", recipe))]
+    return [
+        str(jar)
+        for jar in jars.cached(
+            jars.JarSet(f"jdbc-{kind}", version, f"{kind}'s JDBC driver", recipe)
+        )
+    ]
 
 
 def main(name: str, kind: str, target: str, source: str, checkpoint: str) -> None:
@@ -71,7 +82,8 @@ def function(name: str, kind: str, target: str) -> Callable[[DataFrame, int], No
 def append_by_jdbc(frame: DataFrame, kind: str, target: str) -> None:
     """With the drivers' own batching on, as anybody who cares for speed has it."""
     parts = urlsplit(target)
-    # Spark quotes names as MySQL wants them only for this scheme, which MariaDB's driver takes when it is told to.
+    # Spark quotes names as MySQL wants them only for this scheme, which MariaDB's driver takes when
+    # it is told to.
     scheme, suffix = ("postgresql", "") if kind == "postgres" else ("mysql", "?permitMysqlScheme")
     frame.write.format("jdbc").mode("append").options(
         url=f"jdbc:{scheme}://{parts.hostname}:{parts.port}{parts.path}{suffix}",
@@ -85,7 +97,9 @@ def append_by_jdbc(frame: DataFrame, kind: str, target: str) -> None:
 
 
 class CopyIn:
-    """The best plain load of PostgreSQL: one COPY for each task, from CSV that Arrow writes. Guarantees nothing."""
+    """The best plain load of PostgreSQL: one COPY for each task, from CSV that Arrow writes.
+    Guarantees nothing.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -110,7 +124,9 @@ class CopyIn:
 
 
 class LoadData:
-    """The best plain load of MariaDB: one LOAD DATA LOCAL INFILE for each task. Guarantees nothing."""
+    """The best plain load of MariaDB: one LOAD DATA LOCAL INFILE for each task. Guarantees
+    nothing.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -138,8 +154,8 @@ class LoadData:
             )
             with connection, connection.cursor() as cursor:
                 cursor.execute(
-                    f"LOAD DATA LOCAL INFILE '{file.name}' INTO TABLE {TABLE} CHARACTER SET utf8mb4 "
-                    "FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' (a, b, c)"
+                    f"LOAD DATA LOCAL INFILE '{file.name}' INTO TABLE {TABLE} CHARACTER SET "
+                    "utf8mb4 FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' (a, b, c)"
                 )
                 connection.commit()
         yield pa.record_batch({"n": [rows]})

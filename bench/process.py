@@ -25,7 +25,9 @@ LIFE_SAMPLE_INTERVAL_S = 0.5
 
 @dataclass(frozen=True)
 class Run:
-    """``wall_s`` from spawn to exit; ``cpu_s`` user and system time of the whole tree; ``output`` what it printed."""
+    """``wall_s`` from spawn to exit; ``cpu_s`` user and system time of the whole tree; ``output``
+    what it printed.
+    """
 
     wall_s: float
     cpu_s: float
@@ -57,7 +59,9 @@ def run(arguments: list[str], timeout_s: float = 600, module: str = "bench.conte
     wall_s = time.perf_counter() - began_s
     out, err = process.communicate()
     if process.returncode != 0:
-        raise RuntimeError(f"{arguments} ended with {process.returncode}: {out[-2000:]}{err[-4000:]}")
+        raise RuntimeError(
+            f"{arguments} ended with {process.returncode}: {out[-2000:]}{err[-4000:]}"
+        )
     return Run(wall_s, sum(spent_s.values()), json.loads(out.strip().splitlines()[-1]))
 
 
@@ -94,7 +98,9 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 class ContenderFailed(RuntimeError):
-    """It ended, or did not do its work in time: a result as well. Any other failure is the benchmark's own."""
+    """It ended, or did not do its work in time: a result as well. Any other failure is the
+    benchmark's own.
+    """
 
 
 class Life:
@@ -103,7 +109,9 @@ class Life:
     Memory is the sum of the processes' proportional set sizes: what they share counts once.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.began_us = time.time_ns() // 1000
         self._log = log
         with log.open("ab") as output:
@@ -133,11 +141,15 @@ class Life:
             for pid, started in tree(self.pid):
                 seconds = cpu_seconds(pid)
                 if seconds is not None:
-                    self._spent_s[pid, started] = max(seconds, self._spent_s.get((pid, started), 0.0))
+                    self._spent_s[pid, started] = max(
+                        seconds, self._spent_s.get((pid, started), 0.0)
+                    )
             return sum(self._spent_s.values())
 
     def threads_s(self) -> dict[str, float]:
-        """User and system time by "process/thread", without the number at its end; only of those that live."""
+        """User and system time by "process/thread", without the number at its end; only of those
+        that live.
+        """
         spent: dict[str, float] = {}
         for pid, _ in tree(self.pid):
             with contextlib.suppress(OSError):  # it ends just now
@@ -147,7 +159,10 @@ class Life:
                     name = re.sub(r"[-# ]*\d*$", "", head.partition("(")[2])
                     fields = rest.split()
                     key = f"{process}/{name}"
-                    spent[key] = spent.get(key, 0.0) + (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+                    spent[key] = (
+                        spent.get(key, 0.0)
+                        + (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+                    )
         return spent
 
     def status(self) -> int | None:
@@ -165,7 +180,9 @@ class Life:
         while text not in self._log.read_text(errors="replace"):
             self.check()
             if time.monotonic() > end_s:
-                raise ContenderFailed(f"it did not say {text!r} in {timeout_ms} ms: {self.log_tail()}")
+                raise ContenderFailed(
+                    f"it did not say {text!r} in {timeout_ms} ms: {self.log_tail()}"
+                )
             time.sleep(0.1)
 
     def log_tail(self) -> str:
@@ -182,7 +199,9 @@ class Life:
     def _sample(self) -> None:
         while not self._ended.wait(LIFE_SAMPLE_INTERVAL_S):
             self.cpu_s()
-            self.peak_mib = max(self.peak_mib, sum(proportional_mib(pid) for pid, _ in tree(self.pid)))
+            self.peak_mib = max(
+                self.peak_mib, sum(proportional_mib(pid) for pid, _ in tree(self.pid))
+            )
 
 
 def kill_tree(root: int) -> None:

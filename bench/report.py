@@ -15,7 +15,10 @@ console = Console(width=150, highlight=False)
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
     """``median (min to max)``."""
-    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
+    return (
+        f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f} to "
+        f"{max(values):,.{digits}f})"
+    )
 
 
 def ratios(values: Sequence[float], base: Sequence[float]) -> str:
@@ -34,10 +37,17 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 def machine() -> str:
     versions = ", ".join(
-        f"{name} {metadata.version(name)}" for name in ("exactum", "pyspark", "confluent-kafka", "pyarrow")
+        f"{name} {metadata.version(name)}"
+        for name in ("exactum", "pyspark", "confluent-kafka", "pyarrow")
     )
     with open("/proc/cpuinfo") as lines:
-        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+        model = next(
+            (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
+            "unknown",
+        )
     with open("/proc/cpuinfo") as lines:
         cores = sum(line.startswith("processor") for line in lines)
-    return f"{cores} cores of {model}, Python {platform.python_version()}, {versions}; broker on the same machine"
+    return (
+        f"{cores} cores of {model}, Python {platform.python_version()}, {versions}; broker on the "
+        "same machine"
+    )

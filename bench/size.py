@@ -1,7 +1,8 @@
-"""Cost against size: partitions, tasks, bytes of a record, epochs of history. Without Spark, as in ``epochs``.
+"""Cost against size: partitions, tasks, bytes of a record, epochs of history. Without Spark, as in
+``epochs``.
 
-Records: one task of one epoch writes the same number of bytes as fewer and larger records, through exactum's writer and
-through a plain confluent-kafka producer in a transaction, turn about.
+Records: one task of one epoch writes the same number of bytes as fewer and larger records, through
+exactum's writer and through a plain confluent-kafka producer in a transaction, turn about.
 """
 
 from __future__ import annotations
@@ -42,21 +43,31 @@ def bench(kafka: LocalKafka, rounds: int, scale: float = 1.0) -> None:
 
 def by_width(kafka: LocalKafka, count: int) -> None:
     rows = []
-    for partitions, tasks in [(width, 1) for width in WIDTHS] + [(width, width) for width in WIDTHS[1:]]:
+    for partitions, tasks in [(width, 1) for width in WIDTHS] + [
+        (width, width) for width in WIDTHS[1:]
+    ]:
         prepare_ms, completed = epochs.measure(kafka, partitions, count, tasks=tasks)
         rows.append([str(partitions), str(tasks), *epochs.costs(prepare_ms, completed, SETTLED)])
     report.table(
-        f"an epoch beyond Spark's share, ms, by partitions and tasks ({count} epochs, without the first 20)",
+        f"an epoch beyond Spark's share, ms, by partitions and tasks ({count} epochs, without the "
+        "first 20)",
         ["partitions", "tasks", *epochs.COSTS],
         rows,
     )
 
 
 def by_history(kafka: LocalKafka, count: int) -> None:
-    prepare_ms, completed = epochs.measure(kafka, HISTORY_PARTITIONS, count, pause_s=HISTORY_PAUSE_S)
+    prepare_ms, completed = epochs.measure(
+        kafka, HISTORY_PARTITIONS, count, pause_s=HISTORY_PAUSE_S
+    )
     rows = []
     for first in sorted({20, count // 10, count // 2, count - 100}):
-        rows.append([f"{first:,} to {first + 100:,}", *epochs.costs(prepare_ms, completed, slice(first, first + 100))])
+        rows.append(
+            [
+                f"{first:,} to {first + 100:,}",
+                *epochs.costs(prepare_ms, completed, slice(first, first + 100)),
+            ]
+        )
     report.table(
         f"an epoch beyond Spark's share, ms, by epochs before it ({HISTORY_PARTITIONS} partitions)",
         ["epochs", *epochs.COSTS],
@@ -68,9 +79,14 @@ def by_record(kafka: LocalKafka, rounds: int, total_bytes: int) -> None:
     rows = []
     for size in RECORD_BYTES:
         topic = f"records-{size}"
-        kafka.create_topic(topic, partitions=4, config={"max.message.bytes": str(2 * RECORD_BYTES[-1])})
+        kafka.create_topic(
+            topic, partitions=4, config={"max.message.bytes": str(2 * RECORD_BYTES[-1])}
+        )
         count = max(1, total_bytes // size)
-        writers: dict[str, Callable[[LocalKafka, str, int, int], float]] = {"exactum": _ours, "plain": _plain}
+        writers: dict[str, Callable[[LocalKafka, str, int, int], float]] = {
+            "exactum": _ours,
+            "plain": _plain,
+        }
         took_s: dict[str, list[float]] = defaultdict(list)
         for number in range(rounds + 1):
             for name in sorted(writers, reverse=bool(number % 2)):
@@ -78,7 +94,9 @@ def by_record(kafka: LocalKafka, rounds: int, total_bytes: int) -> None:
                 if number:  # the first round warms broker and clients
                     took_s[name].append(seconds)
         kafka.delete_topic(topic)
-        rates = {name: [count / seconds / 1000 for seconds in took] for name, took in took_s.items()}
+        rates = {
+            name: [count / seconds / 1000 for seconds in took] for name, took in took_s.items()
+        }
         rows.append(
             [
                 f"{size:,}",
@@ -89,7 +107,8 @@ def by_record(kafka: LocalKafka, rounds: int, total_bytes: int) -> None:
             ]
         )
     report.table(
-        f"one task's transaction of {total_bytes / 2**20:.0f} MiB by bytes of a record, from begin to flushed",
+        f"one task's transaction of {total_bytes / 2**20:.0f} MiB by bytes of a record, from begin "
+        "to flushed",
         ["bytes", "exactum k records/s", "MB/s", "a plain producer, k records/s", "ratio to it"],
         rows,
     )
@@ -100,7 +119,9 @@ def _ours(kafka: LocalKafka, topic: str, size: int, count: int) -> float:
     each = max(1, min(count, ARRAY_BYTES // size))
     array = pa.record_batch({"value": pa.array([b"x" * size] * each, pa.binary())})
     sink = KafkaSink(
-        topic, bootstrap_servers=kafka.bootstrap_servers, producer={"message.max.bytes": 2 * RECORD_BYTES[-1]}
+        topic,
+        bootstrap_servers=kafka.bootstrap_servers,
+        producer={"message.max.bytes": 2 * RECORD_BYTES[-1]},
     )
     run = QueryRun(f"size-{secrets.token_hex(4)}", new_incarnation(), Guarantee.EXACTLY_ONCE)
     opened = sink.open(run, sink.name)

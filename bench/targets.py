@@ -1,7 +1,8 @@
-"""Narrow rows into PostgreSQL, MariaDB and files: every contender in every round, in turn, small and large loads.
+"""Narrow rows into PostgreSQL, MariaDB and files: every contender in every round, in turn, small
+and large loads.
 
-The contenders' rows come from the same Parquet files, one epoch each run, local[2]. After each run the rows are
-counted; a run that is not exact ends the benchmark.
+The contenders' rows come from the same Parquet files, one epoch each run, local[2]. After each run
+the rows are counted; a run that is not exact ends the benchmark.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Bench:
 
     def __init__(self, stack: ExitStack, scale: float) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        self.postgres = stack.enter_context(LocalPostgres(settings={"max_prepared_transactions": 16}))
+        self.postgres = stack.enter_context(
+            LocalPostgres(settings={"max_prepared_transactions": 16})
+        )
         self.mariadb = stack.enter_context(LocalMariaDB())
         self.rows = tuple(int(rows * scale) for rows in ROWS)
         for rows in self.rows:
@@ -76,7 +79,11 @@ class Bench:
                 return cursor.fetchall() if cursor.description else []
         server = self.mariadb
         connection = pymysql.connect(
-            host=server.host, port=server.port, user=server.user, password=server.password, database="exactum"
+            host=server.host,
+            port=server.port,
+            user=server.user,
+            password=server.password,
+            database="exactum",
         )
         with connection, connection.cursor() as cursor:
             cursor.execute(sql)
@@ -90,7 +97,9 @@ def fill(folder: Path, rows: int) -> None:
     for number in range(FILES_OF_INPUT):
         first = number * each
         numbers = range(first, first + each)
-        table = pa.table({"a": numbers, "b": [n * 7 for n in numbers], "c": [f"text-{n:014d}" for n in numbers]})
+        table = pa.table(
+            {"a": numbers, "b": [n * 7 for n in numbers], "c": [f"text-{n:014d}" for n in numbers]}
+        )
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=100_000)
 
 
@@ -105,12 +114,18 @@ def bench(rounds: int, scale: float = 1.0) -> None:
                     small, large = (place.once(kind, contender, rows) for rows in place.rows)
                     runs[contender].append((small, large))
                     report.console.print(
-                        f"{kind} round {number + 1}/{rounds} {contender:22} {small.wall_s:6.2f} s {large.wall_s:6.2f} s"
+                        f"{kind} round {number + 1}/{rounds} {contender:22} {small.wall_s:6.2f} s "
+                        f"{large.wall_s:6.2f} s"
                     )
             show(kind, contenders, place.rows, runs)
 
 
-def show(kind: str, contenders: Sequence[str], rows: Sequence[int], runs: dict[str, list[tuple[Run, Run]]]) -> None:
+def show(
+    kind: str,
+    contenders: Sequence[str],
+    rows: Sequence[int],
+    runs: dict[str, list[tuple[Run, Run]]],
+) -> None:
     base = [large.wall_s for _, large in runs[contenders[-1]]]
     drawn = []
     for contender in contenders:
@@ -128,6 +143,13 @@ def show(kind: str, contenders: Sequence[str], rows: Sequence[int], runs: dict[s
         )
     report.table(
         f"{rows[0]:,} and {rows[1]:,} narrow rows into {kind}, local[2]: median (min to max)",
-        ["contender", "wall s, small", "wall s, large", f"ratio to {contenders[-1]}", "steady k/s", "CPU s, large"],
+        [
+            "contender",
+            "wall s, small",
+            "wall s, large",
+            f"ratio to {contenders[-1]}",
+            "steady k/s",
+            "CPU s, large",
+        ],
         drawn,
     )

@@ -1,4 +1,6 @@
-"""``python -m chaos``: play cells of the fault matrix on real servers, keep the outcomes, write the report page."""
+"""``python -m chaos``: play cells of the fault matrix on real servers, keep the outcomes, write the
+report page.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def playable() -> list[Cell]:
 def chosen(patterns: Sequence[str]) -> list[Cell]:
     """Cells by name or by shell pattern (``kafka:*:kill-*``), in the order of the patterns.
 
-    Those of one pattern are shuffled, always alike, so that a run that is cut short has played a fair sample.
+    Those of one pattern are shuffled, always alike, so that a run that is cut short has played a
+    fair sample.
 
     Raises:
         SystemExit: a pattern matches nothing.
@@ -74,38 +77,61 @@ def main() -> int:
     if not arguments.cell or arguments.resume:
         known = read(results)
         again = {"void", "red"} if arguments.red else {"void"}
-        wanted = [cell for cell in wanted if cell.name not in known or known[cell.name].verdict in again]
+        wanted = [
+            cell for cell in wanted if cell.name not in known or known[cell.name].verdict in again
+        ]
     if not arguments.report_only:
         play(wanted, arguments, results)
     outcomes = read(results)
     page = Path(arguments.page)
     page.write_text(report.page(outcomes, {cell.name: unplayed(cell) for cell in cells()}))
-    red, void = ([name for name in outcomes if outcomes[name].verdict == verdict] for verdict in ("red", "void"))
+    red, void = (
+        [name for name in outcomes if outcomes[name].verdict == verdict]
+        for verdict in ("red", "void")
+    )
     left = f", {len(void)} could not be played ({', '.join(void)})" if void else ""
-    print(f"{len(outcomes) - len(void)} cells played, {len(red)} red{left}: {page}", *red, sep="\n  ")
+    print(
+        f"{len(outcomes) - len(void)} cells played, {len(red)} red{left}: {page}", *red, sep="\n  "
+    )
     return 1 if red else 0
 
 
 def play(wanted: Sequence[Cell], arguments: argparse.Namespace, results: Path) -> None:
-    """Play them until all are played, the time is over, or somebody asks it to end (SIGINT, SIGTERM)."""
+    """Play them until all are played, the time is over, or somebody asks it to end (SIGINT,
+    SIGTERM).
+    """
     if not wanted:
         return
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)  # also where a shell has it ignored in the background
-    print(f"{len(wanted)} cells, seed {arguments.seed}, {arguments.processes} stages, {platform.node()}", flush=True)
+        signal.signal(
+            number, signal.default_int_handler
+        )  # also where a shell has it ignored in the background
+    print(
+        f"{len(wanted)} cells, seed {arguments.seed}, {arguments.processes} stages, "
+        f"{platform.node()}",
+        flush=True,
+    )
     deadline = time.monotonic() + 60 * arguments.minutes
     outcomes = crew.play(wanted, arguments.seed, arguments.processes)
     try:
         for number, outcome in enumerate(outcomes, 1):
             with results.open("a") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
-            shown = outcome.note if outcome.verdict != "green" else "; ".join([outcome.note, *outcome.stops])[:150]
+            shown = (
+                outcome.note
+                if outcome.verdict != "green"
+                else "; ".join([outcome.note, *outcome.stops])[:150]
+            )
             print(
-                f"{number:4}/{len(wanted)} {outcome.verdict:5} {outcome.seconds:5.1f} s {outcome.cell}  {shown}",
+                f"{number:4}/{len(wanted)} {outcome.verdict:5} {outcome.seconds:5.1f} s "
+                f"{outcome.cell}  {shown}",
                 flush=True,
             )
             if outcome.verdict == "red":
-                print(f"      again: python -m chaos --cell {outcome.cell} --seed {outcome.seed}", flush=True)
+                print(
+                    f"      again: python -m chaos --cell {outcome.cell} --seed {outcome.seed}",
+                    flush=True,
+                )
             if time.monotonic() > deadline:
                 print("the time is over", flush=True)
                 break
@@ -118,21 +144,34 @@ def play(wanted: Sequence[Cell], arguments: argparse.Namespace, results: Path) -
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     result.add_argument(
-        "--cell", action="append", metavar="SINK:POINT:FAULT", help="this one, or those that match; again and again"
+        "--cell",
+        action="append",
+        metavar="SINK:POINT:FAULT",
+        help="this one, or those that match; again and again",
     )
     result.add_argument("--seed", type=int, default=SEED)
     result.add_argument(
-        "--processes", type=int, default=2, metavar="N", help="stages at once, each with servers of its own"
+        "--processes",
+        type=int,
+        default=2,
+        metavar="N",
+        help="stages at once, each with servers of its own",
     )
-    result.add_argument("--minutes", type=float, default=24 * 60, help="begin no further cell after so long")
     result.add_argument(
-        "--resume", action="store_true", help="with --cell: only those not played yet (the rule without --cell)"
+        "--minutes", type=float, default=24 * 60, help="begin no further cell after so long"
+    )
+    result.add_argument(
+        "--resume",
+        action="store_true",
+        help="with --cell: only those not played yet (the rule without --cell)",
     )
     result.add_argument("--red", action="store_true", help="when resuming: the red ones as well")
     result.add_argument("--results", default=str(RESULTS), metavar="FILE")
     result.add_argument("--page", default=str(PAGE), metavar="FILE")
     result.add_argument("--report-only", action="store_true", help="play nothing, write the page")
-    result.add_argument("--list", action="store_true", help="every cell, with the reason where it is never played")
+    result.add_argument(
+        "--list", action="store_true", help="every cell, with the reason where it is never played"
+    )
     return result
 
 

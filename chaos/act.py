@@ -1,4 +1,6 @@
-"""What a driver process is asked to run: one query, with the faults that are planned for it. Plain values only."""
+"""What a driver process is asked to run: one query, with the faults that are planned for it. Plain
+values only.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,12 @@ MAX_OFFSETS = 20
 class Act:
     """One start of a query over transfers.
 
-    ``sinks`` are keyword arguments by kind (``kafka``, ``postgres``, ``mysql``, ``files``). ``folder`` takes the
-    result; a file ``stop`` in it stops a query that is not to end by itself (``drain`` false). ``faults`` are those
-    of ``tests/crash/deaths.py``, and ``reading``: the id of the first transfer of the epoch in which a task is held
-    before it has written anything. ``log``: URL of a database for the decisions. ``stateful``: each posting counts
-    once, however often its transfer is in the input. ``chained``: the input is another query's output.
+    ``sinks`` are keyword arguments by kind (``kafka``, ``postgres``, ``mysql``, ``files``).
+    ``folder`` takes the result; a file ``stop`` in it stops a query that is not to end by itself
+    (``drain`` false). ``faults`` are those of ``tests/crash/deaths.py``, and ``reading``: the id of
+    the first transfer of the epoch in which a task is held before it has written anything. ``log``:
+    URL of a database for the decisions. ``stateful``: each posting counts once, however often its
+    transfer is in the input. ``chained``: the input is another query's output.
     """
 
     folder: str
@@ -70,7 +73,9 @@ class Act:
 
 @dataclass(frozen=True)
 class Result:
-    """``outcome``: finished, stopped or failed; then ``error`` is exactum's error by name, empty if it was another."""
+    """``outcome``: finished, stopped or failed; then ``error`` is exactum's error by name, empty if
+    it was another.
+    """
 
     outcome: str
     error: str = ""
@@ -78,8 +83,8 @@ class Result:
 
     @property
     def kind(self) -> str:
-        """Whose error it was: exactum's by its name, ``Spark``, or ``Python``: a plain exception out of foreachBatch,
-        which is a defect of exactum, or of the harness."""
+        """Whose error it was: exactum's by its name, ``Spark``, or ``Python``: a plain exception
+        out of foreachBatch, which is a defect of exactum, or of the harness."""
         by_spark = PLAIN not in self.message or any(word in self.message for word in SPARKS)
         return self.error or ("Spark" if by_spark else "Python")
 

@@ -1,4 +1,6 @@
-"""The oracle of one query: what went in, and what every target of it shows, by plain clients past the proxies."""
+"""The oracle of one query: what went in, and what every target of it shows, by plain clients past
+the proxies.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Books:
 
     def open(self) -> None:
         """Make the topics and tables."""
-        for topic in ([] if self.upstream or self.parent else [self.transfers.topic]) + [self.targets.topic]:
+        for topic in ([] if self.upstream or self.parent else [self.transfers.topic]) + [
+            self.targets.topic
+        ]:
             self.stage.kafka.create_topic(topic, partitions=2)
         self.targets.create()
 
@@ -101,11 +105,17 @@ class Books:
         from confluent_kafka import Producer
 
         chance = random.Random(self.seed)
-        producer = Producer({"bootstrap.servers": self.servers, "enable.idempotence": True, "log_level": 0})
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "enable.idempotence": True, "log_level": 0}
+        )
         for number in range(first, self.transfers.count, 3):
-            (_, target, amount), (_, source, _) = self.transfers.postings[2 * number : 2 * number + 2]
+            (_, target, amount), (_, source, _) = self.transfers.postings[
+                2 * number : 2 * number + 2
+            ]
             value = {"id": number, "source": source, "target": target, "amount": amount}
-            producer.produce(self.transfers.topic, json.dumps(value), source if chance.random() < 0.5 else target)
+            producer.produce(
+                self.transfers.topic, json.dumps(value), source if chance.random() < 0.5 else target
+            )
         if producer.flush(PRODUCE_TIMEOUT_S):
             raise BooksFailure("the input could not be produced")
 
@@ -116,33 +126,44 @@ class Books:
         return {sink: getattr(self.targets, LEDGERS[sink])() for sink in self.sinks}
 
     def check_so_far(self) -> None:
-        """At any moment: nothing twice, nothing that nobody transferred, nothing of an epoch that is not decided."""
+        """At any moment: nothing twice, nothing that nobody transferred, nothing of an epoch that
+        is not decided.
+        """
         allowed = self._allowed()
         for sink, postings in self.read().items():
             found = Counter(postings)
             early = found - allowed
             if early:
                 raise BooksFailure(
-                    f"{sink} shows {early.total()} postings too many or too early: {sorted(early)[:SHOWN_MAX]}"
+                    f"{sink} shows {early.total()} postings too many or too early: "
+                    f"{sorted(early)[:SHOWN_MAX]}"
                 )
 
     def _allowed(self) -> Counter[Posting]:
-        """The postings of decided epochs. Those of all transfers, where offsets do not tell them."""
-        if self.twice or self.upstream or not (self.checkpoint.folder / "exactum" / "decisions").exists():
+        """The postings of decided epochs. Those of all transfers, where offsets do not tell
+        them.
+        """
+        if (
+            self.twice
+            or self.upstream
+            or not (self.checkpoint.folder / "exactum" / "decisions").exists()
+        ):
             return Counter(self.transfers.postings)
         return Counter(self.transfers.before(self.checkpoint.ends(self.checkpoint.decided())))
 
     def check_exact(self) -> None:
         """At rest: every posting once in each target, nothing left open, prepared or staged."""
-        self.check_at_rest()  # first: the broker makes visible what is committed a moment after it says so
+        # first: the broker makes visible what is committed a moment after it says so
+        self.check_at_rest()
         expected = Counter(self.transfers.postings) - Counter(self.transfers.before(self.since))
         for sink, postings in self.read().items():
             found = Counter(postings)
             lost, extra = expected - found, found - expected
             if lost or extra:
                 raise BooksFailure(
-                    f"{sink}: {lost.total()} of {expected.total()} postings lost {sorted(lost)[:SHOWN_MAX]}, "
-                    f"{extra.total()} too many {sorted(extra)[:SHOWN_MAX]}"
+                    f"{sink}: {lost.total()} of {expected.total()} postings lost "
+                    f"{sorted(lost)[:SHOWN_MAX]}, {extra.total()} too many "
+                    f"{sorted(extra)[:SHOWN_MAX]}"
                 )
             if sum(amount for _, _, amount in postings):
                 raise BooksFailure(f"{sink}: the amounts do not add up to nought")
@@ -163,10 +184,13 @@ class Books:
         """Who read all along saw what a later reader sees."""
         oracle.check_same(reader.caught_up(), oracle.read_all(self.servers, [self.targets.topic]))
 
-    # ---- the consumer group ------------------------------------------------------------------------
+    # ---- the consumer group
+    # ------------------------------------------------------------------------
 
     def group_offsets(self, group: str) -> dict[int, int]:
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(self.transfers.topic, p) for p in (0, 1)])
+        asked = ConsumerGroupTopicPartitions(
+            group, [TopicPartition(self.transfers.topic, p) for p in (0, 1)]
+        )
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         answer = admin.list_consumer_group_offsets([asked])[group].result(20)
         return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
@@ -177,7 +201,7 @@ class Books:
         while self.group_offsets(group) != self.checkpoint.ends(batch_id):
             if time.monotonic() > deadline:
                 raise BooksFailure(
-                    f"the group stands at {self.group_offsets(group)} instead of {self.checkpoint.ends(batch_id)}, the "
-                    f"end of batch {batch_id}"
+                    f"the group stands at {self.group_offsets(group)} instead of "
+                    f"{self.checkpoint.ends(batch_id)}, the end of batch {batch_id}"
                 )
             time.sleep(0.05)

@@ -22,7 +22,18 @@ class Clock:
         self._file = folder / "clock"
         self._library = folder / "clock.so"
         self.move(0)
-        command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", str(SOURCE), "-o", str(self._library), "-ldl"]
+        command = [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-Wall",
+            "-Werror",
+            str(SOURCE),
+            "-o",
+            str(self._library),
+            "-ldl",
+        ]
         subprocess.run([*command, "-lpthread"], check=True, capture_output=True, text=True)
 
     @property

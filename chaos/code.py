@@ -8,7 +8,9 @@ from chaos import ROOT
 
 
 def commit() -> str:
-    """The commit of the work tree, short, with a ``+`` where files differ from it; empty outside a repository."""
+    """The commit of the work tree, short, with a ``+`` where files differ from it; empty outside a
+    repository.
+    """
     asked = subprocess.run(
         ["git", "describe", "--always", "--exclude=*", "--dirty=+"],
         cwd=ROOT,

@@ -25,7 +25,8 @@ def setting_of(cell: Cell) -> Setting:
 
 
 def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
-    """Play them, those of one setting together, and yield the outcomes in the order in which they end.
+    """Play them, those of one setting together, and yield the outcomes in the order in which they
+    end.
 
     Closing the iterator ends the processes, each after the cell that it plays.
     """
@@ -37,7 +38,9 @@ def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
     for cell in sorted(cells, key=lambda cell: order.index(setting_of(cell))):
         waiting.put(cell.name)
     crew = [
-        context.Process(target=_work, args=(waiting, outcomes, ending, seed), name=f"stage-{number}")
+        context.Process(
+            target=_work, args=(waiting, outcomes, ending, seed), name=f"stage-{number}"
+        )
         for number in range(min(processes, len(cells)))
     ]
     for _ in crew:
@@ -51,7 +54,9 @@ def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
                 outcome = outcomes.get(timeout=LOOK_EVERY_S)
             except queue.Empty:
                 if not any(process.is_alive() for process in crew):
-                    raise RuntimeError(f"all stages have ended, and {left} cells are left") from None
+                    raise RuntimeError(
+                        f"all stages have ended, and {left} cells are left"
+                    ) from None
                 continue
             left -= 1
             yield outcome
@@ -88,7 +93,9 @@ def _work(waiting: Any, outcomes: Any, ending: Any, seed: int) -> None:
 
 
 def _is_wanted(ending: Any) -> bool:
-    """Whether another cell is to be played: not when the first process was told to end, or is gone."""
+    """Whether another cell is to be played: not when the first process was told to end, or is
+    gone.
+    """
     parent = mp.parent_process()
     return not ending.is_set() and parent is not None and parent.is_alive()
 

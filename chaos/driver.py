@@ -1,4 +1,5 @@
-"""A process that runs queries one after another as it is asked to, until it is killed or nobody is left to ask.
+"""A process that runs queries one after another as it is asked to, until it is killed or nobody is
+left to ask.
 
 Its one argument is the folder in which acts appear: ``0.json``, ``1.json`` ...
 """
@@ -36,11 +37,18 @@ POSTING = "id long, account string, amount long"
 
 
 def main(inbox: Path) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
     logging.getLogger("exactum").setLevel(logging.INFO)
     # The few records of a cell stand for many: several tasks, each with a transaction of its own.
-    settings = {"spark.sql.adaptive.enabled": False, "spark.exactum.coalesceSmallEpochs.enabled": False}
-    spark = exactum.local_session("chaos", master=MASTER, spark_sql_shuffle_partitions=2, **settings)
+    settings = {
+        "spark.sql.adaptive.enabled": False,
+        "spark.exactum.coalesceSmallEpochs.enabled": False,
+    }
+    spark = exactum.local_session(
+        "chaos", master=MASTER, spark_sql_shuffle_partitions=2, **settings
+    )
     (inbox / "ready").touch()
     number = 0
     while os.getppid() == OWNER:
@@ -66,7 +74,9 @@ def run(spark: SparkSession, act: Act) -> Result:
                 stopped = True
         return Result("stopped" if stopped else "finished")
     except Exception as error:  # noqa: BLE001  (it is the result)
-        ours = getattr(exact, "error", None) or (error if isinstance(error, exactum.errors.ExactumError) else None)
+        ours = getattr(exact, "error", None) or (
+            error if isinstance(error, exactum.errors.ExactumError) else None
+        )
         return Result("failed", type(ours).__name__ if ours else "", str(ours or error))
 
 
@@ -78,10 +88,14 @@ def start(spark: SparkSession, act: Act) -> tuple[Any, Any]:
     )
     query = (
         postings(spark, act)
-        .writeStream.foreachBatch(lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id)))
+        .writeStream.foreachBatch(
+            lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id))
+        )
         .option("checkpointLocation", act.checkpoint)
     )
-    trigger: dict[str, Any] = {"availableNow": True} if act.drain else {"processingTime": "0 seconds"}
+    trigger: dict[str, Any] = (
+        {"availableNow": True} if act.drain else {"processingTime": "0 seconds"}
+    )
     return exact, query.trigger(**trigger).start()
 
 
@@ -89,10 +103,16 @@ def postings(spark: SparkSession, act: Act) -> DataFrame:
     """(id, account, amount): each transfer takes from one account and gives to the other."""
     group: dict[str, Any] = {"group_id": act.group_id, "start": "earliest"} if act.group_id else {}
     frame = exactum.read_kafka(
-        spark, act.source, bootstrap_servers=act.bootstrap_servers, maxOffsetsPerTrigger=act.max_offsets, **group
+        spark,
+        act.source,
+        bootstrap_servers=act.bootstrap_servers,
+        maxOffsetsPerTrigger=act.max_offsets,
+        **group,
     )
     if act.chained:
-        return frame.selectExpr(f"from_json(CAST(value AS STRING), '{POSTING}') AS p").selectExpr("p.*")
+        return frame.selectExpr(f"from_json(CAST(value AS STRING), '{POSTING}') AS p").selectExpr(
+            "p.*"
+        )
     transfers = frame.selectExpr(f"from_json(CAST(value AS STRING), '{TRANSFER}') AS t")
     if act.reading >= 0:
         plain = transfers.selectExpr("t.*")
@@ -104,7 +124,9 @@ def postings(spark: SparkSession, act: Act) -> DataFrame:
     return rows.dropDuplicates(["id", "account"]) if act.stateful else rows
 
 
-def held_at(first_id: int, folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def held_at(
+    first_id: int, folder: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Hold the task that reads a transfer with this id or a later one; only once."""
 
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,6 @@
-"""What each fault does to a scene whose query is held at its point. Each lets the query go, if it still lives."""
+"""What each fault does to a scene whose query is held at its point. Each lets the query go, if it
+still lives.
+"""
 
 from __future__ import annotations
 
@@ -84,13 +86,17 @@ def pause(scene: Scene) -> None:
     finally:
         driver.resume()
     scene.notes.append(
-        f"{ended} database sessions ended meanwhile" if scene.family.servers != ("kafka",) else "timed out"
+        f"{ended} database sessions ended meanwhile"
+        if scene.family.servers != ("kafka",)
+        else "timed out"
     )
     scene.let_go()
 
 
 def second_copy(scene: Scene) -> None:
-    """Another driver process starts the same query while the first one is held, and runs it to the end."""
+    """Another driver process starts the same query while the first one is held, and runs it to the
+    end.
+    """
     scene.forgiven |= {"Fenced", "Spark"}
     other = scene.stage.driver(1)
     for _ in range(3):
@@ -111,7 +117,9 @@ def foreign_init(scene: Scene) -> None:
     if not names:
         raise HarnessFailure("no transaction is open")
     name = scene.chance.choice(names)
-    producer = Producer({"bootstrap.servers": scene.books.servers, "transactional.id": name, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": scene.books.servers, "transactional.id": name, "log_level": 0}
+    )
     producer.init_transactions(30)
     scene.let_go()
 
@@ -152,7 +160,9 @@ def disk_full(scene: Scene) -> None:
 
 
 def damage(how: str) -> Callable[[Scene], None]:
-    """Kill the driver and damage its checkpoint. A refusal is right; then the backup is put back."""
+    """Kill the driver and damage its checkpoint. A refusal is right; then the backup is put
+    back.
+    """
 
     def play_damage(scene: Scene) -> None:
         driver_of(scene).kill()
@@ -166,13 +176,17 @@ def damage(how: str) -> Callable[[Scene], None]:
         elif how == "missing":
             path.unlink()
         else:
-            (folder / "metadata").write_text(json.dumps({"id": "00000000-0000-4000-8000-000000000000"}))
+            (folder / "metadata").write_text(
+                json.dumps({"id": "00000000-0000-4000-8000-000000000000"})
+            )
             path = folder / "metadata"
         checksum(path).unlink(missing_ok=True)
         scene.notes.append(str(path.relative_to(folder)))
         scene.forgiven |= {"CheckpointRefused", "InvariantBroken", "Spark"}
         result = scene.start()
-        scene.notes.append("carried on" if result.outcome == "finished" else f"refused ({result.kind})")
+        scene.notes.append(
+            "carried on" if result.outcome == "finished" else f"refused ({result.kind})"
+        )
         if result.outcome == "finished":
             scene.books.check_exact()
             return
@@ -187,7 +201,11 @@ def damage(how: str) -> Callable[[Scene], None]:
 def harmed(scene: Scene, folder: Path) -> Path:
     """The newest file of Spark's logs or of the decision log: what a power failure would hit."""
     logs = [folder / "offsets", folder / "commits", folder / "exactum" / "decisions"]
-    newest = [max(log.glob("[0-9]*"), key=lambda p: p.stat().st_mtime_ns) for log in logs if any(log.glob("[0-9]*"))]
+    newest = [
+        max(log.glob("[0-9]*"), key=lambda p: p.stat().st_mtime_ns)
+        for log in logs
+        if any(log.glob("[0-9]*"))
+    ]
     if not newest:
         raise HarnessFailure("the checkpoint has no file yet")
     return scene.chance.choice(newest)
@@ -250,22 +268,32 @@ def known_ids(scene: Scene) -> list[str]:
         listed = admin.list_transactions()
     finally:
         admin.close()
-    return [t.transactional_id for each in listed.values() for t in each if scene.books.query_id in t.transactional_id]
+    return [
+        t.transactional_id
+        for each in listed.values()
+        for t in each
+        if scene.books.query_id in t.transactional_id
+    ]
 
 
 def end_sessions(scene: Scene) -> int:
-    """End every session of the query in its databases, as the servers' own timeouts would; returns how many."""
+    """End every session of the query in its databases, as the servers' own timeouts would; returns
+    how many.
+    """
     ended = 0
     database = scene.books.targets.database
     if "postgres" in scene.family.servers:
         with psycopg.connect(scene.stage.postgres.url, autocommit=True) as connection:
             asked = connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database]
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                [database],
             )
             ended += len(asked.fetchall())
     if "mysql" in scene.family.servers:
         with scene.books.targets.mysql_connection() as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", [database])
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE db = %s", [database]
+            )
             for (number,) in cursor.fetchall():
                 cursor.execute(f"KILL {number}")
                 ended += 1

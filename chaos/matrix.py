@@ -1,4 +1,6 @@
-"""What the matrix has: points of an epoch, faults, sinks; and for each cell whether it can happen. Data only."""
+"""What the matrix has: points of an epoch, faults, sinks; and for each cell whether it can happen.
+Data only.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Point:
-    """A moment of an epoch: ``step`` and ``when`` of ``tests/crash/deaths.py``; ``nth`` is added by the scene."""
+    """A moment of an epoch: ``step`` and ``when`` of ``tests/crash/deaths.py``; ``nth`` is added by
+    the scene.
+    """
 
     name: str
     title: str
@@ -25,24 +29,66 @@ class Point:
 
 POINTS: Sequence[Point] = (
     Point("start", "a start has done nothing yet", "list_open", "before", "driver"),
-    Point("recovery", "a start finds a decided epoch", "commit", "before", "driver", decided=True, rows=True),
+    Point(
+        "recovery",
+        "a start finds a decided epoch",
+        "commit",
+        "before",
+        "driver",
+        decided=True,
+        rows=True,
+    ),
     Point("planned", "offsets are planned", "batch", "before", "driver"),
     Point("reading", "a task has read, and written nothing", "reading", "before", "task"),
     Point("begun", "a task is about to write", "write", "before", "task"),
     Point("mid-write", "a task has rows in its transaction", "write", "after", "task", rows=True),
     Point("state", "state is written (a stateful query)", "prepare", "before", "task", rows=True),
     Point("preparing", "a task is about to prepare", "prepare", "before", "task", rows=True),
-    Point("flushed", "a task has prepared, which is to flush", "prepare", "after", "task", rows=True),
+    Point(
+        "flushed", "a task has prepared, which is to flush", "prepare", "after", "task", rows=True
+    ),
     Point("prepared", "all tasks have prepared", "verify", "before", "driver", rows=True),
     Point("verified", "all is ready to be decided", "decide", "before", "driver", rows=True),
-    Point("decided", "the decision is on record", "decide", "after", "driver", decided=True, rows=True),
-    Point("committing", "a sink is about to commit", "commit", "before", "driver", decided=True, rows=True),
-    Point("half", "between two commits of one sink", "commit", "half", "driver", decided=True, rows=True),
-    Point("between", "one sink has committed, others have not", "commit", "after", "driver", decided=True, rows=True),
+    Point(
+        "decided", "the decision is on record", "decide", "after", "driver", decided=True, rows=True
+    ),
+    Point(
+        "committing",
+        "a sink is about to commit",
+        "commit",
+        "before",
+        "driver",
+        decided=True,
+        rows=True,
+    ),
+    Point(
+        "half",
+        "between two commits of one sink",
+        "commit",
+        "half",
+        "driver",
+        decided=True,
+        rows=True,
+    ),
+    Point(
+        "between",
+        "one sink has committed, others have not",
+        "commit",
+        "after",
+        "driver",
+        decided=True,
+        rows=True,
+    ),
     Point("committed", "all are committed, Spark does not know", "batch", "after", "driver"),
     Point("logged", "Spark has written its commit log", "batch", "before", "driver"),
     Point("mirrored", "the group's offsets are committed", "batch", "before", "driver"),
-    Point("savepoint", "between two epochs, and half of a savepoint is copied", "batch", "before", "driver"),
+    Point(
+        "savepoint",
+        "between two epochs, and half of a savepoint is copied",
+        "batch",
+        "before",
+        "driver",
+    ),
 )
 
 
@@ -53,7 +99,9 @@ class Fault:
     name: str
     title: str
     kind: str
-    """``kill``, ``pause``, ``rival``, ``network``, ``disk``, ``checkpoint``, ``expiry`` or ``clock``."""
+    """``kill``, ``pause``, ``rival``, ``network``, ``disk``, ``checkpoint``, ``expiry`` or
+    ``clock``.
+    """
     server: str = ""
 
 
@@ -76,7 +124,12 @@ FAULTS: Sequence[Fault] = (
     Fault("missing", "killed, and the newest file of the checkpoint is gone", "checkpoint"),
     Fault("other-query", "killed, and the checkpoint has another query's files", "checkpoint"),
     Fault("expired", "the broker times the transaction out", "expiry", "kafka"),
-    Fault("ids-expired", "killed, and the broker has forgotten our transactional ids", "expiry", "kafka"),
+    Fault(
+        "ids-expired",
+        "killed, and the broker has forgotten our transactional ids",
+        "expiry",
+        "kafka",
+    ),
     Fault("clock", "the driver's clock moves an hour", "clock"),
 )
 
@@ -95,7 +148,11 @@ class Family:
     @property
     def servers(self) -> tuple[str, ...]:
         """The servers that it writes to or decides on."""
-        return tuple(dict.fromkeys([*(kind for kind in self.kinds if kind != "files"), *([self.log] * bool(self.log))]))
+        return tuple(
+            dict.fromkeys(
+                [*(kind for kind in self.kinds if kind != "files"), *([self.log] * bool(self.log))]
+            )
+        )
 
 
 FAMILIES: Sequence[Family] = (
@@ -105,8 +162,18 @@ FAMILIES: Sequence[Family] = (
     Family("mariadb", "MariaDB, staged", ("mysql",)),
     Family("mariadb-prepared", "MariaDB, XA", ("mysql",), "prepared"),
     Family("files", "Files", ("files",)),
-    Family("all", "Kafka, PostgreSQL, MariaDB and files in one epoch", ("kafka", "postgres", "mysql", "files")),
-    Family("postgres-log", "PostgreSQL, with the decisions in it too", ("postgres",), "staged", "postgres"),
+    Family(
+        "all",
+        "Kafka, PostgreSQL, MariaDB and files in one epoch",
+        ("kafka", "postgres", "mysql", "files"),
+    ),
+    Family(
+        "postgres-log",
+        "PostgreSQL, with the decisions in it too",
+        ("postgres",),
+        "staged",
+        "postgres",
+    ),
 )
 
 POINT = {point.name: point for point in POINTS}
@@ -131,7 +198,9 @@ class Cell:
         family, _, rest = name.partition(":")
         point, _, fault = rest.partition(":")
         if family not in FAMILY or point not in POINT or fault not in FAULT:
-            raise ValueError(f"no cell {name!r}: a cell is sink:point:fault, see python -m chaos --list")
+            raise ValueError(
+                f"no cell {name!r}: a cell is sink:point:fault, see python -m chaos --list"
+            )
         return cls(family, point, fault)
 
     @property
@@ -161,13 +230,18 @@ def _point_impossible(family: Family, point: Point) -> str:
 HALF: Mapping[str, str] = {
     "postgres": "staged rows are committed in one local transaction",
     "mysql": "staged rows are committed in one local transaction",
-    "files": "the files of an epoch are published in one call; tests/files stops it between two of them",
+    "files": "the files of an epoch are published in one call; tests/files stops it between two "
+    "of them",
     "all": "the same as in the family of each sink alone; here it is between two sinks",
 }
 
 
 def _fault_impossible(family: Family, point: Point, fault: Fault) -> str:
-    if fault.server and fault.server not in family.servers and not (fault.server == "kafka" and fault.kind == "kill"):
+    if (
+        fault.server
+        and fault.server not in family.servers
+        and not (fault.server == "kafka" and fault.kind == "kill")
+    ):
         return f"the query writes nothing to {TITLES[fault.server]}"
     is_source_only = fault.name == "kill-broker" and "kafka" not in family.servers
     if is_source_only and point.name not in ("start", "planned", "reading", "logged", "savepoint"):

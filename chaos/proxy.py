@@ -1,10 +1,9 @@
 """A TCP proxy in front of one server, whose network can be broken. It knows no protocol.
 
-cut            nothing passes in either direction until ``heal``, then what was sent arrives: as when packets are lost
-half_open      the server sees the end of every connection, the client hears nothing; new connections work
-lose_replies   requests arrive, their replies do not
-delay          every chunk takes so much longer
-reset          every connection ends by RST, now; new ones work
+cut            nothing passes in either direction until ``heal``, then what was sent arrives: as
+when packets are lost half_open      the server sees the end of every connection, the client hears
+nothing; new connections work lose_replies   requests arrive, their replies do not delay
+every chunk takes so much longer reset          every connection ends by RST, now; new ones work
 heal           all is well again; a connection that was harmed beyond repair ends by RST
 """
 
@@ -35,7 +34,9 @@ class Proxy:
         self._delay_s = 0.0
         self._links: set[_Link] = set()
         self.harm = 0
-        """How many connections and pieces of data the faults have met so far: nought says that one had no effect."""
+        """How many connections and pieces of data the faults have met so far: nought says that
+        one had no effect.
+        """
         self._listener = socket.create_server((HOST, 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name=f"proxy-{self.port}", daemon=True).start()
@@ -90,7 +91,11 @@ class Proxy:
     # ---- how it is done ------------------------------------------------------------------------
 
     def _set(
-        self, *, is_cut: bool | None = None, loses_replies: bool | None = None, delay_s: float | None = None
+        self,
+        *,
+        is_cut: bool | None = None,
+        loses_replies: bool | None = None,
+        delay_s: float | None = None,
     ) -> None:
         with self._state:
             self._is_cut = self._is_cut if is_cut is None else is_cut
@@ -137,7 +142,9 @@ class Proxy:
         client.close()
         server.close()
 
-    def _pump(self, link: _Link, source: socket.socket, sink: socket.socket, is_reply: bool) -> None:
+    def _pump(
+        self, link: _Link, source: socket.socket, sink: socket.socket, is_reply: bool
+    ) -> None:
         """Carry bytes one way until one side ends."""
         with contextlib.suppress(OSError):  # reset by either side, or by us
             while data := source.recv(CHUNK_BYTES):
@@ -200,7 +207,9 @@ def _shutdown(one: socket.socket) -> None:
 
 
 def _abort(one: socket.socket) -> None:
-    """End a connection by RST at once, also under a thread that waits in recv(): what connect(AF_UNSPEC) is for."""
+    """End a connection by RST at once, also under a thread that waits in recv(): what
+    connect(AF_UNSPEC) is for.
+    """
     with contextlib.suppress(OSError):
         if LIBC.connect(one.fileno(), UNSPECIFIED, len(UNSPECIFIED)):
             _shutdown(one)

@@ -1,4 +1,6 @@
-"""The page: what was played and how it went, a table for each sink family, every cell linked to its line."""
+"""The page: what was played and how it went, a table for each sink family, every cell linked to its
+line.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,21 @@ from exactum.local.jars import KAFKA_VERSION
 STOP_CHARACTERS = 160
 HEAD = """# The fault matrix: what was played
 
-Written by `python -m chaos` from the outcomes of its cells; [chaos.md](chaos.md) says what a cell is, how the verdict
-comes about and how to play one again. Every cell that was not played says so.
+Written by `python -m chaos` from the outcomes of its cells; [chaos.md](chaos.md) says what a cell
+is, how the verdict comes about and how to play one again. Every cell that was not played says so.
 """
-LEGEND = """`ok`: exact, and the query carried on by itself (or was started again where the fault ends it). `ok+2`:
-exact; the query stopped twice with an error that says so, and was started again. `RED`: not exact, or it stopped as it
-must not. `not run`: it can happen and was not played. A small letter: it cannot happen; the reason is below the table.
-Rows are faults, columns are points of an epoch.
+LEGEND = """`ok`: exact, and the query carried on by itself (or was started again where the fault
+ends it). `ok+2`: exact; the query stopped twice with an error that says so, and was started again.
+`RED`: not exact, or it stopped as it must not. `not run`: it can happen and was not played. A small
+letter: it cannot happen; the reason is below the table. Rows are faults, columns are points of an
+epoch.
 """
 
 
 def page(outcomes: Mapping[str, Outcome], unplayed: Mapping[str, str]) -> str:
-    """The whole page, in Markdown. ``unplayed``: why cells that can happen are never played, by name."""
+    """The whole page, in Markdown. ``unplayed``: why cells that can happen are never played, by
+    name.
+    """
     every = list(cells())
     alone = [o for o in _played(every, outcomes) if o.verdict == "green" and not o.stops]
     count = Counter(_kind(cell, outcomes) for cell in every)
@@ -82,11 +87,12 @@ def _circumstances(outcomes: Mapping[str, Outcome]) -> list[str]:
     total_s = sum(outcome.seconds for outcome in outcomes.values())
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return [
-        f"Played on {', '.join(days) or 'no day'}, seed {', '.join(map(str, seeds)) or '-'}, {total_s / 60:.0f} min "
-        f"of cells, on {os.cpu_count()} cores and {memory_gib:.0f} GiB (Linux {platform.machine()}), "
-        f"with Python {platform.python_version()}, PySpark {importlib.metadata.version('pyspark')}, "
-        f"Kafka {KAFKA_VERSION}, {_version('PostgreSQL', 'postgres')}, {_version('MariaDB', 'mariadbd')}, "
-        f"exactum {importlib.metadata.version('exactum')}. Commits of the code, and cells played of each: "
+        f"Played on {', '.join(days) or 'no day'}, seed {', '.join(map(str, seeds)) or '-'}, "
+        f"{total_s / 60:.0f} min of cells, on {os.cpu_count()} cores and {memory_gib:.0f} GiB "
+        f"(Linux {platform.machine()}), with Python {platform.python_version()}, PySpark "
+        f"{importlib.metadata.version('pyspark')}, Kafka {KAFKA_VERSION}, "
+        f"{_version('PostgreSQL', 'postgres')}, {_version('MariaDB', 'mariadbd')}, exactum "
+        f"{importlib.metadata.version('exactum')}. Commits of the code, and cells played of each: "
         f"{_commits(outcomes)}."
     ]
 
@@ -95,7 +101,9 @@ def _version(title: str, program: str) -> str:
     found = [program, *map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}")))]
     for path in reversed(found):
         try:
-            text = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+            text = subprocess.run(
+                [path, "--version"], check=True, capture_output=True, text=True
+            ).stdout
         except (OSError, subprocess.CalledProcessError):
             continue
         found_version = re.search(r"\d+\.\d+(\.\d+)?", text)
@@ -113,10 +121,17 @@ def _red(every: list[Cell], outcomes: Mapping[str, Outcome]) -> list[str]:
     red = [outcome for outcome in _played(every, outcomes) if outcome.verdict == "red"]
     if not red:
         return ["No cell that was played is red.", ""]
-    return ["## Red cells", "", *[f"- [{o.cell}](#{_anchor(o.cell)}): {_text(o.note, 400)}" for o in red], ""]
+    return [
+        "## Red cells",
+        "",
+        *[f"- [{o.cell}](#{_anchor(o.cell)}): {_text(o.note, 400)}" for o in red],
+        "",
+    ]
 
 
-def _table(family: Family, outcomes: Mapping[str, Outcome], unplayed: Mapping[str, str]) -> list[str]:
+def _table(
+    family: Family, outcomes: Mapping[str, Outcome], unplayed: Mapping[str, str]
+) -> list[str]:
     reasons: dict[str, str] = {}
     rows = []
     for fault in FAULTS:
@@ -153,7 +168,11 @@ def _lines(family: Family, outcomes: Mapping[str, Outcome]) -> list[str]:
     for outcome in mine:
         at = f", {outcome.commit}" if outcome.commit else ""
         parts = [f"{_verdict(outcome)}, seed {outcome.seed}, {outcome.seconds:.0f} s{at}"]
-        parts += [_text(outcome.note, 400 if outcome.verdict == "red" else STOP_CHARACTERS)] if outcome.note else []
+        parts += (
+            [_text(outcome.note, 400 if outcome.verdict == "red" else STOP_CHARACTERS)]
+            if outcome.note
+            else []
+        )
         parts += [f"it stopped with {_text(stop, STOP_CHARACTERS)}" for stop in outcome.stops]
         lines.append(f'- <a id="{_anchor(outcome.cell)}"></a>`{outcome.cell}`: {"; ".join(parts)}')
     return [*lines, ""]
@@ -175,5 +194,11 @@ def _letter(number: int) -> str:
 
 def _text(text: str, characters: int) -> str:
     """One line, without what Markdown would take for its own."""
-    flat = " ".join(text.split()).replace("|", "/").replace("<", "(").replace(">", ")").replace("`", "'")
+    flat = (
+        " ".join(text.split())
+        .replace("|", "/")
+        .replace("<", "(")
+        .replace(">", ")")
+        .replace("`", "'")
+    )
     return flat if len(flat) <= characters else f"{flat[:characters]} ..."

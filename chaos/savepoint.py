@@ -1,4 +1,6 @@
-"""The savepoint that is under way while a fault happens: whole or refused, and a fork of it is exact."""
+"""The savepoint that is under way while a fault happens: whole or refused, and a fork of it is
+exact.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 TIMEOUT_S = 120.0
 POLL_S = 0.02
 EXCUSED = {"checkpoint": frozenset({"CheckpointRefused"}), "disk": frozenset({"Unavailable"})}
-"""With what a savepoint may be refused, by the kind of the fault. The others do not touch what it copies."""
+"""With what a savepoint may be refused, by the kind of the fault. The others do not touch what
+it copies.
+"""
 
 
 class SavepointFailure(AssertionError):
@@ -40,7 +44,13 @@ class Savepoint:
         self._log = self._folder / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(ROOT / "chaos" / "saver.py"), str(checkpoint), str(self._path), str(self._folder)],
+                [
+                    sys.executable,
+                    str(ROOT / "chaos" / "saver.py"),
+                    str(checkpoint),
+                    str(self._path),
+                    str(self._folder),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -64,8 +74,9 @@ class Savepoint:
         return Made(**json.loads((self._folder / "result").read_text()))
 
     def check(self) -> None:
-        """It is whole, and a fork of it into fresh targets writes exactly what comes after its epoch; or it was refused
-        by an error that the fault excuses, and nothing of its name is there.
+        """It is whole, and a fork of it into fresh targets writes exactly what comes after its
+        epoch; or it was refused by an error that the fault excuses, and nothing of its name is
+        there.
 
         Raises:
             AssertionError: neither.
@@ -73,9 +84,13 @@ class Savepoint:
         scene, made = self._scene, self.made()
         if made.error:
             if made.error not in EXCUSED.get(scene.fault.kind, ()):
-                raise SavepointFailure(f"the savepoint was refused with {made.error}: {made.message}")
+                raise SavepointFailure(
+                    f"the savepoint was refused with {made.error}: {made.message}"
+                )
             if self._path.exists():
-                raise SavepointFailure(f"{self._path} is there although the savepoint was refused: {made.message}")
+                raise SavepointFailure(
+                    f"{self._path} is there although the savepoint was refused: {made.message}"
+                )
             scene.notes.append(f"savepoint refused ({made.error}: {made.message[:100]})")
             return
         verify(self._path)
@@ -89,8 +104,11 @@ class Savepoint:
     def _until(self, path: Path) -> None:
         deadline = time.monotonic() + TIMEOUT_S
         while not path.exists():
-            if time.monotonic() > deadline or (self._process.poll() is not None and not path.exists()):
+            if time.monotonic() > deadline or (
+                self._process.poll() is not None and not path.exists()
+            ):
                 raise HarnessFailure(
-                    f"no {path.name} of the savepoint: {self._log.read_text(errors='replace')[-1000:]}"
+                    f"no {path.name} of the savepoint: "
+                    f"{self._log.read_text(errors='replace')[-1000:]}"
                 )
             time.sleep(POLL_S)

@@ -1,6 +1,7 @@
 """A process that makes a savepoint and is held when half of its files are copied.
 
-Its arguments: the checkpoint, the new savepoint, and a folder for ``reached``, ``go`` and ``result``.
+Its arguments: the checkpoint, the new savepoint, and a folder for ``reached``, ``go`` and
+``result``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""One cell played: a query runs to the point and is held there, the fault happens, it is let go; then the verdict."""
+"""One cell played: a query runs to the point and is held there, the fault happens, it is let go;
+then the verdict.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Scene:
     notes: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
     forgiven: set[str] = field(default_factory=lambda: set(MAY_BE_STARTED_AGAIN))
-    """Errors of exactum that this fault excuses; "Spark" stands for Spark's own, "Python" for a plain exception."""
+    """Errors of exactum that this fault excuses; "Spark" stands for Spark's own, "Python" for a
+    plain exception.
+    """
     _starts: int = 0
 
     def __post_init__(self) -> None:
@@ -74,24 +78,39 @@ class Scene:
         self.partition = self.chance.randint(0, 1)
         self.sink = self.chance.choice(list(self.family.kinds))
         """The sink in which a participant is held, and whose server the network is broken to."""
-        self.server = self.sink if self.sink != "files" else self.chance.choice([*self.family.servers, "kafka"])
+        self.server = (
+            self.sink
+            if self.sink != "files"
+            else self.chance.choice([*self.family.servers, "kafka"])
+        )
         if self.fault.server:
             self.server = self.fault.server
             if self.point.name == "between":
-                # Its transaction is to be open still, or there is little to lose: another sink has committed.
-                self.sink = self.chance.choice([kind for kind in self.family.kinds if kind != self.server])
+                # Its transaction is to be open still, or there is little to lose: another sink has
+                # committed.
+                self.sink = self.chance.choice(
+                    [kind for kind in self.family.kinds if kind != self.server]
+                )
             elif self.server in self.family.kinds:
                 self.sink = self.server
         if self.fault.kind == "network" and self.family.log and self.point.step == "decide":
             self.server = self.family.log
         if self.fault.kind == "network" and self.point.name == "between":
             # What has committed talks no more.
-            self.server = self.chance.choice([kind for kind in self.family.servers if kind != self.sink])
+            self.server = self.chance.choice(
+                [kind for kind in self.family.servers if kind != self.sink]
+            )
         on_disk = self.fault.kind == "disk"
-        self.folder = (self.stage.disk() if on_disk else self.stage.folder) / f"cell{self.stage.number()}"
+        self.folder = (
+            self.stage.disk() if on_disk else self.stage.folder
+        ) / f"cell{self.stage.number()}"
         self.folder.mkdir()
         self.books = Books(
-            self.stage, self.folder, self.family.kinds, self.chance.randrange(1 << 30), twice=self.point.name == "state"
+            self.stage,
+            self.folder,
+            self.family.kinds,
+            self.chance.randrange(1 << 30),
+            twice=self.point.name == "state",
         )
         self.act = self.new_act()
         self.driver: Driver | None = None
@@ -123,22 +142,30 @@ class Scene:
         """End what would outlive the scene, and remove its folder."""
         if self.savepoint is not None:
             self.savepoint.close()
-        # Topics and databases stay until the stage is closed: to remove them takes longer than a cell.
+        # Topics and databases stay until the stage is closed: to remove them takes longer than a
+        # cell.
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _to_the_point(self) -> None:
         if self.point.name == "recovery":
             self._leave_a_decided_epoch()
         planned = self._planned()
-        self.act = self.new_act(faults=planned, reading=20 * (self.nth - 1) if self.point.name == "reading" else -1)
+        self.act = self.new_act(
+            faults=planned, reading=20 * (self.nth - 1) if self.point.name == "reading" else -1
+        )
         if self.fault.name == "second-copy":
             self.stage.driver(1)  # ready, before the first one is held: nobody is held for ever
         self.driver = self.stage.driver()
         self.driver.begin(self.act)
-        folders = {Path(f.get("folder", self.act.folder)) for f in planned if f["action"] == "hold"} or {self.act.path}
+        folders = {
+            Path(f.get("folder", self.act.folder)) for f in planned if f["action"] == "hold"
+        } or {self.act.path}
         if any(f["action"] == "hold" for f in planned) or self.act.reading >= 0:
             self.driver.until(
-                lambda: all((folder / "reached").exists() for folder in folders) or self.act.result is not None,
+                lambda: (
+                    all((folder / "reached").exists() for folder in folders)
+                    or self.act.result is not None
+                ),
                 f"{self.point.name} is reached",
             )
             if self.act.result is not None:
@@ -150,13 +177,21 @@ class Scene:
 
     def _leave_a_decided_epoch(self) -> None:
         """A query that stopped when its epoch was decided, and before the sink had committed it."""
-        raised = {"step": "commit", "when": "before", "nth": self.nth, "sink": self.sink, "action": "raise"}
+        raised = {
+            "step": "commit",
+            "when": "before",
+            "nth": self.nth,
+            "sink": self.sink,
+            "action": "raise",
+        }
         act = self.new_act(faults=[raised])
         driver = self.stage.driver()
         driver.begin(act)
         result = driver.ended(act)
         if "planned failure" not in result.message:
-            raise HarnessFailure(f"the first start was to stop at its commit, and ended with {result}")
+            raise HarnessFailure(
+                f"the first start was to stop at its commit, and ended with {result}"
+            )
 
     def _planned(self) -> list[dict[str, Any]]:
         """What brings the query to the point, and holds it there."""
@@ -173,13 +208,31 @@ class Scene:
         if point.name == "between":
             (self.folder / "between").mkdir()
             others = [
-                {"step": "commit", "when": "before", "action": "hold", "nth": self.nth, "sink": kind}
+                {
+                    "step": "commit",
+                    "when": "before",
+                    "action": "hold",
+                    "nth": self.nth,
+                    "sink": kind,
+                }
                 for kind in self.family.kinds
                 if kind != self.sink
             ]
-            return [*others, {**hold, "nth": self.nth, "sink": self.sink, "folder": str(self.folder / "between")}]
-        # The first decision of a run closes the door; the batch after an epoch begins when Spark has logged it.
-        later = {"decide": 1, "batch": 1 if point.name in ("logged", "mirrored", "savepoint") else 0}.get(point.step, 0)
+            return [
+                *others,
+                {
+                    **hold,
+                    "nth": self.nth,
+                    "sink": self.sink,
+                    "folder": str(self.folder / "between"),
+                },
+            ]
+        # The first decision of a run closes the door; the batch after an epoch begins when Spark
+        # has logged it.
+        later = {
+            "decide": 1,
+            "batch": 1 if point.name in ("logged", "mirrored", "savepoint") else 0,
+        }.get(point.step, 0)
         sink = {"sink": self.sink} if point.step in ("verify", "commit") else {}
         return [{**hold, "nth": self.nth + later, **sink}]
 
@@ -198,7 +251,12 @@ class Scene:
     def finish(self) -> None:
         """Start the query until it ends by itself, unless the act that was held did."""
         last = self.act.result
-        if last is not None and last.outcome == "finished" and self.driver is not None and self.driver.alive:
+        if (
+            last is not None
+            and last.outcome == "finished"
+            and self.driver is not None
+            and self.driver.alive
+        ):
             return
         self.run_dry(self.books)
 
@@ -232,7 +290,8 @@ class Scene:
         if kind not in self.forgiven:
             raise WrongStop(f"it stopped with {kind}: {result.message}")
 
-    # ---- what an act is made of --------------------------------------------------------------------
+    # ---- what an act is made of
+    # --------------------------------------------------------------------
 
     @property
     def group(self) -> str:
@@ -241,7 +300,9 @@ class Scene:
     @property
     def lost_decision(self) -> bool:
         """The decision is written to a file and its writer does not hear of it."""
-        return self.point.name == "decided" and self.fault.name == "reply-lost" and not self.family.log
+        return (
+            self.point.name == "decided" and self.fault.name == "reply-lost" and not self.family.log
+        )
 
     def new_act(self, *, led: bool = True, books: Books | None = None, **changed: Any) -> Act:
         """A start of this query, or of the one of ``books``; ``led``: through the proxies."""
@@ -273,7 +334,9 @@ class Scene:
 
 
 def played(stage: Stage, cell: Cell, seed: int) -> Outcome:
-    """Play a cell and say how it went. Servers may be down and networks broken afterwards: see ``Stage.tidy``."""
+    """Play a cell and say how it went. Servers may be down and networks broken afterwards: see
+    ``Stage.tidy``.
+    """
     began_s = time.monotonic()
     scene = Scene(stage, cell, seed)
     verdict, told = "green", ""

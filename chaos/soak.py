@@ -1,9 +1,12 @@
-"""``python -m chaos.soak``: random faults, drawn anew every few seconds, over two queries in a row; checkers all along.
+"""``python -m chaos.soak``: random faults, drawn anew every few seconds, over two queries in a row;
+checkers all along.
 
-    transfers --bank--> topic, PostgreSQL, files          the topic --chained--> another topic, another database
+    transfers --bank--> topic, PostgreSQL, files          the topic --chained--> another topic,
+    another database
 
-A quarter of the rounds have no fault, so that the queries recover. At the end everything is healed, the input ends, the
-queries run dry, and every target must be exact. A failure prints the seed and the timeline of faults and events.
+A quarter of the rounds have no fault, so that the queries recover. At the end everything is healed,
+the input ends, the queries run dry, and every target must be exact. A failure prints the seed and
+the timeline of faults and events.
 """
 
 from __future__ import annotations
@@ -71,7 +74,9 @@ class Timeline:
 class Supervisor:
     """Keeps one query running in a driver process of its own: started again whenever it stops."""
 
-    def __init__(self, name: str, stage: Stage, books: Books, act: Mapping[str, Any], timeline: Timeline) -> None:
+    def __init__(
+        self, name: str, stage: Stage, books: Books, act: Mapping[str, Any], timeline: Timeline
+    ) -> None:
         self.name = name
         self.books = books
         self.driver: Driver = stage.hire()
@@ -167,9 +172,18 @@ class Soak:
             books.open()
         supervisors = [
             Supervisor("bank", self.stage, self.bank, self._act(self.bank), self.timeline),
-            Supervisor("chained", self.stage, self.chained, self._act(self.chained, chained=True), self.timeline),
+            Supervisor(
+                "chained",
+                self.stage,
+                self.chained,
+                self._act(self.chained, chained=True),
+                self.timeline,
+            ),
         ]
-        threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._produce, self._check_often)]
+        threads = [
+            threading.Thread(target=self._guarded, args=(work,))
+            for work in (self._produce, self._check_often)
+        ]
         with self.bank.reader() as first, self.chained.reader() as second:
             self._readers = {"bank": first, "chained": second}
             for thread in threads:
@@ -194,7 +208,8 @@ class Soak:
                 books.check_exact()
                 books.check_reader(reader)
         self.timeline.note(
-            f"exact: {self.bank.transfers.count} transfers, {self.rounds} rounds, {sum(self.struck.values())} faults, "
+            f"exact: {self.bank.transfers.count} transfers, {self.rounds} rounds, "
+            f"{sum(self.struck.values())} faults, "
             f"{', '.join(f'{s.name} started {s.starts} times' for s in supervisors)}"
         )
 
@@ -220,7 +235,11 @@ class Soak:
         }
 
     def _rounds(self, supervisors: Sequence[Supervisor]) -> None:
-        self._watch(supervisors, lambda: all(s.starts and s.books.checkpoint.folder.exists() for s in supervisors), 240)
+        self._watch(
+            supervisors,
+            lambda: all(s.starts and s.books.checkpoint.folder.exists() for s in supervisors),
+            240,
+        )
         deadline = time.monotonic() + 60 * self.minutes
         while time.monotonic() < deadline:
             self.rounds += 1
@@ -228,7 +247,9 @@ class Soak:
             if self.chance.random() >= QUIET_SHARE:
                 drawn = self.chance.sample(sorted(FAULTS), self.chance.randint(1, FAULTS_MAX))
             lasts_s = self.chance.uniform(*ROUND_S)
-            self.timeline.note(f"round {self.rounds}: {', '.join(drawn) or 'no fault'}, {lasts_s:.1f} s")
+            self.timeline.note(
+                f"round {self.rounds}: {', '.join(drawn) or 'no fault'}, {lasts_s:.1f} s"
+            )
             with contextlib.ExitStack() as healing:
                 for name in drawn:
                     self.struck[name] += 1
@@ -249,7 +270,9 @@ class Soak:
             self.copy[0].judge(result)
             self.copy = None
 
-    def _watch(self, supervisors: Sequence[Supervisor], done: Callable[[], bool], seconds: float) -> None:
+    def _watch(
+        self, supervisors: Sequence[Supervisor], done: Callable[[], bool], seconds: float
+    ) -> None:
         """Let time pass, and keep the queries running."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not done():
@@ -295,18 +318,24 @@ class Soak:
                 oracle.check_no_duplicates(seen)
 
     def _check_postgres(self, books: Books) -> None:
-        """An epoch is one local transaction there, and a transfer is in one epoch: the sum is nought at any moment."""
+        """An epoch is one local transaction there, and a transfer is in one epoch: the sum is
+        nought at any moment.
+        """
         url = self.stage.postgres.url_of(books.targets.database)
         with psycopg.connect(url, connect_timeout=5) as connection:
             found = connection.execute(
-                "SELECT count(*), count(DISTINCT (id, account)), coalesce(sum(amount), 0) FROM postings"
+                "SELECT count(*), count(DISTINCT (id, account)), coalesce(sum(amount), 0) FROM "
+                "postings"
             ).fetchone()
         if found is None:
             return
         rows, distinct, amount = found
         name = books.targets.database
         if rows != distinct or (amount and not books.upstream) or rows < self._rows.get(name, 0):
-            raise BooksFailure(f"{name}: {rows} rows, {distinct} of them different, sum {amount}, {self._rows} before")
+            raise BooksFailure(
+                f"{name}: {rows} rows, {distinct} of them different, sum {amount}, {self._rows} "
+                "before"
+            )
         self._rows[name] = rows
 
     def _check_files(self) -> None:
@@ -317,7 +346,9 @@ class Soak:
             raise BooksFailure(f"published files are gone: {sorted(gone)[:3]}")
         if new:
             query = "SELECT id, account, amount FROM read_parquet(?, hive_partitioning=true)"
-            self._in_files.update(duckdb.connect().execute(query, [[str(path) for path in new]]).fetchall())
+            self._in_files.update(
+                duckdb.connect().execute(query, [[str(path) for path in new]]).fetchall()
+            )
             self._files = there
             twice = [posting for posting, count in self._in_files.items() if count > 1]
             if twice:
@@ -393,10 +424,16 @@ def second_copy(soak: Soak, query: Supervisor, healing: Healing) -> None:
 
 
 def foreign_init(soak: Soak, query: Supervisor, healing: Healing) -> None:
-    with contextlib.suppress(KafkaException, KafkaError, OSError):  # the broker may be away at the moment
+    with contextlib.suppress(
+        KafkaException, KafkaError, OSError
+    ):  # the broker may be away at the moment
         names = oracle.ongoing(soak.stage.kafka.direct, query.books.query_id)
         if names:
-            settings = {"bootstrap.servers": soak.stage.kafka.direct, "transactional.id": names[0], "log_level": 0}
+            settings = {
+                "bootstrap.servers": soak.stage.kafka.direct,
+                "transactional.id": names[0],
+                "log_level": 0,
+            }
             Producer(settings).init_transactions(5)
             soak.timeline.note(f"  a foreign init_transactions with an id of {query.name}")
 
@@ -435,7 +472,11 @@ def soaked(seed: int, minutes: float) -> int:
         try:
             soak.run()
         except (AssertionError, HarnessFailure) as error:
-            print(f"\nFAILED with seed {seed}: {type(error).__name__}: {error}\n", *soak.timeline.lines, sep="\n")
+            print(
+                f"\nFAILED with seed {seed}: {type(error).__name__}: {error}\n",
+                *soak.timeline.lines,
+                sep="\n",
+            )
             print(f"\nagain: python -m chaos.soak --seed {seed} --minutes {minutes}")
             return 1
     return 0

@@ -1,7 +1,8 @@
-"""What a cell is played on: one server of each kind, each behind a proxy for the query, and the driver processes.
+"""What a cell is played on: one server of each kind, each behind a proxy for the query, and the
+driver processes.
 
-The query meets the servers through their proxies; the oracle, a second copy of the job and whoever else is not to be
-harmed go past them.
+The query meets the servers through their proxies; the oracle, a second copy of the job and whoever
+else is not to be harmed go past them.
 """
 
 from __future__ import annotations
@@ -34,8 +35,14 @@ POLL_S = 0.01
 LOG_TAIL_CHARACTERS = 4_000
 DISK_BYTES = 24 * 1024 * 1024
 
-BROKER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 250, "group.initial.rebalance.delay.ms": 0}
-FORGETFUL = {"transactional.id.expiration.ms": 1_000, "transaction.remove.expired.transaction.cleanup.interval.ms": 500}
+BROKER = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 250,
+    "group.initial.rebalance.delay.ms": 0,
+}
+FORGETFUL = {
+    "transactional.id.expiration.ms": 1_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 500,
+}
 """A broker that forgets a transactional id after a second instead of a week."""
 
 
@@ -56,7 +63,9 @@ class Stuck(AssertionError):
 
 
 class LedKafka(LocalKafka):
-    """A broker whose clients' listener is advertised at another port, so that every client of it goes through there."""
+    """A broker whose clients' listener is advertised at another port, so that every client of it
+    goes through there.
+    """
 
     def __init__(self, led_through: int, properties: Mapping[str, str | int]) -> None:
         super().__init__(properties=properties, start_timeout_s=START_TIMEOUT_S)
@@ -69,13 +78,21 @@ class LedKafka(LocalKafka):
 
 
 def environment() -> dict[str, str]:
-    """Of every process of the harness: it imports chaos, exactum and the tests' modules that are borrowed."""
+    """Of every process of the harness: it imports chaos, exactum and the tests' modules that are
+    borrowed.
+    """
     path = [*BORROWED, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in path if each), "PYTHONUNBUFFERED": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(each for each in path if each),
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 class Driver:
-    """One driver process with everything below it: a session of its own, so that nothing survives it."""
+    """One driver process with everything below it: a session of its own, so that nothing survives
+    it.
+    """
 
     def __init__(self, folder: Path, own: Mapping[str, str]) -> None:
         self.folder = folder
@@ -121,7 +138,9 @@ class Driver:
         act.give(self._inbox, self._count)
         self._count += 1
 
-    def until(self, reached: Callable[[], bool], what: str, timeout_s: float = ACT_TIMEOUT_S) -> None:
+    def until(
+        self, reached: Callable[[], bool], what: str, timeout_s: float = ACT_TIMEOUT_S
+    ) -> None:
         """Wait until ``reached``.
 
         Raises:
@@ -130,7 +149,9 @@ class Driver:
         deadline = time.monotonic() + timeout_s
         while not reached():
             if not self.alive and not reached():
-                raise Stuck(f"the driver ended with {self._process.returncode} before {what}: {self._end()}")
+                raise Stuck(
+                    f"the driver ended with {self._process.returncode} before {what}: {self._end()}"
+                )
             if time.monotonic() > deadline:
                 raise Stuck(f"not within {timeout_s:.0f} s: {what}: {self._end()}")
             time.sleep(POLL_S)
@@ -195,12 +216,17 @@ class Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="exactum-chaos-"))
         self.clock = Clock(self.folder) if setting is Setting.CLOCK else None
         self._closing = contextlib.ExitStack()
-        self.proxies = {name: self._closing.enter_context(Proxy()) for name in ("kafka", "postgres", "mysql")}
+        self.proxies = {
+            name: self._closing.enter_context(Proxy()) for name in ("kafka", "postgres", "mysql")
+        }
         self.kafka = LedKafka(
-            self.proxies["kafka"].port, {**BROKER, **(FORGETFUL if setting is Setting.FORGETFUL else {})}
+            self.proxies["kafka"].port,
+            {**BROKER, **(FORGETFUL if setting is Setting.FORGETFUL else {})},
         )
         self.proxies["kafka"].target_port = self.kafka.clients_port
-        self.postgres = LocalPostgres(settings={"max_prepared_transactions": 64}, start_timeout_s=START_TIMEOUT_S)
+        self.postgres = LocalPostgres(
+            settings={"max_prepared_transactions": 64}, start_timeout_s=START_TIMEOUT_S
+        )
         self.proxies["postgres"].target_port = self.postgres.port
         self.mysql = LocalMariaDB(start_timeout_s=START_TIMEOUT_S)
         self.proxies["mysql"].target_port = self.mysql.port
@@ -277,7 +303,9 @@ class Stage:
             command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             if done.returncode:
-                raise HarnessFailure(f"a small file system could not be mounted: {done.stderr.strip()}")
+                raise HarnessFailure(
+                    f"a small file system could not be mounted: {done.stderr.strip()}"
+                )
             self._closing.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
             self._disk = folder
         return self._disk
@@ -286,7 +314,9 @@ class Stage:
 
     def hire(self) -> Driver:
         """Start another driver process."""
-        driver = Driver(self.folder / f"driver{self.number()}", self.clock.environment if self.clock else {})
+        driver = Driver(
+            self.folder / f"driver{self.number()}", self.clock.environment if self.clock else {}
+        )
         self._drivers.append(driver)
         return driver
 

@@ -1,14 +1,16 @@
-"""The classic: Kafka -> a map with state for each key, which fails on its way -> MySQL, exactly once.
+"""The classic: Kafka -> a map with state for each key, which fails on its way -> MySQL, exactly
+once.
 
-Each value is upper-cased and prefixed with the value that its key had before; the state (Spark's transformWithState
-over RocksDB), the offsets and the rows of the table go forward together or not at all.
+Each value is upper-cased and prefixed with the value that its key had before; the state (Spark's
+transformWithState over RocksDB), the offsets and the rows of the table go forward together or not
+at all.
 
     python classic_job.py --bootstrap-servers localhost:9092 --topic words \\
         --database mysql://user:password@localhost/shop --table words --checkpoint /data/words
 
-The first time that the map meets the value "x" it throws, and the query stops. Start the script again: the table will
-be what a run without the failure leaves. The table: CREATE TABLE words (k VARCHAR(64), v TEXT). Needs pandas and
-protobuf, as Spark's transformWithState does.
+The first time that the map meets the value "x" it throws, and the query stops. Start the script
+again: the table will be what a run without the failure leaves. The table: CREATE TABLE words (k
+VARCHAR(64), v TEXT). Needs pandas and protobuf, as Spark's transformWithState does.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ import exactum
 
 
 class PrefixWithPrevious(StatefulProcessor):
-    """Rows (k, v, n) in the order of n -> rows (k, v), v being the key's previous value, then this one."""
+    """Rows (k, v, n) in the order of n -> rows (k, v), v being the key's previous value, then this
+    one.
+    """
 
     def __init__(self, thrown: str) -> None:
         self._thrown = thrown  # a file that says that the map has thrown already
@@ -55,7 +59,11 @@ def main() -> None:
     chosen = parser.parse_args()
     spark = exactum.local_session("classic")
     words = exactum.read_kafka(
-        spark, chosen.topic, bootstrap_servers=chosen.bootstrap_servers, start="earliest", maxOffsetsPerTrigger=40
+        spark,
+        chosen.topic,
+        bootstrap_servers=chosen.bootstrap_servers,
+        start="earliest",
+        maxOffsetsPerTrigger=40,
     )
     query = (
         words.selectExpr("CAST(key AS STRING) AS k", "CAST(value AS STRING) AS v", "offset AS n")
@@ -66,7 +74,9 @@ def main() -> None:
             outputMode="Append",
             timeMode="None",
         )
-        .writeStream.foreachBatch(exactum.exactly_once(exactum.MySQLSink(chosen.database, table=chosen.table)))
+        .writeStream.foreachBatch(
+            exactum.exactly_once(exactum.MySQLSink(chosen.database, table=chosen.table))
+        )
         .option("checkpointLocation", chosen.checkpoint)
         .trigger(availableNow=True)
         .start()

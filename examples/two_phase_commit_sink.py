@@ -1,10 +1,12 @@
-"""A target of your own, exactly once: rows as JSON lines, in a temporary folder first, then renamed into place.
+"""A target of your own, exactly once: rows as JSON lines, in a temporary folder first, then renamed
+into place.
 
     python two_phase_commit_sink.py /data/numbers --checkpoint /data/numbers-checkpoint
 
-Kill it whenever you like and start it again: ``cat /data/numbers/*.jsonl`` has every number once. The folder must be
-one that the driver and all executors see. ``exactum.testing.check_two_phase_commit_sink`` crashes the class at every
-call (tests/custom/test_example.py).
+Kill it whenever you like and start it again: ``cat /data/numbers/*.jsonl`` has every number once.
+The folder must be one that the driver and all executors see.
+``exactum.testing.check_two_phase_commit_sink`` crashes the class at every call
+(tests/custom/test_example.py).
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ ENDING = ".jsonl"
 
 
 class JsonFolderSink(TwoPhaseCommitSink[str]):
-    """Each task's rows become one file in ``folder``. A transaction is the name of that file, without its ending."""
+    """Each task's rows become one file in ``folder``. A transaction is the name of that file,
+    without its ending.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         super().__init__(name="json-folder")
@@ -50,9 +54,12 @@ class JsonFolderSink(TwoPhaseCommitSink[str]):
         try:
             self._staged(transaction).rename(self._published(transaction))
         except FileNotFoundError:
-            # Committed before, by this driver or by another one? Then the file stands: nobody may move it away.
+            # Committed before, by this driver or by another one? Then the file stands: nobody may
+            # move it away.
             if not self._published(transaction).exists():
-                raise TransactionLost(f"{self._staged(transaction)} is gone, and was never published") from None
+                raise TransactionLost(
+                    f"{self._staged(transaction)} is gone, and was never published"
+                ) from None
         sync(self.folder)
 
     def abort(self, transaction: str) -> None:
@@ -86,7 +93,8 @@ def main() -> None:
     parser.add_argument("--checkpoint", required=True)
     chosen = parser.parse_args()
     spark = exactum.local_session("numbers")
-    # The executors import the sink's class: it must live in a module, and a script's own is called __main__.
+    # The executors import the sink's class: it must live in a module, and a script's own is called
+    # __main__.
     spark.sparkContext.addPyFile(__file__)
     from two_phase_commit_sink import JsonFolderSink as Sink
 

@@ -23,18 +23,26 @@ PIPE_WIDTH = 120
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m model",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
     tla = commands.add_parser("tla")
-    tla.add_argument("--large", action="store_true", help="the large configuration (see docs/model.md)")
+    tla.add_argument(
+        "--large", action="store_true", help="the large configuration (see docs/model.md)"
+    )
     tla.add_argument("--only", help="one model or mutation by its name")
     for name in ("schedules", "broken"):
         command = commands.add_parser(name)
-        command.add_argument("--seed", type=int, default=None, help="of the schedules (random, and printed)")
+        command.add_argument(
+            "--seed", type=int, default=None, help="of the schedules (random, and printed)"
+        )
         command.add_argument("--processes", type=int, default=schedules.default_processes())
         if name == "schedules":
-            command.add_argument("--count", type=int, default=20_000, help="how many schedules (20000)")
+            command.add_argument(
+                "--count", type=int, default=20_000, help="how many schedules (20000)"
+            )
     commands.add_parser("replay").add_argument("schedule")
     chosen = parser.parse_args()
     console = Console()

@@ -1,6 +1,7 @@
 """The protocol, broken on purpose in one place each: proof that the simulation can fail.
 
-Each names the pattern of schedules that is certain to show it (for ``explore``), and what the oracle then says.
+Each names the pattern of schedules that is certain to show it (for ``explore``), and what the
+oracle then says.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class CommitsFirst(Coordinator):
 
     def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]
         verified = self._verify(prepared)
-        record = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets)
+        record = DecisionRecord(
+            epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets
+        )
         sightings = self._list_open()
         self._commit(record)
         if self._log.decide(record) != record:
@@ -96,7 +99,9 @@ class IgnoresOthers(Coordinator):
 
     def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]
         verified = self._verify(prepared)
-        record = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets)
+        record = DecisionRecord(
+            epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets
+        )
         sightings = self._list_open()
         self._log.decide(record)
         return sightings, record
@@ -163,7 +168,13 @@ class RemovesThenMarks(MemorySlotLog):
     """Removes old records, and raises the floor after that."""
 
     def prune(self, below_batch_id: int) -> int:
-        self._remove([n for n in self._list() if not n.startswith("floor-") and int(n.split("-")[0]) < below_batch_id])
+        self._remove(
+            [
+                n
+                for n in self._list()
+                if not n.startswith("floor-") and int(n.split("-")[0]) < below_batch_id
+            ]
+        )
         self._mark(f"floor-{below_batch_id:020d}")
         return 0
 
@@ -181,7 +192,9 @@ def _no_floor(setup: Setup, storage: SlotStorage, around: Around) -> DecisionLog
 
 @dataclass(frozen=True)
 class Broken:
-    """One broken system, the pattern and the setup that show it, and words of the oracle when they do."""
+    """One broken system, the pattern and the setup that show it, and words of the oracle when they
+    do.
+    """
 
     name: str
     system: System
@@ -192,14 +205,42 @@ class Broken:
 
 BROKEN: Sequence[Broken] = (
     Broken("no door", System(coordinator=NoDoor), "a? b? a* b*", "behind the door of nobody"),
-    Broken("sweep before the door", System(coordinator=SweepsBeforeDoor), "a? b? a? b*", "which b aborted"),
-    Broken("list after the door", System(coordinator=ListsAfterDoor), "a? b? a? b*", "which a aborted", Setup(1)),
-    Broken("list after the record", System(coordinator=ListsAfterRecord), "a? b? a* b*", "which a aborted"),
-    Broken("step over a foreign record", System(coordinator=StepsOver), "a? b? a* b*", "behind the door of b"),
+    Broken(
+        "sweep before the door",
+        System(coordinator=SweepsBeforeDoor),
+        "a? b? a? b*",
+        "which b aborted",
+    ),
+    Broken(
+        "list after the door",
+        System(coordinator=ListsAfterDoor),
+        "a? b? a? b*",
+        "which a aborted",
+        Setup(1),
+    ),
+    Broken(
+        "list after the record",
+        System(coordinator=ListsAfterRecord),
+        "a? b? a* b*",
+        "which a aborted",
+    ),
+    Broken(
+        "step over a foreign record",
+        System(coordinator=StepsOver),
+        "a? b? a* b*",
+        "behind the door of b",
+    ),
     Broken("redeliver nothing", System(coordinator=RedeliversNothing), "a? a! b*", "missing"),
     Broken("commit before the record", System(coordinator=CommitsFirst), "a? a! b*", "too many"),
-    Broken("any record will do", System(coordinator=IgnoresOthers), "a? b? a* b*", "which b aborted"),
-    Broken("undo what is unknown", System(coordinator=UndoesTheUnknown), "a? a~ a* b*", "which a aborted"),
+    Broken(
+        "any record will do", System(coordinator=IgnoresOthers), "a? b? a* b*", "which b aborted"
+    ),
+    Broken(
+        "undo what is unknown",
+        System(coordinator=UndoesTheUnknown),
+        "a? a~ a* b*",
+        "which a aborted",
+    ),
     Broken(
         "sweep after any failure",
         System(coordinator=SweepsAfterAnyFailure),
@@ -207,10 +248,37 @@ BROKEN: Sequence[Broken] = (
         "which a aborted",
         Setup(sweeps_own=True),
     ),
-    Broken("decide without verifying", System(coordinator=DoesNotVerify), "a? x a*", "not as it was verified"),
-    Broken("salvage without a record", System(coordinator=SalvagesWithoutRecord), "a? x a? a! b*", "too many"),
-    Broken("prune too early", System(coordinator=PrunesTooEarly), "a? a! b*", "must not end with CheckpointRefused"),
+    Broken(
+        "decide without verifying",
+        System(coordinator=DoesNotVerify),
+        "a? x a*",
+        "not as it was verified",
+    ),
+    Broken(
+        "salvage without a record",
+        System(coordinator=SalvagesWithoutRecord),
+        "a? x a? a! b*",
+        "too many",
+    ),
+    Broken(
+        "prune too early",
+        System(coordinator=PrunesTooEarly),
+        "a? a! b*",
+        "must not end with CheckpointRefused",
+    ),
     Broken("prune without a floor", System(log=_no_floor), "a? b* a*", "too many", Setup(3)),
-    Broken("look for the floor first", _slots(LooksForTheFloorFirst), "a? b* a*", "too many", Setup(3, slots=True)),
-    Broken("remove, then mark", _slots(RemovesThenMarks), "a? b? a* b*", "too many", Setup(3, slots=True)),
+    Broken(
+        "look for the floor first",
+        _slots(LooksForTheFloorFirst),
+        "a? b* a*",
+        "too many",
+        Setup(3, slots=True),
+    ),
+    Broken(
+        "remove, then mark",
+        _slots(RemovesThenMarks),
+        "a? b? a* b*",
+        "too many",
+        Setup(3, slots=True),
+    ),
 )

@@ -1,4 +1,6 @@
-"""What TLC is asked, and what it must answer: models that hold, and mutations with the promise that each breaks."""
+"""What TLC is asked, and what it must answer: models that hold, and mutations with the promise that
+each breaks.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Check:
-    """``module`` under ``config``. With a ``mutation``, the promise ``broken`` must be found broken, and no other."""
+    """``module`` under ``config``. With a ``mutation``, the promise ``broken`` must be found
+    broken, and no other.
+    """
 
     module: str
     config: str

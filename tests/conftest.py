@@ -1,4 +1,6 @@
-"""Fixtures that every test may use: one real server of each kind for the whole run, and topics on the broker."""
+"""Fixtures that every test may use: one real server of each kind for the whole run, and topics
+on the broker.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SMALL_OPTIONS))
 
 
 # An example is late when its machine is busy, not when it is wrong.
-hypothesis_settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.register_profile(
+    "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 hypothesis_settings.load_profile("busy machine")
 
 
@@ -31,25 +35,47 @@ RANGES = 8
 
 def pytest_configure(config: pytest.Config) -> None:
     """Warnings are errors, but kafka-python reads its schemas by a call that is deprecated."""
-    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    config.addinivalue_line(
+        "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
+    )
     _take_own_ports()
 
 
 def _take_own_ports() -> None:
-    """A port is found free seconds before a server takes it: the test processes look in ranges of their own."""
+    """A port is found free seconds before a server takes it: the test processes look in ranges
+    of their own.
+    """
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     span = (settings.PORT_MAX - settings.PORT_MIN) // RANGES
     settings.PORT_MIN += number % RANGES * span
     settings.PORT_MAX = settings.PORT_MIN + span
 
 
-LONG = ("run", "targets", "savepoint", "state", "cluster", "chaos", "decoding", "files", "sql", "crash", "spark")
+LONG = (
+    "run",
+    "targets",
+    "savepoint",
+    "state",
+    "cluster",
+    "chaos",
+    "decoding",
+    "files",
+    "sql",
+    "crash",
+    "spark",
+)
 """Folders whose files take long."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: what is left at the end is short, and the test processes of ``make test`` end together."""
-    items.sort(key=lambda item: LONG.index(folder) if (folder := item.path.parent.name) in LONG else len(LONG))
+    """The long ones first: what is left at the end is short, and the test processes of ``make
+    test`` end together.
+    """
+    items.sort(
+        key=lambda item: (
+            LONG.index(folder) if (folder := item.path.parent.name) in LONG else len(LONG)
+        )
+    )
 
 
 DESCRIPTORS_MAX = 900
@@ -57,10 +83,14 @@ DESCRIPTORS_MAX = 900
 
 @pytest.fixture(scope="module", autouse=True)
 def no_descriptors_are_left() -> Iterator[None]:
-    """py4j waits by select(), which takes 1,024 descriptors: with more, a JVM's call of Python is never answered."""
+    """py4j waits by select(), which takes 1,024 descriptors: with more, a JVM's call of Python
+    is never answered.
+    """
     yield
     held = os.listdir("/proc/self/fd")
-    assert len(held) < DESCRIPTORS_MAX, f"this process holds {len(held)} open files, sockets and pipes"
+    assert len(held) < DESCRIPTORS_MAX, (
+        f"this process holds {len(held)} open files, sockets and pipes"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -93,10 +123,11 @@ SNAPSHOTS_OFTEN = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One Spark for the session: a process can have only one, and whoever asks for a second is given the first.
+    """One Spark for the session: a process can have only one, and whoever asks for a second is
+    given the first.
 
-    It tries a failing task twice, has two shuffle partitions, and its state stores make snapshots often. A test that
-    changes a setting of it puts the old one back.
+    It tries a failing task twice, has two shuffle partitions, and its state stores make snapshots
+    often. A test that changes a setting of it puts the old one back.
     """
     session = exactum.local_session(
         "exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2, **SNAPSHOTS_OFTEN
@@ -113,7 +144,9 @@ _numbers = itertools.count(1)
 def topic(kafka: LocalKafka) -> TopicFactory:
     """Make a topic: `topic("in", partitions=4, config={...})` returns its new, unique name."""
 
-    def create(name: str = "topic", partitions: int = 4, config: Mapping[str, str | int] | None = None) -> str:
+    def create(
+        name: str = "topic", partitions: int = 4, config: Mapping[str, str | int] | None = None
+    ) -> str:
         unique = f"{name}-{os.getpid()}-{next(_numbers)}"
         kafka.create_topic(unique, partitions=partitions, config=config)
         return unique

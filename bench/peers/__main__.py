@@ -1,7 +1,9 @@
-"""Run the benchmark against other systems: python -m bench.peers [--only drain,tail,crash] [--rounds N] [--scale X]
+"""Run the benchmark against other systems: python -m bench.peers [--only drain,tail,crash]
+[--rounds N] [--scale X]
 
-Results are appended to --results as JSON lines; tables and pictures are made of them at the end, and at any time by
-python -m bench.peers.tables RESULTS and python -m bench.peers.pictures RESULTS FOLDER.
+Results are appended to --results as JSON lines; tables and pictures are made of them at the end,
+and at any time by python -m bench.peers.tables RESULTS and python -m bench.peers.pictures RESULTS
+FOLDER.
 """
 
 from __future__ import annotations
@@ -32,17 +34,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds (3)")
     parser.add_argument("--tail-rounds", type=int, default=1, help="of them with tail (1)")
-    parser.add_argument("--minutes", type=float, default=44, help="when they are over, no further run is begun (44)")
+    parser.add_argument(
+        "--minutes", type=float, default=44, help="when they are over, no further run is begun (44)"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="size of the loads to drain (1)")
     parser.add_argument("--only", type=_words, default=PHASES, help="phases: drain,tail,crash")
     parser.add_argument("--jobs", type=_words, default=(), help="copy,aggregate,postgres,fan-out")
     parser.add_argument("--bytes", type=int, help="of the copied records: 100 or 1000")
-    parser.add_argument("--contenders", type=_names, default=(), help="names, separated by semicolons")
-    parser.add_argument("--intervals", type=_numbers, default=tail.INTERVALS_MS, help="of tail, in ms")
+    parser.add_argument(
+        "--contenders", type=_names, default=(), help="names, separated by semicolons"
+    )
+    parser.add_argument(
+        "--intervals", type=_numbers, default=tail.INTERVALS_MS, help="of tail, in ms"
+    )
     parser.add_argument("--seed", type=int, default=None, help="of the instants of the kills")
     parser.add_argument("--results", type=Path, default=Path("peers.jsonl"))
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench.peers: terminated; everything it started is stopped"))
+    signal.signal(
+        signal.SIGTERM,
+        lambda *_: sys.exit("bench.peers: terminated; everything it started is stopped"),
+    )
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
     results = Results(given.results)
     results.add(
@@ -67,14 +78,17 @@ def main() -> None:
                 run()
     if left_out:
         report.console.print(f"the time was over: {left_out} runs of the last rounds were left out")
-    report.console.print(f"{(time.monotonic() - began_s) / 60:.1f} minutes; the kills repeat with --seed {seed}")
+    report.console.print(
+        f"{(time.monotonic() - began_s) / 60:.1f} minutes; the kills repeat with --seed {seed}"
+    )
     report.console.print(tables.markdown(results.rows), soft_wrap=True)
 
 
 def _warm(place: Place, scale: float) -> None:
     """The broker's JVM compiles as well, and whoever came first would pay for it.
 
-    After one such drain it took two to three times as much CPU for each record of the next one as of the last.
+    After one such drain it took two to three times as much CPU for each record of the next one as
+    of the last.
     """
     report.console.print("to warm the broker up, and not counted:")
     results = Results(Path(os.devnull))
@@ -84,7 +98,9 @@ def _warm(place: Place, scale: float) -> None:
             raise SystemExit("bench.peers: the broker could not be warmed up; see the error above")
 
 
-def _runs(place: Place, given: argparse.Namespace, seed: int, results: Results) -> Iterator[Callable[[], None]]:
+def _runs(
+    place: Place, given: argparse.Namespace, seed: int, results: Results
+) -> Iterator[Callable[[], None]]:
     """Round by round, and everybody in each; nothing is looked at before it is its turn."""
     for number in range(given.rounds):
         if "drain" in given.only:
@@ -95,15 +111,21 @@ def _runs(place: Place, given: argparse.Namespace, seed: int, results: Results) 
             yield from _crashes(place, given, number, seed, results)
 
 
-def _drains(place: Place, given: argparse.Namespace, number: int, results: Results) -> Iterator[Callable[[], None]]:
+def _drains(
+    place: Place, given: argparse.Namespace, number: int, results: Results
+) -> Iterator[Callable[[], None]]:
     for kind in drain.KINDS:
-        if (given.jobs and kind.job not in given.jobs) or (given.bytes and kind.bytes != given.bytes):
+        if (given.jobs and kind.job not in given.jobs) or (
+            given.bytes and kind.bytes != given.bytes
+        ):
             continue
         for each in contender.turned(contender.of(kind.job, given.contenders), number):
             yield partial(drain.bench, place, kind, each, number, given.scale, results)
 
 
-def _tails(place: Place, given: argparse.Namespace, number: int, results: Results) -> Iterator[Callable[[], None]]:
+def _tails(
+    place: Place, given: argparse.Namespace, number: int, results: Results
+) -> Iterator[Callable[[], None]]:
     if given.jobs and COPY not in given.jobs:
         return
     for interval_ms in given.intervals:
@@ -131,7 +153,9 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(";"))
     unknown = [name for name in names if name not in contender.BY_NAME]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {'; '.join(contender.BY_NAME)}")
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r} is none of {'; '.join(contender.BY_NAME)}"
+        )
     return names
 
 

@@ -25,7 +25,8 @@ class Contender:
         guarantee: "exactly once" or "at least once".
         jobs: what it takes part in.
         mechanism: exactum's for PostgreSQL.
-        load_scale: share of the common load that it is given to drain: the slow would take all the time.
+        load_scale: share of the common load that it is given to drain: the slow would take all the
+        time.
     """
 
     name: str
@@ -36,7 +37,9 @@ class Contender:
     load_scale: float = 1.0
 
     def command(self, order: Order) -> list[str]:
-        own = replace(order, engine=self.engine, guarantee=self.guarantee, mechanism=self.mechanism).arguments()
+        own = replace(
+            order, engine=self.engine, guarantee=self.guarantee, mechanism=self.mechanism
+        ).arguments()
         if self.engine in ("exactum", "spark"):
             return [sys.executable, "-m", "bench.peers.spark_peer", *own]
         if self.engine == "librdkafka":

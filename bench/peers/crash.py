@@ -1,7 +1,7 @@
 """SIGKILL in the middle of the work, and what each contender's own means make of it.
 
-Seconds run from the kill until the first record that was *sent after* the kill is visible. Losses and duplicates are
-counted by the plain reader when everything has come to rest.
+Seconds run from the kill until the first record that was *sent after* the kill is visible. Losses
+and duplicates are counted by the plain reader when everything has come to rest.
 """
 
 from __future__ import annotations
@@ -51,25 +51,56 @@ class Means:
         python, _, module, *arguments = own
         script = str(ROOT / Path(*module.split(".")).with_suffix(".py"))
         standby = ("--standby",) if self.name == STANDBY else ()
-        return [python, "-c", SUPERVISOR, "run", script, *IMMEDIATELY, *NO_DELAY, *standby, "--", *arguments]
+        return [
+            python,
+            "-c",
+            SUPERVISOR,
+            "run",
+            script,
+            *IMMEDIATELY,
+            *NO_DELAY,
+            *standby,
+            "--",
+            *arguments,
+        ]
 
 
 def means_of(contender: Contender) -> Sequence[Means]:
     if contender.engine != "exactum":
         return (Means(RESTART),)
-    if contender.guarantee == EXACTLY and COPY in contender.jobs:  # with a database the standby is the same
+    if (
+        contender.guarantee == EXACTLY and COPY in contender.jobs
+    ):  # with a database the standby is the same
         return (Means(SUPERVISED), Means(STANDBY))
     return (Means(SUPERVISED),)
 
 
-def bench(place: Place, contender: Contender, job: str, means: Means, number: int, seed: int, results: Results) -> None:
+def bench(
+    place: Place,
+    contender: Contender,
+    job: str,
+    means: Means,
+    number: int,
+    seed: int,
+    results: Results,
+) -> None:
     """One run; one that failed is a result as well."""
-    instant_s = random.Random(f"{seed} {number} {contender.name} {job} {means.name}").random() * INSTANT_WITHIN_S
-    row: dict[str, Any] = {"phase": "crash", "job": job, "contender": contender.name, "means": means.name}
+    instant_s = (
+        random.Random(f"{seed} {number} {contender.name} {job} {means.name}").random()
+        * INSTANT_WITHIN_S
+    )
+    row: dict[str, Any] = {
+        "phase": "crash",
+        "job": job,
+        "contender": contender.name,
+        "means": means.name,
+    }
     row |= {"round": number, "seed": seed, "instant_s": instant_s, "interval_ms": INTERVAL_MS}
     with (
         place.writer(BYTES, keyed=False, linger_ms=0) as writer,
-        place.run(contender, job, INTERVAL_MS, writer.topic, lambda order: means.command(contender, order)) as run,
+        place.run(
+            contender, job, INTERVAL_MS, writer.topic, lambda order: means.command(contender, order)
+        ) as run,
         Feeder(writer) as feeder,
     ):
         if job == COPY:
@@ -82,7 +113,12 @@ def bench(place: Place, contender: Contender, job: str, means: Means, number: in
             sent = feeder.stop()
             seen = run.wait(lives[-1], sent, QUIET_MS, RECOVERY_TIMEOUT_MS)
             lost = sent - seen["visible"]
-            found |= {"sent": sent, "lost": lost, "repeats": seen["repeats"], "exact": not lost and not seen["repeats"]}
+            found |= {
+                "sent": sent,
+                "lost": lost,
+                "repeats": seen["repeats"],
+                "exact": not lost and not seen["repeats"],
+            }
         except ContenderFailed as error:
             found = {"exact": False, "error": shortened(error)}
         finally:

@@ -1,10 +1,11 @@
-"""Draining a backlog: records per second in steady state, CPU for each of them, peak memory, and the start.
+"""Draining a backlog: records per second in steady state, CPU for each of them, peak memory, and
+the start.
 
-A contender is started on a topic whose loads stand behind gates (see ``records.Gates``). The first load is its start:
-from the start of its process until the output holds the load. Then the gates are opened one by one, each when the
-output holds the load before: for one that warms it up (JVMs compile meanwhile), for a small one and for a large one.
-What the large one takes more than the small one is the steady state: start-up, and the wait for the last commit, fall
-out.
+A contender is started on a topic whose loads stand behind gates (see ``records.Gates``). The first
+load is its start: from the start of its process until the output holds the load. Then the gates are
+opened one by one, each when the output holds the load before: for one that warms it up (JVMs
+compile meanwhile), for a small one and for a large one. What the large one takes more than the
+small one is the steady state: start-up, and the wait for the last commit, fall out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ INTERVAL_MS = 500
 THREADS_SHOWN = 12
 LOAD_TIMEOUT_MS = 600_000
 QUIET_MS = 300
-"""A load is there when its records are counted, however short the silence; more is waited for at the end only."""
+"""A load is there when its records are counted, however short the silence; more is waited for at
+the end only.
+"""
 LAST_QUIET_MS = INTERVAL_MS + 700
 
 
@@ -48,9 +51,17 @@ KINDS = (
 )
 
 
-def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: float, results: Results) -> None:
+def bench(
+    place: Place, kind: Kind, contender: Contender, number: int, scale: float, results: Results
+) -> None:
     """One run; one that failed is a result as well."""
-    row = {"phase": "drain", "job": kind.job, "bytes": kind.bytes, "contender": contender.name, "round": number}
+    row = {
+        "phase": "drain",
+        "job": kind.job,
+        "bytes": kind.bytes,
+        "contender": contender.name,
+        "round": number,
+    }
     loads = kind.scaled(scale * contender.load_scale)
     with place.writer(kind.bytes, keyed=kind.job == AGGREGATE, linger_ms=20) as writer:
         gates = Gates(place.kafka.bootstrap_servers, writer, loads)
@@ -61,7 +72,9 @@ def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: fl
                 life.check()
                 if kind.job == AGGREGATE:
                     found["wrong_keys"] = place.reader.wrong_keys(writer.count)
-                found["exact"] = found["complete"] and not found["repeats"] and not found.get("wrong_keys")
+                found["exact"] = (
+                    found["complete"] and not found["repeats"] and not found.get("wrong_keys")
+                )
             except ContenderFailed as error:
                 found = {"exact": False, "error": shortened(error)}
             finally:
@@ -70,7 +83,9 @@ def bench(place: Place, kind: Kind, contender: Contender, number: int, scale: fl
     results.add(**row, loads=loads, interval_ms=INTERVAL_MS, **found)
 
 
-def measured(life: Life, run: Run, gates: Gates, loads: list[int], broker_cpu_s: Callable[[], float]) -> dict[str, Any]:
+def measured(
+    life: Life, run: Run, gates: Gates, loads: list[int], broker_cpu_s: Callable[[], float]
+) -> dict[str, Any]:
     """Raises ContenderFailed: it died, or a load did not come through."""
     took_s, spent_s, broker_s = [], [], []
     began_us, before_s, expected = life.began_us, 0.0, 0
@@ -84,7 +99,9 @@ def measured(life: Life, run: Run, gates: Gates, loads: list[int], broker_cpu_s:
         quiet_ms = LAST_QUIET_MS if number == len(loads) - 1 else QUIET_MS
         seen = run.wait(life, expected, quiet_ms, LOAD_TIMEOUT_MS)
         if not seen["complete"]:
-            raise ContenderFailed(f"{seen['visible']:,} of {expected:,} records were there in time: {life.log_tail()}")
+            raise ContenderFailed(
+                f"{seen['visible']:,} of {expected:,} records were there in time: {life.log_tail()}"
+            )
         took_s.append((seen["changed_us"] - began_us) / 1e6)
         spent_s.append(life.cpu_s() - before_s)
         broker_s.append(broker_cpu_s() - broker_before_s)
@@ -110,5 +127,11 @@ def measured(life: Life, run: Run, gates: Gates, loads: list[int], broker_cpu_s:
 def busiest(threads_s: list[dict[str, float]], records: int) -> dict[str, float]:
     """Where the CPU of the large load went, by process and thread, the busiest first."""
     before, after = threads_s[-2:]
-    spent = {name: (seconds - before.get(name, 0.0)) * 1e6 / records for name, seconds in after.items()}
-    return {name: round(us, 3) for name, us in sorted(spent.items(), key=lambda s: -s[1])[:THREADS_SHOWN] if us > 0}
+    spent = {
+        name: (seconds - before.get(name, 0.0)) * 1e6 / records for name, seconds in after.items()
+    }
+    return {
+        name: round(us, 3)
+        for name, us in sorted(spent.items(), key=lambda s: -s[1])[:THREADS_SHOWN]
+        if us > 0
+    }

@@ -1,4 +1,5 @@
-"""Jars and classes of the contenders in Java, and of the reader: retrieved and compiled once, into exactum's cache.
+"""Jars and classes of the contenders in Java, and of the reader: retrieved and compiled once, into
+exactum's cache.
 
 ``bench-peers`` needs a JDK: ``javac``, besides the ``java`` that everything else needs.
 """

@@ -10,7 +10,8 @@ from bench.peers.settings import BATCH_BYTES, BUFFER_BYTES, LINGER_MS, PARALLELI
 
 @dataclass(frozen=True)
 class Order:
-    """One run: read ``source``, do ``job``, write ``target`` or ``table`` or both, and go on for ever.
+    """One run: read ``source``, do ``job``, write ``target`` or ``table`` or both, and go on for
+    ever.
 
     Attributes:
         job: copy, aggregate, postgres or fan-out.

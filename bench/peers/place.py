@@ -29,7 +29,9 @@ CommandOf = Callable[[Order], list[str]]
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its topics, its folder, who reads its output, and the command that starts it (again)."""
+    """One run: its topics, its folder, who reads its output, and the command that starts it
+    (again).
+    """
 
     order: Order
     command: list[str]
@@ -41,7 +43,9 @@ class Run:
         return Life(self.command, self.folder / "log", self.environment)
 
     def wait(self, life: Life, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
-        """As ``Gauge.wait``, for ``timeout_ms`` at most. Raises ContenderFailed if the life ends meanwhile."""
+        """As ``Gauge.wait``, for ``timeout_ms`` at most. Raises ContenderFailed if the life ends
+        meanwhile.
+        """
         for _ in range(max(1, timeout_ms // SLICE_MS)):
             seen = self.gauge.wait(expected, quiet_ms, SLICE_MS)
             life.check()
@@ -50,7 +54,9 @@ class Run:
         return seen
 
     def first_after(self, life: Life, sent_us: int, timeout_ms: int) -> int:
-        """As ``Gauge.first_after``. Raises ContenderFailed if none is seen in time, or the life ends meanwhile."""
+        """As ``Gauge.first_after``. Raises ContenderFailed if none is seen in time, or the life
+        ends meanwhile.
+        """
         for _ in range(max(1, timeout_ms // SLICE_MS)):
             seen_us = self.gauge.first_after(sent_us, SLICE_MS)
             if seen_us is not None:
@@ -64,21 +70,30 @@ class Place:
 
     def __init__(self, stack: ExitStack, *, postgres: bool) -> None:
         self._numbers = itertools.count()
-        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exactum-peers-")))
-        # Two more I/O threads than a broker on two cores needs would only take turns; nothing is ever expired here.
-        # What a run leaves is deleted when it is over, not a minute later: that would give memory to whoever runs then.
+        self._folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="exactum-peers-"))
+        )
+        # Two more I/O threads than a broker on two cores needs would only take turns; nothing is
+        # ever expired here. What a run leaves is deleted when it is over, not a minute later: that
+        # would give memory to whoever runs then.
         properties = {
             "log.retention.ms": -1,
             "log.segment.delete.delay.ms": 0,
             "num.network.threads": 2,
             "num.io.threads": 2,
         }
-        self.kafka = stack.enter_context(LocalKafka(properties=properties, heap_mb=768, start_timeout_s=300))
-        self.reader = stack.enter_context(Reader(self.kafka.bootstrap_servers, self._folder / "reader.log"))
+        self.kafka = stack.enter_context(
+            LocalKafka(properties=properties, heap_mb=768, start_timeout_s=300)
+        )
+        self.reader = stack.enter_context(
+            Reader(self.kafka.bootstrap_servers, self._folder / "reader.log")
+        )
         self._postgres: LocalPostgres | None = None
         self._table: Table | None = None
         if postgres:
-            self._postgres = stack.enter_context(LocalPostgres(settings={"max_prepared_transactions": 64}))
+            self._postgres = stack.enter_context(
+                LocalPostgres(settings={"max_prepared_transactions": 64})
+            )
             self._table = Table(self._postgres.url)
             stack.callback(self._table.close)
 
@@ -100,7 +115,12 @@ class Place:
 
     @contextmanager
     def run(
-        self, contender: Contender, job: str, interval_ms: int, source: str, command: CommandOf | None = None
+        self,
+        contender: Contender,
+        job: str,
+        interval_ms: int,
+        source: str,
+        command: CommandOf | None = None,
     ) -> Iterator[Run]:
         """A run of a contender that reads the topic ``source``; what it wrote is gone at the end.
 

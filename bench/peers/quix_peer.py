@@ -1,7 +1,8 @@
-"""Quix Streams, exactly once. Runs in an environment of its own: nothing of exactum or of ``bench`` is imported.
+"""Quix Streams, exactly once. Runs in an environment of its own: nothing of exactum or of ``bench``
+is imported.
 
-Usage: python quix_peer.py NAME=VALUE...  It uses one core for each process, so this one starts another for each
-further share of the parallelism.
+Usage: python quix_peer.py NAME=VALUE...  It uses one core for each process, so this one starts
+another for each further share of the parallelism.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ def main(order: dict[str, str], share: int) -> None:
         commit_interval=int(order["interval_ms"]) / 1000,
         state_dir=f"{order['folder']}/state-{share}",
         loglevel="WARNING",
-        # Under a name of its own a process need not wait until its dead self has left the group or has timed out.
-        consumer_extra_config={"isolation.level": "read_committed", "group.instance.id": f"quix-{share}"},
+        # Under a name of its own a process need not wait until its dead self has left the group or
+        # has timed out.
+        consumer_extra_config={
+            "isolation.level": "read_committed",
+            "group.instance.id": f"quix-{share}",
+        },
         producer_extra_config={
             "acks": "all",
             "linger.ms": int(order["linger_ms"]),

@@ -1,7 +1,8 @@
-"""The floor: consume, produce, offsets and commit in one transaction, with nothing else around confluent-kafka.
+"""The floor: consume, produce, offsets and commit in one transaction, with nothing else around
+confluent-kafka.
 
-Usage: python -m bench.peers.raw_peer NAME=VALUE...  One process for each share of the partitions, which this one
-starts.
+Usage: python -m bench.peers.raw_peer NAME=VALUE...  One process for each share of the partitions,
+which this one starts.
 """
 
 from __future__ import annotations
@@ -10,16 +11,33 @@ import subprocess
 import sys
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 
 from bench.peers.order import Order
-from bench.peers.settings import LIBRDKAFKA, LINGER_MS, PARALLELISM, PARTITIONS, TRANSACTION_TIMEOUT_MS
+from bench.peers.settings import (
+    LIBRDKAFKA,
+    LINGER_MS,
+    PARALLELISM,
+    PARTITIONS,
+    TRANSACTION_TIMEOUT_MS,
+)
 
 RECORDS_AT_A_TIME = 5_000
 TIMEOUT_S = 60
 LOOK_EVERY_S = 0.5
 ATTEMPTS_MAX = 20
-MOVING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+MOVING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 def main(order: Order, share: int) -> None:
@@ -47,7 +65,12 @@ def main(order: Order, share: int) -> None:
     producer.init_transactions(TIMEOUT_S)
     mine = [TopicPartition(order.source, p) for p in range(share, PARTITIONS, PARALLELISM)]
     positions = {p.partition: p.offset for p in committed(consumer, mine)}
-    consumer.assign([TopicPartition(order.source, p, o if o >= 0 else OFFSET_BEGINNING) for p, o in positions.items()])
+    consumer.assign(
+        [
+            TopicPartition(order.source, p, o if o >= 0 else OFFSET_BEGINNING)
+            for p, o in positions.items()
+        ]
+    )
     while True:
         messages = consumer.consume(1, timeout=1.0)
         if messages:
@@ -66,7 +89,9 @@ def committed(consumer: Consumer, mine: list[TopicPartition]) -> list[TopicParti
     raise SystemExit("the group's coordinator is not found")
 
 
-def transaction(consumer: Consumer, producer: Producer, order: Order, messages: list, mine: list) -> None:  # type: ignore[type-arg]
+def transaction(
+    consumer: Consumer, producer: Producer, order: Order, messages: list, mine: list
+) -> None:  # type: ignore[type-arg]
     """One transaction, of what comes until the interval is over."""
     end_s = time.monotonic() + order.interval_ms / 1000
     producer.begin_transaction()
@@ -95,10 +120,13 @@ if __name__ == "__main__":
         main(Order.parse(sys.argv[2:]), int(sys.argv[1]))
     else:
         shares = [
-            subprocess.Popen([sys.executable, "-m", "bench.peers.raw_peer", str(share), *sys.argv[1:]])
+            subprocess.Popen(
+                [sys.executable, "-m", "bench.peers.raw_peer", str(share), *sys.argv[1:]]
+            )
             for share in range(PARALLELISM)
         ]
-        # One that is gone is the end of all: the others would go on, and the benchmark wait for its records.
+        # One that is gone is the end of all: the others would go on, and the benchmark wait for its
+        # records.
         while all(share.poll() is None for share in shares):
             time.sleep(LOOK_EVERY_S)
         for share in shares:

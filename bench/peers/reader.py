@@ -27,12 +27,14 @@ class Gauge(Protocol):
     def wait(self, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
         """Until ``expected`` records are visible and nothing new came for ``quiet_ms``.
 
-        Returns ``records``, ``visible`` (distinct ones), ``repeats``, ``changed_us`` (the clock at the last change) and
-        ``complete``.
+        Returns ``records``, ``visible`` (distinct ones), ``repeats``, ``changed_us`` (the clock at
+        the last change) and ``complete``.
         """
 
     def first_after(self, sent_us: int, timeout_ms: int) -> int | None:
-        """The clock when the first record that was sent then or later was seen; None if none was in time."""
+        """The clock when the first record that was sent then or later was seen; None if none was in
+        time.
+        """
 
 
 class Reader:
@@ -52,7 +54,10 @@ class Reader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._process.kill()
         self._process.communicate()
@@ -68,7 +73,9 @@ class Reader:
         self._ask("follow")
 
     def latencies(self, from_us: int, to_us: int) -> dict[str, Any]:
-        """Of the records that were sent then: ``records``, ``p50_ms``, ``p95_ms``, ``p99_ms``, ``p100_ms``."""
+        """Of the records that were sent then: ``records``, ``p50_ms``, ``p95_ms``, ``p99_ms``,
+        ``p100_ms``.
+        """
         return self._ask("stats", from_us, to_us)
 
     def first_after(self, sent_us: int, timeout_ms: int) -> int | None:
@@ -80,7 +87,9 @@ class Reader:
         return self._ask("state")
 
     def wrong_keys(self, records: int) -> int:
-        """How many keys of the running aggregate do not hold what ``records`` records must have left."""
+        """How many keys of the running aggregate do not hold what ``records`` records must have
+        left.
+        """
         found = self._ask("aggregates", records, KEYS)
         return int(found["keys"]) - int(found["keys_right"])
 
@@ -99,11 +108,15 @@ class Reader:
 
 
 class Table:
-    """What is visible of the table, by another session; it looks no more than a fifth of the time."""
+    """What is visible of the table, by another session; it looks no more than a fifth of the
+    time.
+    """
 
     def __init__(self, url: str) -> None:
         self._rows, self._changed_us = -1, 0
-        self._connection = psycopg.connect(url, autocommit=True, options=f"-c lock_timeout={LOCK_TIMEOUT_MS}")
+        self._connection = psycopg.connect(
+            url, autocommit=True, options=f"-c lock_timeout={LOCK_TIMEOUT_MS}"
+        )
 
     def make(self) -> None:
         self._rows, self._changed_us = -1, 0
@@ -111,7 +124,9 @@ class Table:
         for (name,) in self._connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
             self._connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
         self._connection.execute(f"DROP TABLE IF EXISTS {TABLE}".encode())
-        self._connection.execute(f"CREATE TABLE {TABLE} (id bigint, sent bigint, text varchar)".encode())
+        self._connection.execute(
+            f"CREATE TABLE {TABLE} (id bigint, sent bigint, text varchar)".encode()
+        )
 
     def wait(self, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
         end_s = time.monotonic() + timeout_ms / 1000
@@ -159,8 +174,8 @@ class Table:
 class Both:
     """What is visible in both of two outputs: as far as the one that lags.
 
-    Looked at side by side: whoever looked at one after the other would find the second one late by the time that
-    reading the first one took.
+    Looked at side by side: whoever looked at one after the other would find the second one late by
+    the time that reading the first one took.
     """
 
     def __init__(self, one: Gauge, other: Gauge) -> None:
@@ -168,7 +183,9 @@ class Both:
 
     def wait(self, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
         with ThreadPoolExecutor(len(self._gauges)) as looking:
-            one, other = looking.map(lambda gauge: gauge.wait(expected, quiet_ms, timeout_ms), self._gauges)
+            one, other = looking.map(
+                lambda gauge: gauge.wait(expected, quiet_ms, timeout_ms), self._gauges
+            )
         return {
             "records": one["records"] + other["records"],
             "visible": min(one["visible"], other["visible"]),

@@ -1,7 +1,8 @@
 """What goes in: numbered records that carry the time they were sent, behind gates or at a rate.
 
-A value begins with its number (16 digits) and the time it was sent (16 digits, in microseconds); noise fills it up.
-Record i is in partition i modulo the partitions and has key i modulo ``KEYS``, where it has one.
+A value begins with its number (16 digits) and the time it was sent (16 digits, in microseconds);
+noise fills it up. Record i is in partition i modulo the partitions and has key i modulo ``KEYS``,
+where it has one.
 """
 
 from __future__ import annotations
@@ -30,9 +31,14 @@ class Writer:
         self.topic = topic
         self.count = 0
         self._keyed = keyed
-        # Idempotent: a retry on a busy machine would double a record, and a contender would be blamed for it.
+        # Idempotent: a retry on a busy machine would double a record, and a contender would be
+        # blamed for it.
         self._producer = Producer(
-            {"bootstrap.servers": servers, "linger.ms": str(linger_ms), "enable.idempotence": "true"}
+            {
+                "bootstrap.servers": servers,
+                "linger.ms": str(linger_ms),
+                "enable.idempotence": "true",
+            }
         )
         noise = np.random.default_rng(1)
         self._values = noise.integers(33, 126, size=(CHUNK, size), dtype=np.uint8)
@@ -58,12 +64,16 @@ class Writer:
         self._values[:count, 16:32] = digits(np.array([time.time_ns() // 1000]), 16)
         messages = np.zeros(count, dtype=MESSAGE)
         size = self._values.shape[1]
-        messages["payload"] = self._values.ctypes.data + np.arange(count, dtype=np.uint64) * np.uint64(size)
+        messages["payload"] = self._values.ctypes.data + np.arange(
+            count, dtype=np.uint64
+        ) * np.uint64(size)
         messages["len"] = size
         messages["partition"] = ids % PARTITIONS
         if self._keyed:
             self._keys[:count] = digits(ids % KEYS, 8)
-            messages["key"] = self._keys.ctypes.data + np.arange(count, dtype=np.uint64) * np.uint64(8)
+            messages["key"] = self._keys.ctypes.data + np.arange(
+                count, dtype=np.uint64
+            ) * np.uint64(8)
             messages["key_len"] = 8
         self._producer.produce_array(self.topic, messages, timeout_ms=TIMEOUT_MS)
         self.count += count
@@ -78,9 +88,9 @@ def digits(numbers: np.ndarray, width: int) -> np.ndarray:
 class Gates:
     """Loads that are all written at once and become readable one after the other.
 
-    Before each load but the first stands an open transaction, which a read_committed reader does not read past. Opening
-    the gate aborts it: nothing of it is ever read, and the next load is there at that instant, however long its
-    writing took.
+    Before each load but the first stands an open transaction, which a read_committed reader does
+    not read past. Opening the gate aborts it: nothing of it is ever read, and the next load is
+    there at that instant, however long its writing took.
     """
 
     def __init__(self, servers: str, writer: Writer, loads: Sequence[int]) -> None:
@@ -98,7 +108,9 @@ class Gates:
         return began_us
 
     def discard(self) -> None:
-        """Open what is still closed, for nobody: a transaction left open would outlive its topic."""
+        """Open what is still closed, for nobody: a transaction left open would outlive its
+        topic.
+        """
         while self._gates:
             self.open_next()
 
@@ -134,7 +146,10 @@ class Feeder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -155,7 +170,8 @@ class Feeder:
             due, before_s = 0.0, time.monotonic()
             while not self._ended.wait(1 / TICKS_PER_S):
                 now_s = time.monotonic()
-                # What a stalled machine made late is sent late, not left out, and carries the time it was sent.
+                # What a stalled machine made late is sent late, not left out, and carries the time
+                # it was sent.
                 due += self._rate_per_s * (now_s - before_s)
                 before_s = now_s
                 self._writer.write(int(due))

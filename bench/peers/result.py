@@ -1,4 +1,6 @@
-"""Results: one JSON object a line, appended as they come, and read again for tables and pictures."""
+"""Results: one JSON object a line, appended as they come, and read again for tables and
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def chosen(rows: Sequence[Row], **wanted: Any) -> list[Row]:
 def shortened(error: Exception) -> str:
     """What failed stands at the beginning, and why mostly at the end."""
     text = str(error)
-    return text if len(text) <= ERROR_KEPT else f"{text[: ERROR_KEPT // 2]} ... {text[-ERROR_KEPT // 2 :]}"
+    return (
+        text
+        if len(text) <= ERROR_KEPT
+        else f"{text[: ERROR_KEPT // 2]} ... {text[-ERROR_KEPT // 2 :]}"
+    )
 
 
 def _short(value: Any) -> str:

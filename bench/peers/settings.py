@@ -8,9 +8,13 @@ PARTITIONS = 4
 PARALLELISM = 2
 LINGER_MS = 5
 BATCH_BYTES = 262_144
-"""exactum's default. A Java producer sends a batch of each partition in one request, librdkafka one batch."""
+"""exactum's default. A Java producer sends a batch of each partition in one request, librdkafka
+one batch.
+"""
 BUFFER_BYTES = 64 * 2**20
-"""What a producer may hold unsent: small buffers would make the Java ones wait for room where librdkafka does not."""
+"""What a producer may hold unsent: small buffers would make the Java ones wait for room where
+librdkafka does not.
+"""
 JAVA_HEAP_MB = 1024
 """Spark's default for its driver; the other JVMs get the same."""
 KEYS = 10_000
@@ -28,7 +32,8 @@ LIBRDKAFKA: Mapping[str, object] = {
 
 def described() -> str:
     return (
-        f"{PARTITIONS} partitions, parallelism {PARALLELISM}; producers: acks=all, linger {LINGER_MS} ms "
-        f"(exactum: its default), batches of {BATCH_BYTES // 1024} KiB, buffers of {BUFFER_BYTES // 2**20} MiB, "
-        f"no compression; readers: read_committed; JVM heaps of {JAVA_HEAP_MB} MiB; aggregate over {KEYS:,} keys"
+        f"{PARTITIONS} partitions, parallelism {PARALLELISM}; producers: acks=all, linger "
+        f"{LINGER_MS} ms (exactum: its default), batches of {BATCH_BYTES // 1024} KiB, buffers of "
+        f"{BUFFER_BYTES // 2**20} MiB, no compression; readers: read_committed; JVM heaps of "
+        f"{JAVA_HEAP_MB} MiB; aggregate over {KEYS:,} keys"
     )

@@ -1,6 +1,7 @@
 """exactum and Spark's own sinks: one driver that runs until it is killed. A process of its own.
 
-Usage: python -m bench.peers.spark_peer NAME=VALUE...  (see ``order.Order``; engine is exactum or spark)
+Usage: python -m bench.peers.spark_peer NAME=VALUE...  (see ``order.Order``; engine is exactum or
+spark)
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from bench.loader import append_by_jdbc, driver_jars
 from bench.peers.order import Order
-from bench.peers.settings import BATCH_BYTES, BUFFER_BYTES, JAVA_HEAP_MB, LIBRDKAFKA, LINGER_MS, PARALLELISM
+from bench.peers.settings import (
+    BATCH_BYTES,
+    BUFFER_BYTES,
+    JAVA_HEAP_MB,
+    LIBRDKAFKA,
+    LINGER_MS,
+    PARALLELISM,
+)
 from exactum.local import spark_kafka_jars
 
 ID = "CAST(substring(CAST(value AS STRING), 1, 16) AS BIGINT)"
@@ -33,7 +41,9 @@ def main(order: Order) -> None:
     own = order.engine == "exactum"
     spark = session(order, own)
     if own:
-        frame = exactum.read_kafka(spark, order.source, bootstrap_servers=order.servers, start="earliest")
+        frame = exactum.read_kafka(
+            spark, order.source, bootstrap_servers=order.servers, start="earliest"
+        )
     else:
         frame = (
             spark.readStream.format("kafka")
@@ -52,20 +62,29 @@ def main(order: Order) -> None:
     if own:
         writer = writer.foreachBatch(guaranteed(order))
     elif order.job == "postgres":
-        writer = writer.foreachBatch(lambda rows, _: append_by_jdbc(columns(rows), "postgres", order.postgres_url))
+        writer = writer.foreachBatch(
+            lambda rows, _: append_by_jdbc(columns(rows), "postgres", order.postgres_url)
+        )
     elif order.job == "fan-out":
         writer = writer.foreachBatch(lambda rows, _: fan_out(rows, order))
     else:
-        writer = writer.format("kafka").option("kafka.bootstrap.servers", order.servers).option("topic", order.target)
+        writer = (
+            writer.format("kafka")
+            .option("kafka.bootstrap.servers", order.servers)
+            .option("topic", order.target)
+        )
         writer = writer.options(**JAVA_PRODUCER)
     query = writer.start()
-    # Whoever kills this process must know which of two (a standby waits before this line) is at work.
+    # Whoever kills this process must know which of two (a standby waits before this line) is at
+    # work.
     Path(order.folder, "pid").write_text(str(os.getpid()))
     query.awaitTermination()
 
 
 def session(order: Order, own: bool) -> SparkSession:
-    """Both have what exactum's local session sets: class archive, RocksDB, changelog checkpoints."""
+    """Both have what exactum's local session sets: class archive, RocksDB, changelog
+    checkpoints.
+    """
     conf: dict[str, Any] = {
         "spark.exactum.warmWorkers": own,
         "spark.driver.memory": f"{JAVA_HEAP_MB}m",
@@ -93,7 +112,9 @@ def transformed(frame: DataFrame, job: str) -> DataFrame:
 
 def columns(rows: DataFrame) -> DataFrame:
     """The rows of the table."""
-    return rows.selectExpr(f"{ID} AS id", f"{SENT} AS sent", "substring(CAST(value AS STRING), 33) AS text")
+    return rows.selectExpr(
+        f"{ID} AS id", f"{SENT} AS sent", "substring(CAST(value AS STRING), 33) AS text"
+    )
 
 
 def fan_out(rows: DataFrame, order: Order) -> None:
@@ -110,12 +131,18 @@ def fan_out(rows: DataFrame, order: Order) -> None:
 def guaranteed(order: Order) -> Any:
     sinks: list[Any] = []
     if order.target:
-        sinks.append(exactum.KafkaSink(order.target, bootstrap_servers=order.servers, producer=LIBRDKAFKA))
+        sinks.append(
+            exactum.KafkaSink(order.target, bootstrap_servers=order.servers, producer=LIBRDKAFKA)
+        )
     if order.table:
         sinks.append(
-            exactum.PostgresSink(order.postgres_url, table=order.table, mechanism=order.mechanism, rows=columns)
+            exactum.PostgresSink(
+                order.postgres_url, table=order.table, mechanism=order.mechanism, rows=columns
+            )
         )
-    return (exactum.exactly_once if order.guarantee == "exactly once" else exactum.at_least_once)(*sinks)
+    return (exactum.exactly_once if order.guarantee == "exactly once" else exactum.at_least_once)(
+        *sinks
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The results as tables in Markdown: python -m bench.peers.tables RESULTS.jsonl [--into docs/benchmark.md]
+"""The results as tables in Markdown: python -m bench.peers.tables RESULTS.jsonl [--into
+docs/benchmark.md]
 
-Each cell is the median (min to max) over the rounds; a ratio compares within the same round. Whoever was not exact in
-one of its runs is struck through.
+Each cell is the median (min to max) over the rounds; a ratio compares within the same round.
+Whoever was not exact in one of its runs is struck through.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def _drained(rows: Sequence[Row], kind: drain.Kind) -> str:
             _ratios(done, base, "rate_per_s"),
             _spread([row["cpu_us_per_record"] for row in done], 2),
             _ratios(done, base, "cpu_us_per_record"),
-            _spread([row["broker_us_per_record"] for row in done if "broker_us_per_record" in row], 2),
+            _spread(
+                [row["broker_us_per_record"] for row in done if "broker_us_per_record" in row], 2
+            ),
             _spread([row["start_s"] for row in done], 1),
             _spread([row["start_cpu_s"] for row in done], 1),
             _spread([row["peak_mib"] for row in done], 0),
@@ -53,7 +56,16 @@ def _drained(rows: Sequence[Row], kind: drain.Kind) -> str:
     }[kind.job]
     return _table(
         f"**Drain: values of {kind.bytes:,} bytes, {what}**",
-        ["k records/s", "ratio", "CPU s a million", "ratio", "broker's", "start, s", "CPU s of the start", "peak MiB"],
+        [
+            "k records/s",
+            "ratio",
+            "CPU s a million",
+            "ratio",
+            "broker's",
+            "start, s",
+            "CPU s of the start",
+            "peak MiB",
+        ],
         lines,
     )
 
@@ -68,7 +80,10 @@ def _followed(rows: Sequence[Row]) -> str:
                 if not own:
                     continue
                 idle = chosen(mine, contender=name, interval_ms=interval_ms, rate="idle")
-                cells = [_spread([row[f"p{p}_ms"] for row in own if f"p{p}_ms" in row], 0) for p in (50, 95, 99)]
+                cells = [
+                    _spread([row[f"p{p}_ms"] for row in own if f"p{p}_ms" in row], 0)
+                    for p in (50, 95, 99)
+                ]
                 cells.append(_spread([row["cores"] for row in own], 2))
                 cells.append(_spread([row["cores"] for row in idle], 2))
                 rates = _spread([row["rate_per_s"] for row in own], 0) if rate == "half" else rate
@@ -118,7 +133,9 @@ def _line(name: str, cells: Sequence[str], own: Sequence[Row]) -> str:
     return f"| {name} | {' | '.join(cells)} | {exact} of {len(own)} |"
 
 
-def _table(title: str, columns: Sequence[str], lines: Sequence[str], first: str = "contender") -> str:
+def _table(
+    title: str, columns: Sequence[str], lines: Sequence[str], first: str = "contender"
+) -> str:
     if not lines:
         return ""
     heads = [first, *columns, "exact runs"]
@@ -134,7 +151,11 @@ def _spread(values: Sequence[float], digits: int) -> str:
     if not values:
         return NOTHING
     middle = f"{statistics.median(values):,.{digits}f}"
-    return middle if len(values) == 1 else f"{middle} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
+    return (
+        middle
+        if len(values) == 1
+        else f"{middle} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
+    )
 
 
 def _ratios(rows: Sequence[Row], base: dict[int, Row], name: str) -> str:
@@ -143,13 +164,17 @@ def _ratios(rows: Sequence[Row], base: dict[int, Row], name: str) -> str:
 
 
 def put_into(page: Path, text: str) -> None:
-    """Replaces what the page has between its two marks, and shows the pictures that lie beside it."""
+    """Replaces what the page has between its two marks, and shows the pictures that lie beside
+    it.
+    """
     head, begin, rest = page.read_text().partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
         raise SystemExit(f"{page} has no lines {BEGIN!r} and {END!r}")
     drawn = sorted(page.parent.glob("pictures/peers-*.svg"))
-    pictures = "".join(f"\n![{path.stem.removeprefix('peers-')}](pictures/{path.name})\n" for path in drawn)
+    pictures = "".join(
+        f"\n![{path.stem.removeprefix('peers-')}](pictures/{path.name})\n" for path in drawn
+    )
     page.write_text(f"{head}{BEGIN}\n{text}\n{pictures}{END}{tail}")
 
 

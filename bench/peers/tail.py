@@ -1,8 +1,10 @@
-"""Following a topic at a fixed rate: how long until a read_committed reader sees a record, and what CPU that takes.
+"""Following a topic at a fixed rate: how long until a read_committed reader sees a record, and what
+CPU that takes.
 
-One run for each commit interval; in it one window after another: idle, then the rates. A record carries the clock of
-the instant it was given to the producer, the reader notes the clock when a poll returned it. Writer, broker, contender
-and reader share the machine: at a high rate there is little left for the contender.
+One run for each commit interval; in it one window after another: idle, then the rates. A record
+carries the clock of the instant it was given to the producer, the reader notes the clock when a
+poll returned it. Writer, broker, contender and reader share the machine: at a high rate there is
+little left for the contender.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ BYTES = 100
 INTERVALS_MS = (100, 500, 1_000, 5_000)
 RATES: Sequence[float] = (1_000, 20_000)
 MIDDLE_INTERVAL_MS = 500
-"""Half the contender's own drain rate is tried at this interval only, and so are the at-least-once modes of those that
-have an exactly-once one."""
+"""Half the contender's own drain rate is tried at this interval only, and so are the at-least-once
+modes of those that have an exactly-once one."""
 LONG_INTERVAL_MS = 5_000
 """At so long an interval the latency is the interval: one rate shows it."""
 WINDOW_S = 4.0
@@ -38,12 +40,23 @@ VISIBLE_TIMEOUT_MS = 180_000
 
 
 def takes_part(contender: Contender, interval_ms: int) -> bool:
-    return interval_ms == MIDDLE_INTERVAL_MS or contender.guarantee == EXACTLY or contender.engine == "spark"
+    return (
+        interval_ms == MIDDLE_INTERVAL_MS
+        or contender.guarantee == EXACTLY
+        or contender.engine == "spark"
+    )
 
 
-def bench(place: Place, contender: Contender, interval_ms: int, number: int, results: Results) -> None:
+def bench(
+    place: Place, contender: Contender, interval_ms: int, number: int, results: Results
+) -> None:
     """One run; one that failed is a result as well."""
-    row: dict[str, Any] = {"phase": "tail", "contender": contender.name, "interval_ms": interval_ms, "round": number}
+    row: dict[str, Any] = {
+        "phase": "tail",
+        "contender": contender.name,
+        "interval_ms": interval_ms,
+        "round": number,
+    }
     tried = RATES[:1] if interval_ms >= LONG_INTERVAL_MS else RATES
     rates: list[tuple[str, float]] = [(f"{rate:,.0f}", rate) for rate in tried]
     drained = results.drain_rates(contender.name, BYTES)
@@ -68,7 +81,14 @@ def bench(place: Place, contender: Contender, interval_ms: int, number: int, res
             life.kill()
     exact = seen["complete"] and not seen["repeats"]
     for window in windows:
-        results.add(**row, **window, exact=exact, visible=seen["visible"], sent=sent, repeats=seen["repeats"])
+        results.add(
+            **row,
+            **window,
+            exact=exact,
+            visible=seen["visible"],
+            sent=sent,
+            repeats=seen["repeats"],
+        )
 
 
 def with_latencies(window: dict[str, Any], reader: Reader) -> dict[str, Any]:
@@ -76,7 +96,11 @@ def with_latencies(window: dict[str, Any], reader: Reader) -> dict[str, Any]:
     if window["rate"] == "idle":
         return window
     seen = reader.latencies(window["from_us"], window["to_us"])
-    return {**window, "rate_per_s": seen["records"] * 1e6 / (window["to_us"] - window["from_us"]), **seen}
+    return {
+        **window,
+        "rate_per_s": seen["records"] * 1e6 / (window["to_us"] - window["from_us"]),
+        **seen,
+    }
 
 
 def followed(
@@ -107,4 +131,8 @@ def watched(life: Life, seconds: float) -> dict[str, Any]:
     from_us, spent_s = time.time_ns() // 1000, life.cpu_s()
     time.sleep(seconds)
     to_us = time.time_ns() // 1000
-    return {"cores": (life.cpu_s() - spent_s) * 1e6 / (to_us - from_us), "from_us": from_us, "to_us": to_us}
+    return {
+        "cores": (life.cpu_s() - spent_s) * 1e6 / (to_us - from_us),
+        "from_us": from_us,
+        "to_us": to_us,
+    }

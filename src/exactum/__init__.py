@@ -10,9 +10,9 @@ databases, files and your own targets out, through any crash.
         .start()
     )
 
-Names are imported when they are first used: ``import exactum`` on an executor loads neither pyspark nor a
-Kafka client, and has no effect. Under ``exactum run`` the first name that is used tells the supervisor that this
-process is there.
+Names are imported when they are first used: ``import exactum`` on an executor loads neither pyspark
+nor a Kafka client, and has no effect. Under ``exactum run`` the first name that is used tells the
+supervisor that this process is there.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ _MODULES = ("errors", "events", "local")
 def __getattr__(name: str) -> Any:
     if name not in _WHERE and name not in _MODULES:
         raise AttributeError(f"module 'exactum' has no attribute {name!r}")
-    if "EXACTUM_SUPERVISOR" in os.environ:  # started by `exactum run`, which has to hear how this process ends
+    if (
+        "EXACTUM_SUPERVISOR" in os.environ
+    ):  # started by `exactum run`, which has to hear how this process ends
         importlib.import_module("exactum.spark.supervised.process").current()
     if name in _MODULES:
         return importlib.import_module(f"exactum.{name}")

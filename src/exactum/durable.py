@@ -1,4 +1,6 @@
-"""Small steps on a file system that survive a power failure: what is fsynced, and in which order."""
+"""Small steps on a file system that survive a power failure: what is fsynced, and in which
+order.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,16 @@ import secrets
 from pathlib import Path
 
 OF_THE_SETTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
-"""Errors of a place that may not be written, whenever it is tried again; a full disk is none of them."""
+"""Errors of a place that may not be written, whenever it is tried again; a full disk is none of
+them.
+"""
 
 
 def stays_below(path: str) -> bool:
     """Whether a relative path that was read somewhere stays below the folder that it is joined to.
 
-    It is made of plain names: none is empty, ``.`` or ``..``, and there is no NUL. Links are another matter.
+    It is made of plain names: none is empty, ``.`` or ``..``, and there is no NUL. Links are
+    another matter.
     """
     return "\0" not in path and all(part not in ("", ".", "..") for part in path.split("/"))
 
@@ -34,11 +39,12 @@ def write_durably(path: str | Path, content: bytes) -> None:
 
 
 def create_whole(path: Path, content: bytes) -> bool:
-    """Create ``path`` with ``content`` if it is absent; False if it was there. A reader never sees half of it.
+    """Create ``path`` with ``content`` if it is absent; False if it was there. A reader never sees
+    half of it.
 
-    Its folder is the caller's to make and to fsync. Of many who try at once, one is told True. What a crash leaves
-    is hidden and ends in ``.tmp``. A network file system may say EEXIST of a link that it has made itself, when its
-    first answer was lost: the second name of our own file tells.
+    Its folder is the caller's to make and to fsync. Of many who try at once, one is told True. What
+    a crash leaves is hidden and ends in ``.tmp``. A network file system may say EEXIST of a link
+    that it has made itself, when its first answer was lost: the second name of our own file tells.
 
     Raises:
         OSError: the file system failed, or has no hard links.

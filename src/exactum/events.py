@@ -1,6 +1,7 @@
 """Frozen facts that the protocol emits while it works. They carry what an operator would ask.
 
-A listener is a callable that takes an event. It must not block: it runs between two steps of an epoch.
+A listener is a callable that takes an event. It must not block: it runs between two steps of an
+epoch.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ class Event:
 class RunStarted(Event):
     """A run of a query begins: what it is, where it goes on, and what its recovery did.
 
-    ``batch_id`` is the first batch it writes itself, and ``offsets`` are where that one begins: one JSON text for each
-    source in Spark's order, or None; empty where the query has no checkpoint yet. ``redelivered`` are the batches of
-    earlier runs whose recorded commit was sent again, ``swept`` how many leftover transactions were aborted.
+    ``batch_id`` is the first batch it writes itself, and ``offsets`` are where that one begins: one
+    JSON text for each source in Spark's order, or None; empty where the query has no checkpoint
+    yet. ``redelivered`` are the batches of earlier runs whose recorded commit was sent again,
+    ``swept`` how many leftover transactions were aborted.
     """
 
     run_id: str
@@ -40,8 +42,9 @@ class RunStarted(Event):
 class Progress(Event):
     """Spark's own report on the last batch it finished, or on the wait since.
 
-    ``lag_records`` is what the sources hold and the query has not read, ``state_rows`` and ``state_bytes`` what its
-    state stores hold (bytes in memory); None where Spark does not say. ``phase_ms`` maps Spark's phases to ms.
+    ``lag_records`` is what the sources hold and the query has not read, ``state_rows`` and
+    ``state_bytes`` what its state stores hold (bytes in memory); None where Spark does not say.
+    ``phase_ms`` maps Spark's phases to ms.
     """
 
     input_rows: int
@@ -56,7 +59,9 @@ class Progress(Event):
 
 @dataclass(frozen=True)
 class OlderRunsFenced(Event):
-    """This incarnation has taken over: an ABORT of its own stands in slot ``attempt`` of the batch."""
+    """This incarnation has taken over: an ABORT of its own stands in slot ``attempt`` of the
+    batch.
+    """
 
     attempt: int
     leftovers: int
@@ -82,7 +87,9 @@ class EpochDecided(Event):
 
 @dataclass(frozen=True)
 class EpochCompleted(Event):
-    """Every participant has acknowledged. ``phase_ms`` maps write, verify, decide, commit, sweep to ms."""
+    """Every participant has acknowledged. ``phase_ms`` maps write, verify, decide, commit, sweep to
+    ms.
+    """
 
     attempt: int
     transactions: int
@@ -100,7 +107,9 @@ class EpochAbandoned(Event):
 
 @dataclass(frozen=True)
 class TransactionsExpired(Event):
-    """Decided transactions were undone outside (a timeout, an operator) before they were committed."""
+    """Decided transactions were undone outside (a timeout, an operator) before they were
+    committed.
+    """
 
     participant: str
     transactions: int
@@ -118,7 +127,9 @@ class TransactionsSalvaged(Event):
 
 @dataclass(frozen=True)
 class LeftoversSwept(Event):
-    """Open transactions that no decision names were aborted (failed, speculative or crashed tasks)."""
+    """Open transactions that no decision names were aborted (failed, speculative or crashed
+    tasks).
+    """
 
     participant: str
     transactions: int
@@ -126,7 +137,8 @@ class LeftoversSwept(Event):
 
 @dataclass(frozen=True)
 class FormerSinkOutOfReach(Event):
-    """The query had this sink before and none of its sinks reaches what that one may have left open.
+    """The query had this sink before and none of its sinks reaches what that one may have left
+    open.
 
     ``place`` says where to look, without secrets.
     """
@@ -144,7 +156,9 @@ class RowsDeadLettered(Event):
 
 @dataclass(frozen=True)
 class ControlChanged(Event):
-    """From this epoch on the control stream ``topic`` shows other rules; ``keys`` is how many there are."""
+    """From this epoch on the control stream ``topic`` shows other rules; ``keys`` is how many there
+    are.
+    """
 
     topic: str
     keys: int
@@ -159,10 +173,12 @@ class RowsSkipped(Event):
 
 @dataclass(frozen=True)
 class UpstreamStalled(Event):
-    """An open transaction upstream holds a partition's readers back: ``lso_gap`` offsets lie behind it.
+    """An open transaction upstream holds a partition's readers back: ``lso_gap`` offsets lie behind
+    it.
 
     ``since_ms`` is when the last stable offset was first seen standing still (ms since the epoch);
-    ``producer_id`` and ``transactional_id`` are whose transaction it is, None where that cannot be told.
+    ``producer_id`` and ``transactional_id`` are whose transaction it is, None where that cannot be
+    told.
     """
 
     topic: str
@@ -185,8 +201,8 @@ class UpstreamMoved(Event):
 
 @dataclass(frozen=True)
 class TopicForgotten(Event):
-    """A topic that matched the source's pattern and was read does not exist any more; the user has said that losses
-    are accepted (``failOnDataLoss=False``), so the query goes on without it.
+    """A topic that matched the source's pattern and was read does not exist any more; the user has
+    said that losses are accepted (``failOnDataLoss=False``), so the query goes on without it.
     """
 
     topic: str

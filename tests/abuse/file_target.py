@@ -1,4 +1,6 @@
-"""A file sink without Spark, and readers of what it has published that know nothing of it: raw values come back."""
+"""A file sink without Spark, and readers of what it has published that know nothing of it: raw
+values come back.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from kinds import DAYS_MAX, DAYS_MIN, MICROS_PER_DAY, WHOLE, Kind, Raw, from_arrow, has_bad_text, scalars
+from kinds import (
+    DAYS_MAX,
+    DAYS_MIN,
+    MICROS_PER_DAY,
+    WHOLE,
+    Kind,
+    Raw,
+    from_arrow,
+    has_bad_text,
+    scalars,
+)
 
 from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, new_incarnation
@@ -28,14 +40,20 @@ HOUR = 3_600_000_000
 
 @dataclass
 class FileTarget:
-    """One run of a query with one file sink: batches in, files out. ``refused`` has each refused row's reason."""
+    """One run of a query with one file sink: batches in, files out. ``refused`` has each refused
+    row's reason.
+    """
 
     sink: FileSink
-    run: QueryRun = field(default_factory=lambda: QueryRun("abuse", new_incarnation(), Guarantee.EXACTLY_ONCE))
+    run: QueryRun = field(
+        default_factory=lambda: QueryRun("abuse", new_incarnation(), Guarantee.EXACTLY_ONCE)
+    )
     refused: list[tuple[Any, str]] = field(default_factory=list)
 
     def write(self, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> int:
-        """All batches in one epoch of one task, decided and committed. Returns how many rows stand."""
+        """All batches in one epoch of one task, decided and committed. Returns how many rows
+        stand.
+        """
         opened = self.sink.open(self.run, "files")
         writer = opened.writers.open(WriteOrder(self.run, 0, 0, 1), TaskName(0, 0, 0))
         for batch in batches:
@@ -43,13 +61,19 @@ class FileTarget:
             if rejection is not None:
                 assert rejection.rows.num_rows == len(rejection.reasons) > 0
                 assert rejection.rows.schema == batch.schema
-                self.refused += [(rejection.rows.slice(n, 1), why) for n, why in enumerate(rejection.reasons)]
+                self.refused += [
+                    (rejection.rows.slice(n, 1), why) for n, why in enumerate(rejection.reasons)
+                ]
         one = writer.prepare()
         if one is None:
             return 0
         prepared = opened.participant.verify([one])
-        record = DecisionRecord(Epoch("abuse", 0), 0, Decision.COMMIT, self.run.incarnation, tuple(prepared))
-        assert opened.participant.commit(CommitPermit(record), prepared).committed == tuple(prepared)
+        record = DecisionRecord(
+            Epoch("abuse", 0), 0, Decision.COMMIT, self.run.incarnation, tuple(prepared)
+        )
+        assert opened.participant.commit(CommitPermit(record), prepared).committed == tuple(
+            prepared
+        )
         assert opened.participant.list_open() == []
         return one.rows
 
@@ -62,9 +86,15 @@ def refuses(format_: str, kinds: Sequence[Kind], row: Sequence[Raw]) -> bool:
         return False
     if format_ == "csv" and len(row) == 1 and row[0] is None:
         return True
-    if format_ == "csv" and any(k.name == "string" and v == b"\0" for k, v in zip(kinds, row, strict=True)):
+    if format_ == "csv" and any(
+        k.name == "string" and v == b"\0" for k, v in zip(kinds, row, strict=True)
+    ):
         return True
-    return not all(_has_text(k, v) for kind, value in zip(kinds, row, strict=True) for k, v in scalars(kind, value))
+    return not all(
+        _has_text(k, v)
+        for kind, value in zip(kinds, row, strict=True)
+        for k, v in scalars(kind, value)
+    )
 
 
 def _has_text(kind: Kind, value: Raw) -> bool:
@@ -80,7 +110,9 @@ def _has_text(kind: Kind, value: Raw) -> bool:
 
 
 def files_of(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("part-*") if not p.relative_to(folder).parts[0].startswith("."))
+    return sorted(
+        p for p in folder.rglob("part-*") if not p.relative_to(folder).parts[0].startswith(".")
+    )
 
 
 def read_parquet(path: Path, kinds: Sequence[Kind]) -> list[tuple[Raw, ...]]:
@@ -100,13 +132,22 @@ def read_json(path: Path, names: Sequence[str], kinds: Sequence[Kind]) -> list[t
     return rows
 
 
-def read_csv(path: Path, names: Sequence[str], kinds: Sequence[Kind], delimiter: str = ",") -> list[tuple[Raw, ...]]:
-    """By pyarrow, which tells null from the empty text, and by Python's csv, which must find the same texts."""
+def read_csv(
+    path: Path, names: Sequence[str], kinds: Sequence[Kind], delimiter: str = ","
+) -> list[tuple[Raw, ...]]:
+    """By pyarrow, which tells null from the empty text, and by Python's csv, which must find the
+    same texts.
+    """
     plain = pa.csv.ReadOptions(autogenerate_column_names=True, block_size=1 << 26)
-    parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter, ignore_empty_lines=True)
+    parse = pa.csv.ParseOptions(
+        newlines_in_values=True, delimiter=delimiter, ignore_empty_lines=True
+    )
     types = {f"f{n}": pa.string() for n in range(len(names))}
     convert = pa.csv.ConvertOptions(
-        column_types=types, strings_can_be_null=True, null_values=[""], quoted_strings_can_be_null=False
+        column_types=types,
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=False,
     )
     table = pa.csv.read_csv(path, plain, parse, convert)
     rows = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
@@ -115,7 +156,10 @@ def read_csv(path: Path, names: Sequence[str], kinds: Sequence[Kind], delimiter:
         seen = list(csv.reader(file, delimiter=delimiter, strict=True))
     assert seen == [["" if text is None else text for text in row] for row in rows]
     assert rows[0] == tuple(names)
-    return [tuple(None if t is None else of_text(k, t) for k, t in zip(kinds, row, strict=True)) for row in rows[1:]]
+    return [
+        tuple(None if t is None else of_text(k, t) for k, t in zip(kinds, row, strict=True))
+        for row in rows[1:]
+    ]
 
 
 class Digits(str):
@@ -149,7 +193,11 @@ def _of_json(kind: Kind, found: Any) -> Raw:
         assert isinstance(found, Digits) or found in ("NaN", "Infinity", "-Infinity")
     else:
         assert type(found) is str
-    return base64.b64decode(found, validate=True) if kind.name == "binary" else of_text(kind, str(found))
+    return (
+        base64.b64decode(found, validate=True)
+        if kind.name == "binary"
+        else of_text(kind, str(found))
+    )
 
 
 def of_text(kind: Kind, text: str) -> Raw:
@@ -176,7 +224,9 @@ def of_text(kind: Kind, text: str) -> Raw:
 
 def instant_of(text: str, *, zoned: bool) -> int:
     """Microseconds of an ISO 8601 text; in UTC where it has a zone."""
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(Z|[+-]\d\d:\d\d)?", text)
+    found = re.fullmatch(
+        r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(Z|[+-]\d\d:\d\d)?", text
+    )
     assert found and bool(found[6]) is zoned, text
     days = date.fromisoformat(found[1]).toordinal() - date(1970, 1, 1).toordinal()
     hours, minutes, seconds = (int(n) for n in found.groups()[1:4])

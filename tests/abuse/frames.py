@@ -1,16 +1,19 @@
-"""Frames that are made to break sinks: hypothesis strategies for the short runs, a seeded generator for the long ones.
+"""Frames that are made to break sinks: hypothesis strategies for the short runs, a seeded generator
+for the long ones.
 
-    @given(frames(kinds=[STRING, BIGINT, decimal(9, 2)]))             # whole frames: any types, names and rows
-    def test_...(frame):
-        sink.check_columns(frame.columns)                             # [(name, Spark's simple type string), ...]
-        writer.write(frame.batch(zone="America/New_York"))            # a pyarrow RecordBatch, as a task gets it
+    @given(frames(kinds=[STRING, BIGINT, decimal(9, 2)]))             # whole frames: any types,
+    names and rows def test_...(frame):
+        sink.check_columns(frame.columns)                             # [(name, Spark's simple type
+        string), ...] writer.write(frame.batch(zone="America/New_York"))            # a pyarrow
+        RecordBatch, as a task gets it
 
-    @given(values(kind_of("array<string>")))                          # one value of a type, edges among them
-    frame = bulk(["id", "text"], [BIGINT, STRING], 10_000, random.Random(seed))     # about 100,000 values a second
+    @given(values(kind_of("array<string>")))                          # one value of a type, edges
+    among them frame = bulk(["id", "text"], [BIGINT, STRING], 10_000, random.Random(seed))     #
+    about 100,000 values a second
 
-Values are raw (see ``kinds``): text is bytes, a date is days, a timestamp microseconds, so that anything that Spark can
-hold is there and nothing raises before the code under test has it. ``frame.values[column][row]`` is what the oracle
-compares with.
+Values are raw (see ``kinds``): text is bytes, a date is days, a timestamp microseconds, so that
+anything that Spark can hold is there and nothing raises before the code under test has it.
+``frame.values[column][row]`` is what the oracle compares with.
 """
 
 from __future__ import annotations
@@ -26,11 +29,33 @@ import hypothesis.strategies as st
 import pyarrow as pa
 from kinds import MICROS_PER_DAY, WHOLE, Kind, Raw, array, decimal, map_, struct_, to_arrow, unit
 
-BOOLEAN, TINYINT, SMALLINT, INT, BIGINT = map(Kind, ("boolean", "tinyint", "smallint", "int", "bigint"))
+BOOLEAN, TINYINT, SMALLINT, INT, BIGINT = map(
+    Kind, ("boolean", "tinyint", "smallint", "int", "bigint")
+)
 FLOAT, DOUBLE, STRING, BINARY = map(Kind, ("float", "double", "string", "binary"))
 DATE, TIMESTAMP, TIMESTAMP_NTZ = map(Kind, ("date", "timestamp", "timestamp_ntz"))
-DECIMALS = (decimal(1, 0), decimal(9, 2), decimal(18, 18), decimal(38, 0), decimal(38, 10), decimal(38, 38))
-ATOMIC = (BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ)
+DECIMALS = (
+    decimal(1, 0),
+    decimal(9, 2),
+    decimal(18, 18),
+    decimal(38, 0),
+    decimal(38, 10),
+    decimal(38, 38),
+)
+ATOMIC = (
+    BOOLEAN,
+    TINYINT,
+    SMALLINT,
+    INT,
+    BIGINT,
+    FLOAT,
+    DOUBLE,
+    STRING,
+    BINARY,
+    DATE,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+)
 SCALARS = (*ATOMIC, *DECIMALS)
 NESTED = (
     *(array(k) for k in SCALARS),
@@ -42,31 +67,120 @@ NESTED = (
     array(struct_({"day": DATE, "bytes": BINARY})),
     map_(STRING, struct_({"x": DOUBLE, "list": array(decimal(38, 10))})),
 )
-RARE = (Kind("void"), Kind("interval day to second"), Kind("time(6)"), Kind("string collate UTF8_LCASE"))
+RARE = (
+    Kind("void"),
+    Kind("interval day to second"),
+    Kind("time(6)"),
+    Kind("string collate UTF8_LCASE"),
+)
 """Types that Spark hands over and most targets do not take."""
-REFUSED_EVERYWHERE = ("interval year to month", "variant", "geometry(4326)", "geography(4326)", "calendar_interval")
+REFUSED_EVERYWHERE = (
+    "interval year to month",
+    "variant",
+    "geometry(4326)",
+    "geography(4326)",
+    "calendar_interval",
+)
 """Simple strings of types for which there is no Arrow array here: for ``check_columns`` only."""
 ALL = (*SCALARS, *NESTED, *RARE)
 
 DAY_EDGES = (
     *(0, 1, -1, -719_162, -719_163, -719_528, 2_932_896, 2_932_897, -2_147_483_648, 2_147_483_647),
-    *(-141_428, -141_427, -354_285, -354_286, 11_016, 19_782, -25_567),  # 1582, year 1000, leap days, 1900
+    *(
+        -141_428,
+        -141_427,
+        -354_285,
+        -354_286,
+        11_016,
+        19_782,
+        -25_567,
+    ),  # 1582, year 1000, leap days, 1900
 )
-"""0001-01-01 and the day before, year 0, 9999-12-31 and the day after, Spark's ends, the Gregorian reform."""
+"""0001-01-01 and the day before, year 0, 9999-12-31 and the day after, Spark's ends, the
+Gregorian reform.
+"""
 MICRO_EDGES = (
     *(d * MICROS_PER_DAY for d in DAY_EDGES if abs(d) < 100_000_000),
-    *(1, -1, 999_999, -999_999, 253_402_300_799_000_000, 253_402_300_799_999_999, 253_402_318_799_000_000),
-    *(-62_135_578_800_000_000, -62_135_579_038_000_000, -62_135_596_800_000_001),  # 0001-01-01 New York, before year 1
-    *(-2_717_640_000_000_000, -2_717_640_000_000_001, -2_717_650_800_000_000),  # New York takes standard time, 1883
-    *(1_710_054_000_000_000, 1_730_611_800_000_000, 1_730_615_400_000_000, 2_147_483_648_000_000),  # DST, 2038
+    *(
+        1,
+        -1,
+        999_999,
+        -999_999,
+        253_402_300_799_000_000,
+        253_402_300_799_999_999,
+        253_402_318_799_000_000,
+    ),
+    *(
+        -62_135_578_800_000_000,
+        -62_135_579_038_000_000,
+        -62_135_596_800_000_001,
+    ),  # 0001-01-01 New York, before year 1
+    *(
+        -2_717_640_000_000_000,
+        -2_717_640_000_000_001,
+        -2_717_650_800_000_000,
+    ),  # New York takes standard time, 1883
+    *(
+        1_710_054_000_000_000,
+        1_730_611_800_000_000,
+        1_730_615_400_000_000,
+        2_147_483_648_000_000,
+    ),  # DST, 2038
     *(-(2**63), -(2**63) + 1, 2**63 - 1),
 )
-"""9999-12-31 23:59:59 in UTC and in New York (a common sentinel), the ends of Python's and of Spark's range."""
+"""9999-12-31 23:59:59 in UTC and in New York (a common sentinel), the ends of Python's and of
+Spark's range.
+"""
 TEXT_EDGES = (
-    *(b"", b" ", b"abc   ", b"\0", b"a\0b", b"\t", b"\n", b"\r\n", b"\x01\x1f\x7f", b'"', b"'", b'""', b"\\", b"\\N"),
-    *(b"null", b"NULL", b"NaN", b"true", b"0", b"-0", b"007", b"1e5", b"a,b;c|d", b"{}", b"[", b"=1+1", b"${x}", b"%s"),
-    *(b"..", b"/", b"a/b", b"\\x41", b"__HIVE_DEFAULT_PARTITION__", b"%00", b"\xef\xbb\xbfbom", "é".encode()),
-    *("e\u0301".encode(), "ß ÿ €".encode(), "漢字".encode(), "😀👩‍👩‍👧".encode(), "\u2028\u2029\u0085".encode()),
+    *(
+        b"",
+        b" ",
+        b"abc   ",
+        b"\0",
+        b"a\0b",
+        b"\t",
+        b"\n",
+        b"\r\n",
+        b"\x01\x1f\x7f",
+        b'"',
+        b"'",
+        b'""',
+        b"\\",
+        b"\\N",
+    ),
+    *(
+        b"null",
+        b"NULL",
+        b"NaN",
+        b"true",
+        b"0",
+        b"-0",
+        b"007",
+        b"1e5",
+        b"a,b;c|d",
+        b"{}",
+        b"[",
+        b"=1+1",
+        b"${x}",
+        b"%s",
+    ),
+    *(
+        b"..",
+        b"/",
+        b"a/b",
+        b"\\x41",
+        b"__HIVE_DEFAULT_PARTITION__",
+        b"%00",
+        b"\xef\xbb\xbfbom",
+        "é".encode(),
+    ),
+    *(
+        "e\u0301".encode(),
+        "ß ÿ €".encode(),
+        "漢字".encode(),
+        "😀👩‍👩‍👧".encode(),
+        "\u2028\u2029\u0085".encode(),
+    ),
     *("\ud7ff\ue000\uffff\U0010ffff".encode(), b"x" * 255, "é".encode() * 128, b"y" * 256),
 )
 BAD_TEXT = (
@@ -82,7 +196,23 @@ BAD_TEXT = (
 """Bytes that are no UTF-8: cut off, overlong, surrogates, beyond the last character."""
 LONG_TEXT = (b"z" * 65_536, "漢".encode() * 30_000)
 FLOAT_EDGES = (
-    *(0.0, -0.0, 1.0, -1.0, 0.1, 0.5, 1e-45, 5e-324, 2.0**24 + 1, 2.0**53, 1e15, 1e16, 1e17, 123456.789, 1e-7),
+    *(
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.1,
+        0.5,
+        1e-45,
+        5e-324,
+        2.0**24 + 1,
+        2.0**53,
+        1e15,
+        1e16,
+        1e17,
+        123456.789,
+        1e-7,
+    ),
     *(
         3.4028234663852886e38,
         1.7976931348623157e308,
@@ -93,8 +223,35 @@ FLOAT_EDGES = (
     ),
 )
 NAMES = (
-    *("id", "value", "Value", "a.b", "a b", " ", "quote\"d'", "back`tick", "a,b", "a;b", "{x}", "a=b", "per%cent"),
-    *("back\\slash", "tab\tand\nline", "sélection", "漢字", "😀", "select", "_hidden", ".dot", "-", "0", "$(x)", "a/b"),
+    *(
+        "id",
+        "value",
+        "Value",
+        "a.b",
+        "a b",
+        " ",
+        "quote\"d'",
+        "back`tick",
+        "a,b",
+        "a;b",
+        "{x}",
+        "a=b",
+        "per%cent",
+    ),
+    *(
+        "back\\slash",
+        "tab\tand\nline",
+        "sélection",
+        "漢字",
+        "😀",
+        "select",
+        "_hidden",
+        ".dot",
+        "-",
+        "0",
+        "$(x)",
+        "a/b",
+    ),
     *("n" * 63, "n" * 64, "é" * 32, "n" * 250, "N" * 300),
 )
 
@@ -105,10 +262,14 @@ def edges(kind: Kind) -> tuple[Raw, ...]:
     if kind.name in WHOLE:
         bits = WHOLE[kind.name][0]
         ends = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        return tuple(n for n in (0, 1, -1, *ends, 10, 2**24 + 1, 2**53 + 1) if ends[0] <= n <= ends[1])
+        return tuple(
+            n for n in (0, 1, -1, *ends, 10, 2**24 + 1, 2**53 + 1) if ends[0] <= n <= ends[1]
+        )
     if kind.name == "decimal":
         last = 10**kind.precision - 1
-        return tuple(unit(kind, n) for n in (0, 1, -1, 5, last, -last, 10 ** (kind.precision - 1), last // 3))
+        return tuple(
+            unit(kind, n) for n in (0, 1, -1, 5, last, -last, 10 ** (kind.precision - 1), last // 3)
+        )
     if kind.name == "float":
         return tuple(single(v) for v in FLOAT_EDGES)
     if kind.is_text:
@@ -152,7 +313,9 @@ class Frame:
         """The rows as Spark hands them to a task; ``zone`` is the session's time zone."""
         arrays = [to_arrow(k, v, zone) for k, v in zip(self.kinds, self.values, strict=True)]
         rows = pa.nulls(self.count)
-        return pa.RecordBatch.from_arrays([*arrays, rows], [*self.names, "rows"]).select(range(len(arrays)))
+        return pa.RecordBatch.from_arrays([*arrays, rows], [*self.names, "rows"]).select(
+            range(len(arrays))
+        )
 
     def batches(self, size: int, zone: str = "UTC") -> Iterator[pa.RecordBatch]:
         """The same in pieces, as Spark makes them."""
@@ -161,7 +324,9 @@ class Frame:
 
     def part(self, start: int, size: int) -> Frame:
         count = max(0, min(size, self.count - start))
-        return Frame(self.names, self.kinds, tuple(v[start : start + size] for v in self.values), count)
+        return Frame(
+            self.names, self.kinds, tuple(v[start : start + size] for v in self.values), count
+        )
 
     def row(self, number: int) -> tuple[Raw, ...]:
         return tuple(v[number] for v in self.values)
@@ -172,18 +337,25 @@ class Frame:
 
 @cache
 def values(kind: Kind, nulls: bool = True, bad_text: bool = True) -> st.SearchStrategy[Raw]:
-    """Raw values of a type. ``bad_text=False`` leaves out strings that are no UTF-8, at any depth."""
+    """Raw values of a type. ``bad_text=False`` leaves out strings that are no UTF-8, at any
+    depth.
+    """
     if kind.name == "void":
         return st.none()
     made = (
-        _nested(kind, bad_text) if kind.of else st.one_of(st.sampled_from(_good(kind, bad_text)), _any(kind, bad_text))
+        _nested(kind, bad_text)
+        if kind.of
+        else st.one_of(st.sampled_from(_good(kind, bad_text)), _any(kind, bad_text))
     )
     return st.one_of(st.none(), made) if nulls else made
 
 
 def column_names() -> st.SearchStrategy[str]:
     """Names of columns, odd ones among them; never empty, never with half of a surrogate pair."""
-    return st.one_of(st.sampled_from(NAMES), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8))
+    return st.one_of(
+        st.sampled_from(NAMES),
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8),
+    )
 
 
 @st.composite
@@ -198,7 +370,9 @@ def frames(
     duplicates: bool = True,
     bad_text: bool = True,
 ) -> Frame:
-    """Whole frames: any types, names (two may be one, if ``duplicates``) and rows; without columns or rows as well."""
+    """Whole frames: any types, names (two may be one, if ``duplicates``) and rows; without
+    columns or rows as well.
+    """
     types = draw(st.lists(st.sampled_from(list(kinds)), min_size=columns_min, max_size=columns_max))
     called = draw(
         st.lists(
@@ -209,7 +383,9 @@ def frames(
         )
     )
     count = draw(st.integers(0, rows_max))
-    rows = [draw(st.lists(values(k, bad_text=bad_text), min_size=count, max_size=count)) for k in types]
+    rows = [
+        draw(st.lists(values(k, bad_text=bad_text), min_size=count, max_size=count)) for k in types
+    ]
     return Frame(tuple(called), tuple(types), tuple(rows), count)
 
 
@@ -222,7 +398,9 @@ def _any(kind: Kind, bad_text: bool) -> st.SearchStrategy[Raw]:
         bits = WHOLE[kind.name][0]
         return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if kind.name == "decimal":
-        return st.integers(1 - 10**kind.precision, 10**kind.precision - 1).map(lambda n: unit(kind, n))
+        return st.integers(1 - 10**kind.precision, 10**kind.precision - 1).map(
+            lambda n: unit(kind, n)
+        )
     if kind.is_text:
         text = st.text(st.characters(exclude_categories=["Cs"])).map(str.encode)
         return st.one_of(text, st.binary()) if bad_text else text
@@ -259,12 +437,16 @@ def bulk(
     edge_share: float = EDGE_SHARE,
     bad_text: bool = True,
 ) -> Frame:
-    """``count`` rows: mostly plain values, ``edge_share`` of them odd. The same rows for the same seed."""
+    """``count`` rows: mostly plain values, ``edge_share`` of them odd. The same rows for the
+    same seed.
+    """
     made = tuple([draw(kind, rng, edge_share, bad_text) for _ in range(count)] for kind in kinds)
     return Frame(tuple(names), tuple(kinds), made, count)
 
 
-def draw(kind: Kind, rng: random.Random, edge_share: float = EDGE_SHARE, bad_text: bool = True) -> Raw:
+def draw(
+    kind: Kind, rng: random.Random, edge_share: float = EDGE_SHARE, bad_text: bool = True
+) -> Raw:
     """One value of a type."""
     chance = rng.random()
     if chance < NULL_SHARE:
@@ -272,7 +454,12 @@ def draw(kind: Kind, rng: random.Random, edge_share: float = EDGE_SHARE, bad_tex
     if kind.name == "array":
         return [draw(kind.of[0], rng, edge_share, bad_text) for _ in range(rng.randrange(4))]
     if kind.name == "map":
-        keys = {repr(k): k for k in (_present(kind.of[0], rng, edge_share, bad_text) for _ in range(rng.randrange(4)))}
+        keys = {
+            repr(k): k
+            for k in (
+                _present(kind.of[0], rng, edge_share, bad_text) for _ in range(rng.randrange(4))
+            )
+        }
         return [(k, draw(kind.of[1], rng, edge_share, bad_text)) for k in keys.values()]
     if kind.name == "struct":
         return tuple(draw(k, rng, edge_share, bad_text) for k in kind.of)
@@ -296,12 +483,20 @@ def _scalar(kind: Kind, rng: random.Random, edge_share: float, bad_text: bool) -
         if chance > 1 - LONG_SHARE:
             return rng.choice(LONG_TEXT)
         length = rng.randrange(12)
-        return rng.randbytes(length) if name == "binary" else "".join(rng.choices(LETTERS, k=length)).encode()
+        return (
+            rng.randbytes(length)
+            if name == "binary"
+            else "".join(rng.choices(LETTERS, k=length)).encode()
+        )
     if name == "decimal":
         return unit(kind, rng.randrange(10 ** rng.randint(1, kind.precision)) * rng.choice((1, -1)))
     if name in ("float", "double"):
         value = rng.choice(
-            (rng.uniform(-1e6, 1e6), rng.randrange(-1000, 1000) / 8, rng.gauss(0, 1) * 10 ** rng.randrange(-30, 30))
+            (
+                rng.uniform(-1e6, 1e6),
+                rng.randrange(-1000, 1000) / 8,
+                rng.gauss(0, 1) * 10 ** rng.randrange(-30, 30),
+            )
         )
         return single(value) if name == "float" else value
     if name == "boolean":
@@ -310,7 +505,11 @@ def _scalar(kind: Kind, rng: random.Random, edge_share: float, bad_text: bool) -
         return rng.randrange(-719_162, 2_932_897)
     if name == "time(6)":
         return rng.randrange(MICROS_PER_DAY) * 1_000
-    return rng.randrange(-719_162 * MICROS_PER_DAY, 2_932_897 * MICROS_PER_DAY) if name != "void" else None
+    return (
+        rng.randrange(-719_162 * MICROS_PER_DAY, 2_932_897 * MICROS_PER_DAY)
+        if name != "void"
+        else None
+    )
 
 
 LETTERS = "abcdefghij ABC0123456789 ,;:'\"\\/éß漢😀\n\t"

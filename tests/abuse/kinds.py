@@ -1,4 +1,5 @@
-"""Spark's types, and values of them as plain Python objects that can hold everything that Spark can.
+"""Spark's types, and values of them as plain Python objects that can hold everything that Spark
+can.
 
 A *raw* value never raises and loses nothing, however odd it is:
 
@@ -13,8 +14,8 @@ A *raw* value never raises and loses nothing, however odd it is:
     time(6)                    int, nanoseconds since midnight
     array, map, struct         list; list of (key, value); tuple in the order of the fields
 
-``to_arrow`` makes an Arrow array of raw values, as Spark hands it to a task, and ``from_arrow`` reads one back.
-Nothing here knows anything of the code under test.
+``to_arrow`` makes an Arrow array of raw values, as Spark hands it to a task, and ``from_arrow``
+reads one back. Nothing here knows anything of the code under test.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ import pyarrow as pa
 
 Raw = Any
 
-WHOLE = {"tinyint": (8, pa.int8()), "smallint": (16, pa.int16()), "int": (32, pa.int32()), "bigint": (64, pa.int64())}
+WHOLE = {
+    "tinyint": (8, pa.int8()),
+    "smallint": (16, pa.int16()),
+    "int": (32, pa.int32()),
+    "bigint": (64, pa.int64()),
+}
 DAYS_MIN, DAYS_MAX = -719_162, 2_932_896
 """What a Python date can hold: 0001-01-01 to 9999-12-31."""
 MICROS_PER_DAY = 86_400_000_000
@@ -40,7 +46,9 @@ MICROS_PER_DAY = 86_400_000_000
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of Spark. ``of``: the element of an array, key and value of a map, the fields of a struct."""
+    """A type of Spark. ``of``: the element of an array, key and value of a map, the fields of a
+    struct.
+    """
 
     name: str
     precision: int = 0
@@ -62,7 +70,9 @@ class Kind:
         return self.name == "string" or self.name.startswith("string collate")
 
     def arrow(self, zone: str = "UTC") -> pa.DataType:
-        """The Arrow type in which Spark hands such a column to Python; ``zone`` is the session's."""
+        """The Arrow type in which Spark hands such a column to Python; ``zone`` is the
+        session's.
+        """
         if self.name in WHOLE:
             return WHOLE[self.name][1]
         if self.name == "decimal":
@@ -72,7 +82,9 @@ class Kind:
         if self.name == "map":
             return pa.map_(self.of[0].arrow(zone), self.of[1].arrow(zone))
         if self.name == "struct":
-            return pa.struct([pa.field(n, k.arrow(zone)) for n, k in zip(self.fields, self.of, strict=True)])
+            return pa.struct(
+                [pa.field(n, k.arrow(zone)) for n, k in zip(self.fields, self.of, strict=True)]
+            )
         if self.is_text:
             return pa.string()
         return {
@@ -109,7 +121,9 @@ def struct_(fields: dict[str, Kind]) -> Kind:
 
 
 def kind_of(simple: str) -> Kind:
-    """The type of a simple string such as ``map<string,array<decimal(9,2)>>``; fields of structs have plain names."""
+    """The type of a simple string such as ``map<string,array<decimal(9,2)>>``; fields of structs
+    have plain names.
+    """
     inner = re.fullmatch(r"(array|map|struct)<(.*)>", simple)
     if inner is None:
         number = re.fullmatch(r"decimal\((\d+),(-?\d+)\)", simple)
@@ -139,11 +153,19 @@ def to_arrow(kind: Kind, values: Sequence[Raw], zone: str = "UTC") -> pa.Array:
     """An Arrow array of raw values, in ``kind.arrow(zone)``. Raises for none of them."""
     type_ = kind.arrow(zone)
     if kind.name == "array":
-        return _nested(type_, values, [to_arrow(kind.of[0], [v for value in values for v in value or ()], zone)])
+        return _nested(
+            type_,
+            values,
+            [to_arrow(kind.of[0], [v for value in values for v in value or ()], zone)],
+        )
     if kind.name == "map":
         pairs = [pair for value in values for pair in value or ()]
-        keys, items = (to_arrow(k, [pair[n] for pair in pairs], zone) for n, k in enumerate(kind.of))
-        inside = pa.StructArray.from_arrays([keys, items], fields=[type_.key_field, type_.item_field])
+        keys, items = (
+            to_arrow(k, [pair[n] for pair in pairs], zone) for n, k in enumerate(kind.of)
+        )
+        inside = pa.StructArray.from_arrays(
+            [keys, items], fields=[type_.key_field, type_.item_field]
+        )
         return _nested(type_, values, [inside])
     if kind.name == "struct":
         inside = [to_arrow(k, [v and v[n] for v in values], zone) for n, k in enumerate(kind.of)]
@@ -158,7 +180,9 @@ def to_arrow(kind: Kind, values: Sequence[Raw], zone: str = "UTC") -> pa.Array:
 
 def _nested(type_: pa.DataType, values: Sequence[Raw], children: list[pa.Array]) -> pa.Array:
     offsets = pa.array(accumulate((len(v or ()) for v in values), initial=0), pa.int32())
-    return pa.Array.from_buffers(type_, len(values), [_validity(values), offsets.buffers()[1]], children=children)
+    return pa.Array.from_buffers(
+        type_, len(values), [_validity(values), offsets.buffers()[1]], children=children
+    )
 
 
 def _validity(values: Sequence[Raw]) -> pa.Buffer | None:
@@ -166,17 +190,27 @@ def _validity(values: Sequence[Raw]) -> pa.Buffer | None:
 
 
 def from_arrow(kind: Kind, values: pa.Array | pa.ChunkedArray) -> list[Raw]:
-    """What an Arrow array of such a column holds, as raw values. ``Array.to_pylist`` raises for odd ones."""
+    """What an Arrow array of such a column holds, as raw values. ``Array.to_pylist`` raises for
+    odd ones.
+    """
     if isinstance(values, pa.ChunkedArray):
         return [raw for chunk in values.chunks for raw in from_arrow(kind, chunk)]
     present = values.is_valid().to_pylist()
     if kind.name in ("array", "map"):
         starts = values.offsets.to_pylist()
         if kind.name == "map":
-            inside = list(zip(from_arrow(kind.of[0], values.keys), from_arrow(kind.of[1], values.items), strict=True))
+            inside = list(
+                zip(
+                    from_arrow(kind.of[0], values.keys),
+                    from_arrow(kind.of[1], values.items),
+                    strict=True,
+                )
+            )
         else:
             inside = from_arrow(kind.of[0], values.values)
-        return [inside[starts[n] : starts[n + 1]] if there else None for n, there in enumerate(present)]
+        return [
+            inside[starts[n] : starts[n + 1]] if there else None for n, there in enumerate(present)
+        ]
     if kind.name == "struct":
         columns = [from_arrow(k, values.field(n)) for n, k in enumerate(kind.of)]
         return [tuple(c[n] for c in columns) if there else None for n, there in enumerate(present)]
@@ -203,13 +237,17 @@ def same(kind: Kind, one: Raw, other: Raw) -> bool:
             return math.isnan(one) and math.isnan(other)
         return struct.pack("d", one) == struct.pack("d", other)
     if kind.name == "array":
-        return len(one) == len(other) and all(same(kind.of[0], a, b) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(
+            same(kind.of[0], a, b) for a, b in zip(one, other, strict=True)
+        )
     if kind.name in ("map", "struct"):
         if len(one) != len(other):
             return False
         if kind.name == "map":
             return all(
-                same(k, x, y) for a, b in zip(one, other, strict=True) for k, x, y in zip(kind.of, a, b, strict=True)
+                same(k, x, y)
+                for a, b in zip(one, other, strict=True)
+                for k, x, y in zip(kind.of, a, b, strict=True)
             )
         return all(same(k, a, b) for k, a, b in zip(kind.of, one, other, strict=True))
     return type(one) is type(other) and one == other
@@ -222,7 +260,9 @@ def scalars(kind: Kind, value: Raw) -> list[tuple[Kind, Raw]]:
     if kind.name == "array":
         return [s for v in value for s in scalars(kind.of[0], v)]
     if kind.name == "map":
-        return [s for pair in value for k, v in zip(kind.of, pair, strict=True) for s in scalars(k, v)]
+        return [
+            s for pair in value for k, v in zip(kind.of, pair, strict=True) for s in scalars(k, v)
+        ]
     if kind.name == "struct":
         return [s for k, v in zip(kind.of, value, strict=True) for s in scalars(k, v)]
     return [(kind, value)]
@@ -243,9 +283,13 @@ def has_bad_text(kind: Kind, value: Raw) -> bool:
 
 
 def python_holds(kind: Kind, value: Raw) -> bool:
-    """Whether every date and time in this value lies within Python's years 1 to 9999, read in UTC."""
+    """Whether every date and time in this value lies within Python's years 1 to 9999, read in
+    UTC.
+    """
     for k, v in scalars(kind, value):
-        days = v if k.name == "date" else v // MICROS_PER_DAY if k.name.startswith("timestamp") else 0
+        days = (
+            v if k.name == "date" else v // MICROS_PER_DAY if k.name.startswith("timestamp") else 0
+        )
         if not DAYS_MIN <= days <= DAYS_MAX:
             return False
     return True

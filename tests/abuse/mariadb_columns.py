@@ -1,6 +1,8 @@
-"""MariaDB's column types as an oracle: what a plain reader finds of a value of Spark's, or that it cannot be held.
+"""MariaDB's column types as an oracle: what a plain reader finds of a value of Spark's, or that it
+cannot be held.
 
-Computed from the raw values alone (``kinds``), with Python's own types: nothing here knows the code under test.
+Computed from the raw values alone (``kinds``), with Python's own types: nothing here knows the code
+under test.
 """
 
 from __future__ import annotations
@@ -46,12 +48,15 @@ TEXTS = (STRING, Kind("string collate UTF8_LCASE"))
 FITTING_SHARE = 0.93
 REFUSED = _Refused()
 Reading = Any
-"""What the reader's expression gives; ``REFUSED``; or a tuple ``("maybe", reading)``: put aside, or exactly that."""
+"""What the reader's expression gives; ``REFUSED``; or a tuple ``("maybe", reading)``: put aside,
+or exactly that.
+"""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A column type. ``read``: the reader's expression over ``{c}``. ``make``: odd values of its own.
+    """A column type. ``read``: the reader's expression over ``{c}``. ``make``: odd values of its
+    own.
 
     ``seen``: what the reader makes of the expression's value, to compare.
     """
@@ -67,7 +72,11 @@ class Target:
         """Mostly something that fits: else every row would be put aside for one of its columns."""
         tries = 30 if rng.random() < FITTING_SHARE else 1
         for _ in range(tries):
-            value = self.make(rng) if self.make is not None and rng.random() < 0.9 else frames.draw(kind, rng)
+            value = (
+                self.make(rng)
+                if self.make is not None and rng.random() < 0.9
+                else frames.draw(kind, rng)
+            )
             if value is not None and self.reading(value) is not REFUSED:
                 break
         return value
@@ -124,8 +133,12 @@ def floating(declared: str) -> Target:
 # ---- text and bytes --------------------------------------------------------------------------
 
 
-def text(declared: str, characters: int | None, held: Callable[[str], Reading] | None = None) -> Target:
-    """``held``: what the character set makes of it: its length in bytes where the column counts these, or REFUSED."""
+def text(
+    declared: str, characters: int | None, held: Callable[[str], Reading] | None = None
+) -> Target:
+    """``held``: what the character set makes of it: its length in bytes where the column counts
+    these, or REFUSED.
+    """
     padded = declared.startswith("char(")
 
     def reading(raw: Raw) -> Reading:
@@ -183,7 +196,11 @@ def blob(declared: str, least: int, most: int) -> Target:
     def reading(raw: Raw) -> Reading:
         return raw.hex().upper() if least <= len(raw) <= most else REFUSED
 
-    make = (lambda rng: rng.randbytes(rng.choice((least, least, most - 1, most, most + 1)))) if most < 1000 else None
+    make = (
+        (lambda rng: rng.randbytes(rng.choice((least, least, most - 1, most, most + 1))))
+        if most < 1000
+        else None
+    )
     return Target(declared, (BINARY,), HEX, reading, make)
 
 
@@ -198,7 +215,9 @@ def members(declared: str, names: Sequence[str], many: bool) -> Target:
 
     def make(rng: random.Random) -> Raw:
         if rng.random() < 0.3:
-            return rng.choice(("", "1", "3", "0", names[0].upper(), names[0] + " ", " " + names[0], "nothing")).encode()
+            return rng.choice(
+                ("", "1", "3", "0", names[0].upper(), names[0] + " ", " " + names[0], "nothing")
+            ).encode()
         if not many:
             return rng.choice(names).encode()
         some = rng.sample(names, rng.randrange(len(names) + 1))
@@ -209,7 +228,10 @@ def members(declared: str, names: Sequence[str], many: bool) -> Target:
 
 # ---- days and times --------------------------------------------------------------------------
 
-DAY_FIRST, DAY_LAST = (date(1000, 1, 1) - date(1970, 1, 1)).days, (date(9999, 12, 31) - date(1970, 1, 1)).days
+DAY_FIRST, DAY_LAST = (
+    (date(1000, 1, 1) - date(1970, 1, 1)).days,
+    (date(9999, 12, 31) - date(1970, 1, 1)).days,
+)
 
 
 def day_text(days: int) -> str:
@@ -257,15 +279,31 @@ def spelled(
 
 
 def _year(value: str) -> Reading:
-    return value if re.fullmatch("[0-9]{4}", value) and (value == "0000" or 1901 <= int(value) <= 2155) else REFUSED
+    return (
+        value
+        if re.fullmatch("[0-9]{4}", value) and (value == "0000" or 1901 <= int(value) <= 2155)
+        else REFUSED
+    )
 
 
 def _make_year(rng: random.Random) -> str:
-    return rng.choice((str(rng.randrange(1890, 2170)), "0000", "0", "70", "1", "20 26", "2026 ", "+2026", "٢٠٢٦"))
+    return rng.choice(
+        (str(rng.randrange(1890, 2170)), "0000", "0", "70", "1", "20 26", "2026 ", "+2026", "٢٠٢٦")
+    )
 
 
 ODD_TIMES = (
-    *("1230", "12:30", "1 12:30:00", "2026-01-01 12:00:00", "12:60:00", "12:00:60", "", "12:30:00.", "-00:00:00"),
+    *(
+        "1230",
+        "12:30",
+        "1 12:30:00",
+        "2026-01-01 12:00:00",
+        "12:60:00",
+        "12:00:60",
+        "",
+        "12:30:00.",
+        "-00:00:00",
+    ),
     *("838:59:59", "-838:59:59", "838:59:59.000001", "839:00:00"),
 )
 
@@ -282,20 +320,28 @@ def time_of(digits: int) -> Target:
         if micros > (838 * 3600 + 59 * 60 + 59) * 1_000_000 or int(fraction[digits:] or 0):
             return REFUSED
         sign = found[1] if micros else ""
-        return f"{sign}{hours:02d}:{found[3]}:{found[4]}" + (f".{fraction[:digits]}" if digits else "")
+        return f"{sign}{hours:02d}:{found[3]}:{found[4]}" + (
+            f".{fraction[:digits]}" if digits else ""
+        )
 
     def make(rng: random.Random) -> str:
         if rng.random() < 0.15:
             return rng.choice(ODD_TIMES)
         clock = f"{rng.randrange(840):0{rng.randrange(1, 4)}d}:{rng.randrange(60):02d}:{rng.randrange(60):02d}"
-        parts = "." + "".join(rng.choices("0123456789", k=rng.randrange(1, digits + 2))) if rng.random() < 0.5 else ""
+        parts = (
+            "." + "".join(rng.choices("0123456789", k=rng.randrange(1, digits + 2)))
+            if rng.random() < 0.5
+            else ""
+        )
         return rng.choice(("", "", "-")) + clock + parts
 
     return spelled(f"time({digits})", value, make)
 
 
 def _uuid(value: str) -> Reading:
-    plain = re.fullmatch(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value)
+    plain = re.fullmatch(
+        r"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value
+    )
     if plain is None:
         return REFUSED
     made = uuid.UUID(value)
@@ -305,10 +351,23 @@ def _uuid(value: str) -> Reading:
 
 def _make_uuid(rng: random.Random) -> str:
     made = str(uuid.UUID(bytes=rng.randbytes(16)))
-    return rng.choice((made, made, made.upper(), made.replace("-", ""), "{" + made + "}", made[:-1], made + "0", ""))
+    return rng.choice(
+        (
+            made,
+            made,
+            made.upper(),
+            made.replace("-", ""),
+            "{" + made + "}",
+            made[:-1],
+            made + "0",
+            "",
+        )
+    )
 
 
-def _ip(kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]) -> Callable[[str], Reading]:
+def _ip(
+    kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address],
+) -> Callable[[str], Reading]:
     """A reader compares addresses, not their spelling."""
 
     def value(given: str) -> Reading:
@@ -322,7 +381,19 @@ def _ip(kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]) -> Call
 
 def _make_ip4(rng: random.Random) -> str:
     made = ".".join(str(rng.randrange(256)) for _ in range(4))
-    return rng.choice((made, made, made, made + ".1", made.replace(".", ",", 1), "256.1.1.1", "1.2.3", "01.2.3.4", ""))
+    return rng.choice(
+        (
+            made,
+            made,
+            made,
+            made + ".1",
+            made.replace(".", ",", 1),
+            "256.1.1.1",
+            "1.2.3",
+            "01.2.3.4",
+            "",
+        )
+    )
 
 
 def _make_ip6(rng: random.Random) -> str:
@@ -331,12 +402,33 @@ def _make_ip6(rng: random.Random) -> str:
         bits &= ~(0xFFFF << (16 * rng.randrange(8)))
     address = ipaddress.IPv6Address(bits)
     mapped = f"::ffff:{ipaddress.IPv4Address(rng.getrandbits(32))}"
-    odd = rng.choice((":::", "1::2::3", "12345::", "fe80::1%eth0", ":", "1:2:3:4:5:6:7", "::1.2.3.256", ""))
-    return rng.choice((str(address), str(address), address.exploded, str(address).upper(), mapped, odd))
+    odd = rng.choice(
+        (":::", "1::2::3", "12345::", "fe80::1%eth0", ":", "1:2:3:4:5:6:7", "::1.2.3.256", "")
+    )
+    return rng.choice(
+        (str(address), str(address), address.exploded, str(address).upper(), mapped, odd)
+    )
 
 
 ODD_JSON = (
-    *("", "{", "nul", "NaN", "[1,]", '{"a":1', "1 2", "01", '"\\ud800"', '"\t"', "]", '"', "{}{}", "1,2", "[1", "2]"),
+    *(
+        "",
+        "{",
+        "nul",
+        "NaN",
+        "[1,]",
+        '{"a":1',
+        "1 2",
+        "01",
+        '"\\ud800"',
+        '"\t"',
+        "]",
+        '"',
+        "{}{}",
+        "1,2",
+        "[1",
+        "2]",
+    ),
     *("'a'", "[" * 32 + "]" * 32, "[" * 40 + "1"),
 )
 
@@ -367,7 +459,9 @@ def _make_json(rng: random.Random) -> str:
     def value(depth: int) -> Any:
         pick = rng.randrange(8 if depth else 6)
         if pick < 6:
-            return (None, True, rng.randrange(10**6), rng.gauss(0, 1e9), 'é漢😀\n"\\\0', "plain")[pick]
+            return (None, True, rng.randrange(10**6), rng.gauss(0, 1e9), 'é漢😀\n"\\\0', "plain")[
+                pick
+            ]
         some = [value(depth - 1) for _ in range(rng.randrange(4))]
         return some if pick == 6 else {f"k{n}": v for n, v in enumerate(some)}
 
@@ -381,7 +475,8 @@ TARGETS = (
     exact("decimal(9,2)", 9, 2), exact("decimal(65,30)", 65, 30), exact("decimal(38,0)", 38, 0),
     exact("decimal(5,5)", 5, 5), exact("decimal(9,2) unsigned", 9, 2), exact("decimal(65,0)", 65, 0),
     floating("float"), floating("double"), floating("double unsigned"), floating("float unsigned"),
-    text("varchar(5) CHARACTER SET utf8mb4", 5), text("char(5) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", 5),
+    text("varchar(5) CHARACTER SET utf8mb4", 5), text("char(5) CHARACTER SET utf8mb4 COLLATE "
+                                                      "utf8mb4_bin", 5),
     text("varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin", 20),
     text("tinytext CHARACTER SET utf8mb4", None, bytes_up_to(255, utf8_width)),
     text("tinytext CHARACTER SET latin1", None, lambda v: only(in_latin1)(v) if len(v) <= 255 else REFUSED),

@@ -17,7 +17,9 @@ from exactum.sql.table import Column, TableName
 def columns_of(database: Any) -> dict[str, Column]:
     """What the sink knows of a column of each type."""
     table = database.table(", ".join(f'"{n}" {type_}' for n, type_ in enumerate(TYPES)))
-    session = PostgresDialect().connect(PostgresSink(database.url, table=table)._address, Role.DRIVER, "test", 1.0)
+    session = PostgresDialect().connect(
+        PostgresSink(database.url, table=table)._address, Role.DRIVER, "test", 1.0
+    )
     read = PostgresDialect().read_table(session, TableName(None, table))
     session.close()
     assert read is not None
@@ -25,7 +27,9 @@ def columns_of(database: Any) -> dict[str, Column]:
 
 
 def cells(database: Any) -> list[tuple[Kind, str]]:
-    """Each Spark type with each type of column that takes it, but text that the server alone can read."""
+    """Each Spark type with each type of column that takes it, but text that the server alone can
+    read.
+    """
     columns = columns_of(database)
     return [
         (kind, type_)

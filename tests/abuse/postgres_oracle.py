@@ -1,6 +1,7 @@
 """What PostgreSQL must hold of a raw value, and what it does hold: by psycopg and arithmetic alone.
 
-A value either *holds* in a column, and is then read back as the same *canonical* value, or its row must be refused.
+A value either *holds* in a column, and is then read back as the same *canonical* value, or its row
+must be refused.
 """
 
 from __future__ import annotations
@@ -24,8 +25,26 @@ DATE_DAYS = (-2_440_588, 2_145_042_905)
 TIMESTAMP_MICROS = (-2_440_588 * MICROS_PER_DAY, 106_762_940 * MICROS_PER_DAY - 1)
 
 SCALAR_TYPES = (
-    *("boolean", "smallint", "integer", "bigint", "numeric", "numeric(9,2)", "numeric(3,-2)", "numeric(3,5)"),
-    *("real", "double precision", "text", "character varying(3)", "character(3)", "name", "bytea", "date"),
+    *(
+        "boolean",
+        "smallint",
+        "integer",
+        "bigint",
+        "numeric",
+        "numeric(9,2)",
+        "numeric(3,-2)",
+        "numeric(3,5)",
+    ),
+    *(
+        "real",
+        "double precision",
+        "text",
+        "character varying(3)",
+        "character(3)",
+        "name",
+        "bytea",
+        "date",
+    ),
     *("timestamp without time zone", "timestamp(3) without time zone", "timestamp with time zone"),
     *("timestamp(0) with time zone", "uuid", "time without time zone"),
 )
@@ -33,7 +52,14 @@ JSON_TYPES = ("json", "jsonb")
 READ_BY_THE_SERVER = ("inet", "interval", *JSON_TYPES)
 """Text goes into these as well, but only the server knows which text."""
 UNFIT_TYPES = ("money", '"char"', "oid", "regclass", "interval(3)")
-TYPES = (*SCALAR_TYPES, *JSON_TYPES, "inet", "interval", *UNFIT_TYPES, *(f"{t}[]" for t in SCALAR_TYPES))
+TYPES = (
+    *SCALAR_TYPES,
+    *JSON_TYPES,
+    "inet",
+    "interval",
+    *UNFIT_TYPES,
+    *(f"{t}[]" for t in SCALAR_TYPES),
+)
 _UUID = re.compile(rb"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -144,8 +170,12 @@ def bits_of(value: float) -> bytes:
 _READERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("smallint", "integer", "bigint", "numeric"), Decimal),
     **dict.fromkeys(("text", "character varying", "name"), str.encode),
-    **dict.fromkeys(JSON_TYPES, lambda text: json.loads(text, parse_int=Decimal, parse_float=Decimal)),
-    **dict.fromkeys(("date", "timestamp", "timestamp without time zone", "timestamp with time zone"), int),
+    **dict.fromkeys(
+        JSON_TYPES, lambda text: json.loads(text, parse_int=Decimal, parse_float=Decimal)
+    ),
+    **dict.fromkeys(
+        ("date", "timestamp", "timestamp without time zone", "timestamp with time zone"), int
+    ),
     "boolean": lambda text: text == "true",
     "real": lambda text: bits_of(single(float(text))),
     "double precision": lambda text: bits_of(float(text)),
@@ -159,7 +189,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def in_json(kind: Kind, value: Raw) -> Any:
-    """As Spark's to_json says it, read by a parser that keeps decimals; instants in UTC with all their digits."""
+    """As Spark's to_json says it, read by a parser that keeps decimals; instants in UTC with all
+    their digits.
+    """
     if value is None:
         return None
     if kind.name == "struct":

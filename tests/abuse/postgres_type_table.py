@@ -1,6 +1,8 @@
-"""The tables of docs/targets.md that say which Spark type goes into which column of PostgreSQL, made from the rules.
+"""The tables of docs/targets.md that say which Spark type goes into which column of PostgreSQL,
+made from the rules.
 
-A cell is made by playing the odd values of a type (``frames.edges``) against a column as the catalog describes it.
+A cell is made by playing the odd values of a type (``frames.edges``) against a column as the
+catalog describes it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from exactum.sql.table import Column
 
 BEGIN, END = "<!-- made from the rules: tests/abuse/postgres_type_table.py -->", "<!-- end -->"
 COLLATED = Kind("string collate UTF8_LCASE")
-NESTED = (struct_({"a": Kind("string")}), map_(Kind("string"), Kind("date")), array(struct_({"a": Kind("string")})))
+NESTED = (
+    struct_({"a": Kind("string")}),
+    map_(Kind("string"), Kind("date")),
+    array(struct_({"a": Kind("string")})),
+)
 GENERAL = {
     r"numeric\(.*\)": "numeric(p,s)",
     r"character varying\(\d\)": "varchar(n)",
@@ -35,7 +41,11 @@ GENERAL = {
 
 def section(columns: Mapping[str, Column]) -> str:
     """Both tables, as they stand in the page."""
-    lines = [BEGIN, "| Spark | takes every value | refuses the rows that it cannot hold |", "|---|---|---|"]
+    lines = [
+        BEGIN,
+        "| Spark | takes every value | refuses the rows that it cannot hold |",
+        "|---|---|---|",
+    ]
     for name, kinds in groups():
         whole, partly = _sorted_out(kinds, columns)
         lines.append(f"| {name} | {', '.join(whole)} | {', '.join(partly)} |")
@@ -68,11 +78,15 @@ def broken_by(column: Column, kind: Kind) -> list[str]:
     return [broken.rule for broken in found]
 
 
-def _sorted_out(kinds: tuple[Kind, ...], columns: Mapping[str, Column]) -> tuple[list[str], list[str]]:
+def _sorted_out(
+    kinds: tuple[Kind, ...], columns: Mapping[str, Column]
+) -> tuple[list[str], list[str]]:
     whole: dict[str, None] = {}
     partly: dict[str, None] = {}
     for type_ in TYPES:
-        if type_.endswith("[]") or not all(PostgresDialect().takes(columns[type_], kind.simple) for kind in kinds):
+        if type_.endswith("[]") or not all(
+            PostgresDialect().takes(columns[type_], kind.simple) for kind in kinds
+        ):
             continue
         exact = not any(broken_by(columns[type_], kind) for kind in kinds)
         (whole if exact else partly)[called(type_)] = None

@@ -1,6 +1,8 @@
-"""Every public call, each of its arguments replaced by things it cannot mean: refused by name at once, or taken.
+"""Every public call, each of its arguments replaced by things it cannot mean: refused by name at
+once, or taken.
 
-What a wrong argument must never do is fail later, in a task, or with an error that names something of ours.
+What a wrong argument must never do is fail later, in a task, or with an error that names something
+of ours.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     ),
     "MySQLSink": (exactum.MySQLSink, {"url": "mysql://u@localhost:1/d", "table": "t"}),
     "FileSink": (exactum.FileSink, {"path": "/tmp/never"}),
-    "FileSink csv": (exactum.FileSink, {"path": "/tmp/never", "format": "csv", "options": {"delimiter": ";"}}),
+    "FileSink csv": (
+        exactum.FileSink,
+        {"path": "/tmp/never", "format": "csv", "options": {"delimiter": ";"}},
+    ),
     "WriteAheadSink": (exactum.WriteAheadSink, {"folder": "/tmp/never", "send": print}),
     "Json": (exactum.Json, {"schema": "id long"}),
     "Avro": (exactum.Avro, {"schema": '"long"'}),
@@ -73,7 +78,9 @@ CALLS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
 }
 NAMED = {"url": "URL", "options": "option", "partition_by": "partition", "dead_letters": "sink"}
 """How a message names an argument where it is not by its name."""
-PUBLIC = {name: getattr(exactum, name) for name in ("exactly_once", "at_least_once", "at_most_once")}
+PUBLIC = {
+    name: getattr(exactum, name) for name in ("exactly_once", "at_least_once", "at_most_once")
+}
 
 
 def parameters(name: str) -> list[str]:
@@ -87,7 +94,9 @@ CASES = [(name, parameter) for name in CALLS for parameter in parameters(name)]
 
 
 def refused_or_taken(what: str, call: Callable[[], Any], named: str = "") -> None:
-    """Run ``call``, which may raise an error of exactum's that is brief and has ``named`` in it, and no other."""
+    """Run ``call``, which may raise an error of exactum's that is brief and has ``named`` in it,
+    and no other.
+    """
     try:
         call()
     except ExactumError as error:
@@ -102,11 +111,17 @@ def refused_or_taken(what: str, call: Callable[[], Any], named: str = "") -> Non
 
 @pytest.mark.parametrize(("name", "parameter"), CASES, ids=lambda value: value)
 def test_an_argument_of_the_wrong_kind(name: str, parameter: str) -> None:
-    """It is refused at once by an error of exactum's that is brief, or it is taken; never another error."""
+    """It is refused at once by an error of exactum's that is brief, or it is taken; never
+    another error.
+    """
     call, given = CALLS[name]
     for value in WRONG:
         changed = {**given, parameter: value}
-        refused_or_taken(f"{name}({parameter}={value!r})", partial(call, **changed), NAMED.get(parameter, parameter))
+        refused_or_taken(
+            f"{name}({parameter}={value!r})",
+            partial(call, **changed),
+            NAMED.get(parameter, parameter),
+        )
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -127,38 +142,56 @@ def test_several_wrong_arguments(name: str) -> None:
     call, given = CALLS[name]
     chance = random.Random(f"{SEED} {name}")
     for _ in range(300):
-        wrong = {parameter: chance.choice(WRONG) for parameter in parameters(name) if chance.random() < 0.3}
+        wrong = {
+            parameter: chance.choice(WRONG)
+            for parameter in parameters(name)
+            if chance.random() < 0.3
+        }
         refused_or_taken(f"{name}({wrong})", partial(call, **{**given, **wrong}))
 
 
 @pytest.fixture(scope="module")
 def source(kafka: LocalKafka) -> Mapping[str, Any]:
     kafka.create_topic("arguments", partitions=1)
-    return {"topics": "arguments", "bootstrap_servers": kafka.bootstrap_servers, "start": "earliest"}
+    return {
+        "topics": "arguments",
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "start": "earliest",
+    }
 
 
 def parameters_of(call: Callable[..., Any], *left_out: str) -> list[str]:
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return sorted(n for n, p in inspect.signature(call).parameters.items() if p.kind not in kinds and n not in left_out)
+    return sorted(
+        n
+        for n, p in inspect.signature(call).parameters.items()
+        if p.kind not in kinds and n not in left_out
+    )
 
 
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.parametrize("parameter", parameters_of(exactum.read_kafka, "spark"))
-def test_an_argument_of_read_kafka(spark: SparkSession, source: Mapping[str, Any], parameter: str) -> None:
+def test_an_argument_of_read_kafka(
+    spark: SparkSession, source: Mapping[str, Any], parameter: str
+) -> None:
     """Refused at once by an error of exactum's that is brief, or taken; never another error."""
     for value in WRONG:
         if parameter == "bootstrap_servers" and isinstance(value, str) and value.strip():
             continue  # an address that nobody answers at takes its ten seconds
         changed = {**source, parameter: value}
-        refused_or_taken(f"read_kafka({parameter}={value!r})", partial(exactum.read_kafka, spark, **changed))
+        refused_or_taken(
+            f"read_kafka({parameter}={value!r})", partial(exactum.read_kafka, spark, **changed)
+        )
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("parameter", parameters_of(exactum.decode))
 def test_an_argument_of_decode(spark: SparkSession, parameter: str) -> None:
     """Refused at once by an error of exactum's that is brief, or taken; never another error."""
-    frame = spark.createDataFrame([], "key binary, value binary, topic string, partition int, offset long")
+    frame = spark.createDataFrame(
+        [], "key binary, value binary, topic string, partition int, offset long"
+    )
     given = {"frame": frame, "value": exactum.String()}
     for value in WRONG:
         changed = {**given, parameter: value}

@@ -1,4 +1,6 @@
-"""A dead letter of any row whatever: made without an error, read by any parser of JSON, and nothing of it is lost."""
+"""A dead letter of any row whatever: made without an error, read by any parser of JSON, and
+nothing of it is lost.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,35 @@ SEED = int(os.environ.get("EXACTUM_SEED", random.randrange(1 << 32)))
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01, by counting: leap years before the year, then the days of its months."""
+    """Days since 1970-01-01, by counting: leap years before the year, then the days of its
+    months.
+    """
     before = year - 1
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     lengths = [31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-    return 365 * before + before // 4 - before // 100 + before // 400 + sum(lengths[: month - 1]) + day - 719_163
+    return (
+        365 * before
+        + before // 4
+        - before // 100
+        + before // 400
+        + sum(lengths[: month - 1])
+        + day
+        - 719_163
+    )
 
 
 def instant(text: str) -> int:
-    found = re.fullmatch(r"([+-]?\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3}|\d{6})(Z?)", text)
+    found = re.fullmatch(
+        r"([+-]?\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3}|\d{6})(Z?)", text
+    )
     assert found, text
     year, month, day, hour, minute, second = (int(n) for n in found.groups()[:6])
     seconds = hour * 3600 + minute * 60 + second
-    return days_of(year, month, day) * MICROS_PER_DAY + seconds * 1_000_000 + int(found[7].ljust(6, "0"))
+    return (
+        days_of(year, month, day) * MICROS_PER_DAY
+        + seconds * 1_000_000
+        + int(found[7].ljust(6, "0"))
+    )
 
 
 def raw_of(kind: Kind, found: Any) -> Raw:
@@ -76,7 +94,11 @@ def has_bad_key(kind: Kind, value: Raw) -> bool:
         return False
     if kind.name == "map" and any(has_bad_text(kind.of[0], key) for key, _ in value):
         return True
-    inner = [(k, v) for pair in value for k, v in zip(kind.of, pair, strict=True)] if kind.name == "map" else []
+    inner = (
+        [(k, v) for pair in value for k, v in zip(kind.of, pair, strict=True)]
+        if kind.name == "map"
+        else []
+    )
     inner += [(kind.of[0], v) for v in value] if kind.name == "array" else []
     inner += list(zip(kind.of, value, strict=True)) if kind.name == "struct" else []
     return any(has_bad_key(k, v) for k, v in inner)
@@ -90,14 +112,21 @@ def check(frame: Frame) -> None:
     letters.validate(full=True)
     assert letters.num_rows == frame.count
     for number, text in enumerate(letters.column(COLUMNS.index("row_json")).to_pylist()):
-        found = json.loads(text, parse_float=Digits, parse_int=Digits, parse_constant=never, object_pairs_hook=once)
+        found = json.loads(
+            text, parse_float=Digits, parse_int=Digits, parse_constant=never, object_pairs_hook=once
+        )
         assert found.keys() <= set(frame.names)
         for name, kind, value in zip(frame.names, frame.kinds, frame.row(number), strict=True):
             if not has_bad_key(kind, value):
                 told = raw_of(kind, found.get(name))
-                assert same(kind, told, value), f"column {name!r} ({kind}): {told!r} instead of {value!r}"
+                assert same(kind, told, value), (
+                    f"column {name!r} ({kind}): {told!r} instead of {value!r}"
+                )
     for name in ("key", "value"):
-        if name in frame.names and frame.kinds[frame.names.index(name)].name in ("string", "binary"):
+        if name in frame.names and frame.kinds[frame.names.index(name)].name in (
+            "string",
+            "binary",
+        ):
             kept = from_arrow(Kind("binary"), letters.column(COLUMNS.index(name)))
             assert kept == frame.values[frame.names.index(name)]
 
@@ -105,13 +134,17 @@ def check(frame: Frame) -> None:
 @settings(max_examples=60)
 @given(frames(ALL, duplicates=False, columns_min=1))
 def test_any_row_makes_a_dead_letter(frame: Frame) -> None:
-    """Every type, every odd value, every name: the row's JSON has it all, bytes and what is no number included."""
+    """Every type, every odd value, every name: the row's JSON has it all, bytes and what is no
+    number included.
+    """
     check(frame)
 
 
 @pytest.mark.parametrize("kind", ALL, ids=str)
 def test_every_type_is_in_the_row(kind: Kind) -> None:
-    """Two hundred values of each type, half of them odd, and a key and a value of Kafka's beside them."""
+    """Two hundred values of each type, half of them odd, and a key and a value of Kafka's beside
+    them.
+    """
     print(f"EXACTUM_SEED={SEED}")
     names, kinds = ["it", "key", "value"], [kind, Kind("binary"), Kind("string")]
     check(bulk(names, kinds, 200, random.Random(SEED), edge_share=0.5))

@@ -1,4 +1,6 @@
-"""Any frame into files: each row is read back as it was by readers of their own, or put aside with its reason."""
+"""Any frame into files: each row is read back as it was by readers of their own, or put aside
+with its reason.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 import pytest
-from file_target import FileTarget, files_of, instant_of, of_text, read_csv, read_json, read_parquet, refuses
+from file_target import (
+    FileTarget,
+    files_of,
+    instant_of,
+    of_text,
+    read_csv,
+    read_json,
+    read_parquet,
+    refuses,
+)
 from frames import BIGINT, NESTED, RARE, SCALARS, STRING, Frame, bulk, frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,22 +43,30 @@ SEED = int(os.environ.get("EXACTUM_SEED", random.randrange(1 << 32)))
 @pytest.fixture
 def memory() -> Iterator[Path]:
     """A folder in memory where there is one: no disk fails here."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+    ) as folder:
         yield Path(folder)
 
 
-def read(path: Path, format_: str, names: Sequence[str], kinds: Sequence[Kind]) -> list[tuple[Raw, ...]]:
+def read(
+    path: Path, format_: str, names: Sequence[str], kinds: Sequence[Kind]
+) -> list[tuple[Raw, ...]]:
     if format_ == "parquet":
         return read_parquet(path, kinds)
     return read_json(path, names, kinds) if format_ == "json" else read_csv(path, names, kinds)
 
 
 def check(folder: Path, format_: str, frame: Frame, size: int) -> tuple[int, int]:
-    """Write a frame, read it with others' readers, and compare every value. Returns rows stored and put aside."""
+    """Write a frame, read it with others' readers, and compare every value. Returns rows stored
+    and put aside.
+    """
     target = FileTarget(FileSink(folder, format=format_))
     target.sink.check_columns(frame.columns)
     stored = target.write(frame.batches(size, ZONE))
-    found = [row for path in files_of(folder) for row in read(path, format_, frame.names, frame.kinds)]
+    found = [
+        row for path in files_of(folder) for row in read(path, format_, frame.names, frame.kinds)
+    ]
     expected: list[tuple[Raw, ...]] = []
     aside: list[tuple[Raw, ...]] = []
     for row in map(frame.row, range(frame.count)):
@@ -55,7 +74,9 @@ def check(folder: Path, format_: str, frame: Frame, size: int) -> tuple[int, int
     assert len(found) == len(expected) == stored
     for number, (one, other) in enumerate(zip(found, expected, strict=True)):
         for name, kind, a, b in zip(frame.names, frame.kinds, one, other, strict=True):
-            assert same(kind, a, b), f"row {number}, column {name!r} ({kind}): {a!r} instead of {b!r}"
+            assert same(kind, a, b), (
+                f"row {number}, column {name!r} ({kind}): {a!r} instead of {b!r}"
+            )
     for (row, why), other in zip(target.refused, aside, strict=True):
         kept = [from_arrow(k, row.column(n))[0] for n, k in enumerate(frame.kinds)]
         assert all(map(same, frame.kinds, kept, other))
@@ -64,7 +85,9 @@ def check(folder: Path, format_: str, frame: Frame, size: int) -> tuple[int, int
 
 
 def many(format_: str, folder: Path, rows: int, frames: int, columns: int) -> None:
-    """``frames`` frames of ``rows`` rows each, with ``columns`` columns; every type in some of them."""
+    """``frames`` frames of ``rows`` rows each, with ``columns`` columns; every type in some of
+    them.
+    """
     rng = random.Random(SEED)
     kinds = list(TAKEN[format_])
     rng.shuffle(kinds)
@@ -82,7 +105,9 @@ def many(format_: str, folder: Path, rows: int, frames: int, columns: int) -> No
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_many_rows_of_every_type(format_: str, memory: Path) -> None:
-    """A thousand rows are read back to the last bit, or put aside for a reason that names the column."""
+    """A thousand rows are read back to the last bit, or put aside for a reason that names the
+    column.
+    """
     many(format_, memory, 250, 4, 13)
 
 
@@ -98,9 +123,13 @@ def test_a_hundred_thousand_rows_of_every_type(format_: str, memory: Path) -> No
 @settings(max_examples=50)
 @given(data=st.data())
 def test_any_frame(format_: str, data: st.DataObject) -> None:
-    """Any columns of any type under any names: refused before the first row, or each row stored or put aside."""
+    """Any columns of any type under any names: refused before the first row, or each row stored
+    or put aside.
+    """
     frame = data.draw(frames((*TAKEN[format_], *RARE), duplicates=data.draw(st.booleans())))
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+    ) as folder:
         lowered = [n.lower() for n in frame.names]
         foreign = {k.name for k in frame.kinds} - {k.name for k in TAKEN[format_]} - {RARE[-1].name}
         if foreign or not lowered or len(set(lowered)) < len(lowered):
@@ -147,9 +176,9 @@ def names_no_folder(kind: Kind, value: Raw) -> bool:
         return not DAYS_MIN <= value // MICROS_PER_DAY <= DAYS_MAX
     if kind.name == "timestamp":
         try:
-            there = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=value)).astimezone(
-                ZoneInfo(ZONE)
-            )
+            there = (
+                datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=value)
+            ).astimezone(ZoneInfo(ZONE))
         except OverflowError:
             return not MICROS_AT_THE_ENDS[0] <= value < MICROS_AT_THE_ENDS[1]
         return there.fold == 1
@@ -166,9 +195,12 @@ MICROS_AT_THE_ENDS = (
 
 @pytest.mark.parametrize("kind", [*PARTS, RARE[-1]], ids=str)
 def test_any_value_as_a_partition(kind: Kind, memory: Path) -> None:
-    """The folder's name says the value, or the row is put aside; the empty text is null, as in Spark."""
+    """The folder's name says the value, or the row is put aside; the empty text is null, as in
+    Spark.
+    """
     values = [
-        None if v == b"" else v for v in bulk(["part"], [kind], 300, random.Random(SEED), edge_share=0.5).values[0]
+        None if v == b"" else v
+        for v in bulk(["part"], [kind], 300, random.Random(SEED), edge_share=0.5).values[0]
     ]
     frame = Frame(("id", "part"), (BIGINT, kind), (list(range(300)), values), 300)
     target = FileTarget(FileSink(memory, format="parquet", partition_by="part"))
@@ -176,7 +208,9 @@ def test_any_value_as_a_partition(kind: Kind, memory: Path) -> None:
     target.write(frame.batches(100, ZONE))
     found = {row[0]: p.parent.name for p in files_of(memory) for row in read_parquet(p, [BIGINT])}
     for number, value in enumerate(values):
-        assert (number not in found) == names_no_folder(kind, value), f"{value!r}; EXACTUM_SEED={SEED}"
+        assert (number not in found) == names_no_folder(kind, value), (
+            f"{value!r}; EXACTUM_SEED={SEED}"
+        )
         if number in found:
             told = folder_says(kind, found[number])
             assert same(kind, told, value), f"{found[number]!r} for {value!r}; EXACTUM_SEED={SEED}"
@@ -186,7 +220,9 @@ def test_any_value_as_a_partition(kind: Kind, memory: Path) -> None:
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
 def test_a_text_of_any_letter_stands_beside_others(format_: str, memory: Path) -> None:
     """Each letter below U+3000 in a text of its own, and all others in long ones."""
-    letters = [chr(n) for n in range(0x3000)] + ["".join(map(chr, [*range(0x3000, 0xD800), *range(0xE000, 0x110000)]))]
+    letters = [chr(n) for n in range(0x3000)] + [
+        "".join(map(chr, [*range(0x3000, 0xD800), *range(0xE000, 0x110000)]))
+    ]
     texts = [letter.encode() for letter in letters]
     frame = Frame(("id", "text"), (BIGINT, STRING), (list(range(len(texts))), texts), len(texts))
     aside = 1 if format_ == "csv" else 0  # U+0000 alone

@@ -1,4 +1,6 @@
-"""The table of types in docs/targets.md, cell by cell: what it calls exact is read back by Spark itself."""
+"""The table of types in docs/targets.md, cell by cell: what it calls exact is read back by Spark
+itself.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ READ = {
 
 def cells() -> Iterator[tuple[str, str, str]]:
     """Type, format and what the page says of the two."""
-    lines = TARGETS.read_text().partition("| Spark's type | Parquet | JSON | CSV |")[2].splitlines()[2:]
+    lines = (
+        TARGETS.read_text().partition("| Spark's type | Parquet | JSON | CSV |")[2].splitlines()[2:]
+    )
     for line in lines:
         if not line.startswith("|"):
             break
@@ -64,7 +68,9 @@ def test_the_page_has_every_type() -> None:
     assert wanted <= named
 
 
-@pytest.mark.parametrize(("kind", "format_"), [(k, f) for k, f, said in CELLS if said.startswith("refused")])
+@pytest.mark.parametrize(
+    ("kind", "format_"), [(k, f) for k, f, said in CELLS if said.startswith("refused")]
+)
 def test_what_the_page_calls_refused(kind: str, format_: str) -> None:
     """With the frame, before the first row."""
     with pytest.raises(FrameRefused, match="'c' has the type"):
@@ -80,8 +86,12 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("format_", FORMATS)
-def test_spark_reads_what_the_page_calls_exact(session: SparkSession, tmp_path: Path, format_: str) -> None:
-    """All types of the format in one frame, half of the values odd; Spark's own reader finds every value again."""
+def test_spark_reads_what_the_page_calls_exact(
+    session: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    """All types of the format in one frame, half of the values odd; Spark's own reader finds
+    every value again.
+    """
     kinds = [kind_of(k) for k, f, said in CELLS if f == format_ and not said.startswith("refused")]
     names = [f"c{n}" for n in range(len(kinds))]
     seed = random.randrange(1 << 32)
@@ -99,8 +109,16 @@ def test_spark_reads_what_the_page_calls_exact(session: SparkSession, tmp_path: 
     target = FileTarget(FileSink(folder, format=format_))
     target.write(frame.batch(ZONE) for frame in frames)
     assert target.refused == []
-    schema = ", ".join(["id string", *(f"{n} {k.simple}" for n, k in zip(names, kinds, strict=True))])
-    read = session.read.options(**READ[format_]).schema(schema).format(format_).load(str(folder)).toArrow()
+    schema = ", ".join(
+        ["id string", *(f"{n} {k.simple}" for n, k in zip(names, kinds, strict=True))]
+    )
+    read = (
+        session.read.options(**READ[format_])
+        .schema(schema)
+        .format(format_)
+        .load(str(folder))
+        .toArrow()
+    )
     ids = [v.decode() for v in from_arrow(Kind("string"), read.column(0))]
     assert sorted(ids) == sorted(wanted)
     for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):

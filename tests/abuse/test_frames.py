@@ -20,12 +20,21 @@ def test_what_a_frame_holds_is_what_its_batch_holds(frame: Frame) -> None:
     for number, kind in enumerate(frame.kinds):
         assert batch.column(number).type == kind.arrow("America/New_York")
         batch.column(number).validate()
-        assert all(map(same, [kind] * frame.count, from_arrow(kind, batch.column(number)), frame.values[number]))
+        assert all(
+            map(
+                same,
+                [kind] * frame.count,
+                from_arrow(kind, batch.column(number)),
+                frame.values[number],
+            )
+        )
 
 
 @pytest.mark.parametrize("kind", ALL, ids=str)
 def test_every_type_is_named_as_spark_names_it_and_read_back(kind: Kind) -> None:
-    """A type's simple string is read back as the type, and a batch of a seed's rows, cut anywhere, has their values."""
+    """A type's simple string is read back as the type, and a batch of a seed's rows, cut
+    anywhere, has their values.
+    """
     assert kind.simple == kind_of(kind.simple).simple
     frame = bulk(["c"], [kind], 300, random.Random(5), edge_share=0.5)
     again = bulk(["c"], [kind], 300, random.Random(5), edge_share=0.5)
@@ -36,7 +45,9 @@ def test_every_type_is_named_as_spark_names_it_and_read_back(kind: Kind) -> None
 
 
 def test_the_odd_ones_are_among_them() -> None:
-    """A few thousand rows of a seed hold every edge of a text, bad UTF-8 too, and leave it out when told."""
+    """A few thousand rows of a seed hold every edge of a text, bad UTF-8 too, and leave it out
+    when told.
+    """
     text = kind_of("string")
     made = set(bulk(["c"], [text], 5_000, random.Random(1)).values[0])
     assert made >= set(edges(text)) | {None}

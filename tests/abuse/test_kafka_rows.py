@@ -1,6 +1,8 @@
-"""Any rows into Kafka: each arrives exactly, once and in its partition, or is handed back because it cannot be taken.
+"""Any rows into Kafka: each arrives exactly, once and in its partition, or is handed back because
+it cannot be taken.
 
-Which rows can be taken is said here a second time, by Kafka's own documents; another client reads what arrived.
+Which rows can be taken is said here a second time, by Kafka's own documents; another client reads
+what arrived.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ pytestmark = pytest.mark.broker
 ROWS, ROWS_DEEP = 4_000, 100_000
 BATCH_ROWS = 250
 NARROW_BYTES = 3_000
-KEY, VALUE, HEADERS, PARTITION = map(kind_of, ("binary", "string", "array<struct<key:string,value:binary>>", "int"))
+KEY, VALUE, HEADERS, PARTITION = map(
+    kind_of, ("binary", "string", "array<struct<key:string,value:binary>>", "int")
+)
 NAMES = ("key", "value", "headers", "partition", "topic")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Row = tuple[Any, ...]
@@ -71,7 +75,9 @@ class Tally:
 
 
 @pytest.fixture
-def targets(kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> list[Target]:
+def targets(
+    kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> list[Target]:
     monkeypatch.setattr(topic_facts, "UNKNOWN_WAIT_S", 0.5)
     narrow, compact = {"max.message.bytes": NARROW_BYTES}, {"cleanup.policy": "compact"}
     return [
@@ -89,8 +95,29 @@ def seed_of_run() -> int:
 
 def odd_topics(targets: Sequence[Target]) -> list[bytes | None]:
     good = targets[0].name.encode()
-    names = [None, b"", b".", b"..", good + b"\0", good + b"\0x", b"\0", b"a b", b"a/b", b"\xff" + good, "é".encode()]
-    return [*names, b"x" * 249, b"x" * 250, b"x" * 600, b"y" * 70_000, b"__consumer_offsets", good.upper(), good + b"-"]
+    names = [
+        None,
+        b"",
+        b".",
+        b"..",
+        good + b"\0",
+        good + b"\0x",
+        b"\0",
+        b"a b",
+        b"a/b",
+        b"\xff" + good,
+        "é".encode(),
+    ]
+    return [
+        *names,
+        b"x" * 249,
+        b"x" * 250,
+        b"x" * 600,
+        b"y" * 70_000,
+        b"__consumer_offsets",
+        good.upper(),
+        good + b"-",
+    ]
 
 
 # ---- the rules, said again -------------------------------------------------------------------
@@ -102,9 +129,14 @@ def takeable(row: Row, targets: dict[bytes, Target]) -> bool:
     target = targets.get(topic)
     if target is None or (partition is not None and not 0 <= partition < target.partitions):
         return False
-    if any(header is None or header[0] is None or not is_utf8(header[0]) for header in headers or ()):
+    if any(
+        header is None or header[0] is None or not is_utf8(header[0]) for header in headers or ()
+    ):
         return False
-    return not (target.compacted and key is None) and batch_bytes(key, value, headers or ()) <= target.bytes_max
+    return (
+        not (target.compacted and key is None)
+        and batch_bytes(key, value, headers or ()) <= target.bytes_max
+    )
 
 
 def varint(number: int) -> int:
@@ -117,7 +149,11 @@ def varint(number: int) -> int:
 def batch_bytes(*parts: Any) -> int:
     key, value, headers = parts
     texts = [key, value, *(text for header in headers for text in header)]
-    body = 3 + varint(len(headers)) + sum(varint(-1 if t is None else len(t)) + len(t or b"") for t in texts)
+    body = (
+        3
+        + varint(len(headers))
+        + sum(varint(-1 if t is None else len(t)) + len(t or b"") for t in texts)
+    )
     return 61 + varint(body) + body
 
 
@@ -145,11 +181,21 @@ def murmur2(data: bytes) -> int:
 
 def frame_of(rows: Sequence[Row], value_kind: Any = VALUE, key_kind: Any = KEY) -> Frame:
     columns = tuple(list(column) for column in zip(*rows, strict=True))
-    return Frame(NAMES, (key_kind, value_kind, HEADERS, PARTITION, kind_of("string")), columns, len(rows))
+    return Frame(
+        NAMES, (key_kind, value_kind, HEADERS, PARTITION, kind_of("string")), columns, len(rows)
+    )
 
 
-def write(sink: OpenedSink, frames: Sequence[Frame], rng: random.Random, tally: Tally, by: dict[bytes, Target]) -> None:
-    """One epoch: a task for each frame, some of them at the second try; the rows that come back are the right ones."""
+def write(
+    sink: OpenedSink,
+    frames: Sequence[Frame],
+    rng: random.Random,
+    tally: Tally,
+    by: dict[bytes, Target],
+) -> None:
+    """One epoch: a task for each frame, some of them at the second try; the rows that come back
+    are the right ones.
+    """
     sink.sequence += 1
     order = WriteOrder(sink.run, sink.sequence, 0, sink.sequence)
     prepared = []
@@ -167,10 +213,15 @@ def write(sink: OpenedSink, frames: Sequence[Frame], rng: random.Random, tally: 
         refused = [row for row in rows if not takeable(row, by)]
         handed_back: list[Row] = []
         if rejection is not None:
-            columns = [from_arrow(k, rejection.rows.column(n)) for k, n in zip(frame.kinds, NAMES, strict=True)]
+            columns = [
+                from_arrow(k, rejection.rows.column(n))
+                for k, n in zip(frame.kinds, NAMES, strict=True)
+            ]
             handed_back = list(zip(*columns, strict=True))
             assert len(rejection.reasons) == len(handed_back)
-            assert all(re.search("column|larger than", reason) for reason in rejection.reasons), rejection.reasons
+            assert all(re.search("column|larger than", reason) for reason in rejection.reasons), (
+                rejection.reasons
+            )
         assert handed_back == refused, f"seed {tally.seed}: {differing(handed_back, refused)}"
         tally.aside += len(refused)
         tally.given.update((content(row), row[3]) for row in rows if takeable(row, by))
@@ -188,7 +239,10 @@ def write(sink: OpenedSink, frames: Sequence[Frame], rng: random.Random, tally: 
 
 def differing(one: Sequence[Row], other: Sequence[Row]) -> str:
     """The first rows in one list alone, short enough to be read."""
-    shown = [row for row in one if row not in other][:3], [row for row in other if row not in one][:3]
+    shown = (
+        [row for row in one if row not in other][:3],
+        [row for row in other if row not in one][:3],
+    )
     return f"handed back alone: {shown[0]!r:.1000}; expected alone: {shown[1]!r:.1000}"
 
 
@@ -197,10 +251,14 @@ def differing(one: Sequence[Row], other: Sequence[Row]) -> str:
 
 def read(kafka: LocalKafka, target: Target) -> Iterator[tuple[int, Content]]:
     """By kafka-python, as librdkafka's consumers show the name of a header up to its first NUL."""
-    wait_for_rest(kafka.bootstrap_servers, [TopicPartition(target.name, i) for i in range(target.partitions)])
+    wait_for_rest(
+        kafka.bootstrap_servers, [TopicPartition(target.name, i) for i in range(target.partitions)]
+    )
     partitions = [Partition(target.name, i) for i in range(target.partitions)]
     consumer = KafkaConsumer(
-        bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed", enable_auto_commit=False
+        bootstrap_servers=kafka.bootstrap_servers,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
     )
     try:
         consumer.assign(partitions)
@@ -211,7 +269,9 @@ def read(kafka: LocalKafka, target: Target) -> Iterator[tuple[int, Content]]:
             assert time.monotonic() < late_s, f"{target.name} could not be read to its end"
             for records in consumer.poll(500, max_records=10_000).values():
                 for r in records:
-                    headers = tuple((n.encode(), None if v is None else bytes(v)) for n, v in r.headers)
+                    headers = tuple(
+                        (n.encode(), None if v is None else bytes(v)) for n, v in r.headers
+                    )
                     key, value = (None if d is None else bytes(d) for d in (r.key, r.value))
                     yield r.partition, (target.name, key, value, headers)
     finally:
@@ -225,7 +285,9 @@ def check(kafka: LocalKafka, targets: Sequence[Target], tally: Tally) -> None:
         for partition, found in read(kafka, target):
             tally.stored += 1
             asked = partition if left[found, partition] else None
-            assert left[found, asked], f"seed {tally.seed}: altered, or there twice: {partition}, {found!r:.2000}"
+            assert left[found, asked], (
+                f"seed {tally.seed}: altered, or there twice: {partition}, {found!r:.2000}"
+            )
             left[found, asked] -= 1
             key = found[1]
             if asked is None and key is not None:
@@ -248,8 +310,14 @@ def rows_of(rng: random.Random, count: int, targets: Sequence[Target]) -> list[R
         key, value, headers = made.row(number)
         if rng.random() < 0.02:
             value = bytes(rng.choice(near))
-        partition = rng.choice((None, None, None, 0, 0, 0, 1, 2, 3, -1, 4, 2**31 - 1)) if rng.random() < 0.2 else None
-        rows.append((key, value, headers, partition, rng.choice(odd if rng.random() < 0.05 else names)))
+        partition = (
+            rng.choice((None, None, None, 0, 0, 0, 1, 2, 3, -1, 4, 2**31 - 1))
+            if rng.random() < 0.2
+            else None
+        )
+        rows.append(
+            (key, value, headers, partition, rng.choice(odd if rng.random() < 0.05 else names))
+        )
     return rows
 
 
@@ -262,7 +330,9 @@ def everything(kafka: LocalKafka, targets: list[Target], count: int) -> None:
     while batches:
         own = rng.choice([None, *targets])  # a sink with a topic, or without one
         producer: dict[str, object] = {"compression.type": rng.choice(CODECS)}
-        sink = KafkaSink(own and own.name, bootstrap_servers=kafka.bootstrap_servers, producer=producer)
+        sink = KafkaSink(
+            own and own.name, bootstrap_servers=kafka.bootstrap_servers, producer=producer
+        )
         with opened(sink, f"q{len(batches)}") as run:
             for _ in range(rng.randrange(1, 4)):
                 taken = [batches.pop() for _ in range(min(len(batches), rng.randrange(1, 6)))]
@@ -271,7 +341,10 @@ def everything(kafka: LocalKafka, targets: list[Target], count: int) -> None:
                 kinds = rng.choice([VALUE, KEY]), rng.choice([VALUE, KEY])
                 write(run, [frame_of(part, *kinds) for part in taken], rng, tally, by)
     check(kafka, targets, tally)
-    print(f"{count} rows: {tally.stored} stored, {tally.aside} put aside, 0 altered; EXACTUM_ABUSE_SEED={tally.seed}")
+    print(
+        f"{count} rows: {tally.stored} stored, {tally.aside} put aside, 0 altered; "
+        f"EXACTUM_ABUSE_SEED={tally.seed}"
+    )
     assert tally.stored + tally.aside == count
     assert tally.aside > count // 100
 
@@ -289,12 +362,18 @@ def test_a_hundred_thousand_rows(kafka: LocalKafka, targets: list[Target]) -> No
 
 def test_rows_that_hypothesis_finds(kafka: LocalKafka, targets: list[Target]) -> None:
     """Smaller frames, odder ones; what fails is made small."""
-    tally, rng, by = Tally(0), random.Random(0), {target.name.encode(): target for target in targets}
+    tally, rng, by = (
+        Tally(0),
+        random.Random(0),
+        {target.name.encode(): target for target in targets},
+    )
     names = st.sampled_from([target.name.encode() for target in targets])
     odd = st.sampled_from(odd_topics(targets))
     partitions = st.sampled_from([None] * 8 + [0, 0, 0, 1, 2, 3, 4, -1, -(2**31), 2**31 - 1])
     headers = st.one_of(st.none(), values(HEADERS, bad_text=False), values(HEADERS))
-    row = st.tuples(values(KEY), values(VALUE), headers, partitions, st.one_of(names, names, names, odd))
+    row = st.tuples(
+        values(KEY), values(VALUE), headers, partitions, st.one_of(names, names, names, odd)
+    )
     with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as run:
 
         @settings(max_examples=40)
@@ -312,20 +391,30 @@ def test_rows_that_hypothesis_finds(kafka: LocalKafka, targets: list[Target]) ->
 def test_through_a_query(
     spark: SparkSession, kafka: LocalKafka, targets: list[Target], topic: Any, tmp_path: Path
 ) -> None:
-    """Rows of Spark: what cannot be taken stands in the dead letters, with its bytes and the reason."""
+    """Rows of Spark: what cannot be taken stands in the dead letters, with its bytes and the
+    reason.
+    """
     tally = Tally(seed_of_run())
     rows = rows_of(random.Random(tally.seed), 1_000, targets)
-    by, dead = {target.name.encode(): target for target in targets}, Target(topic("dead", partitions=1), 1)
+    by, dead = (
+        {target.name.encode(): target for target in targets},
+        Target(topic("dead", partitions=1), 1),
+    )
     (tmp_path / "in").mkdir()
-    pq.write_table(pa.Table.from_batches([frame_of(rows).batch()]), tmp_path / "in" / "rows.parquet")
-    schema = ", ".join(f"{name} {kind.simple}" for name, kind in zip(NAMES, frame_of(rows).kinds, strict=True))
+    pq.write_table(
+        pa.Table.from_batches([frame_of(rows).batch()]), tmp_path / "in" / "rows.parquet"
+    )
+    schema = ", ".join(
+        f"{name} {kind.simple}" for name, kind in zip(NAMES, frame_of(rows).kinds, strict=True)
+    )
     servers = kafka.bootstrap_servers
     query = (
         spark.readStream.schema(schema)
         .parquet(str(tmp_path / "in"))
         .writeStream.foreachBatch(
             exactum.exactly_once(
-                KafkaSink(bootstrap_servers=servers), dead_letters=KafkaSink(dead.name, bootstrap_servers=servers)
+                KafkaSink(bootstrap_servers=servers),
+                dead_letters=KafkaSink(dead.name, bootstrap_servers=servers),
             )
         )
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -338,5 +427,10 @@ def test_through_a_query(
     check(kafka, targets, tally)
     letters = [found for _, found in read(kafka, dead)]
     refused = [row for row in rows if not takeable(row, by)]
-    assert Counter((key, value) for _, key, value, _ in letters) == Counter((row[0], row[1]) for row in refused)
-    assert all(b"the record with key" in (dict(headers)[b"exactum.error"] or b"") for *_, headers in letters)
+    assert Counter((key, value) for _, key, value, _ in letters) == Counter(
+        (row[0], row[1]) for row in refused
+    )
+    assert all(
+        b"the record with key" in (dict(headers)[b"exactum.error"] or b"")
+        for *_, headers in letters
+    )

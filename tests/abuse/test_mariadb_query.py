@@ -1,4 +1,6 @@
-"""A real Spark query whose rows are made to break the MariaDB sink, with dead letters in MariaDB as well."""
+"""A real Spark query whose rows are made to break the MariaDB sink, with dead letters in MariaDB
+as well.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ COLUMNS = (
     (BY_NAME["timestamp NULL"], TIMESTAMP, "timestamp_micros(c7) AS c7"),
 )
 """The table's column, the frame's type, and how the query makes it of what Parquet can hold."""
-SCHEMA = "id bigint, c0 binary, c1 int, c2 bigint, c3 decimal(38,10), c4 bigint, c5 binary, c6 binary, c7 bigint"
+SCHEMA = (
+    "id bigint, c0 binary, c1 int, c2 bigint, c3 decimal(38,10), c4 bigint, c5 binary, c6 binary, "
+    "c7 bigint"
+)
 TARGETS: list[Target] = [target for target, _, _ in COLUMNS]
 
 
@@ -58,8 +63,12 @@ def written_as_parquet(frame: Frame, path: Path) -> None:
     pq.write_table(pa.table(arrays, list(frame.names)), path / "rows.parquet")
 
 
-def test_every_row_of_a_query_is_kept_or_put_aside(new_york: SparkSession, database: Database, tmp_path: Path) -> None:
-    """No worker raises, the query ends, and each row is in the table as it was, or a dead letter that names it."""
+def test_every_row_of_a_query_is_kept_or_put_aside(
+    new_york: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    """No worker raises, the query ends, and each row is in the table as it was, or a dead letter
+    that names it.
+    """
     seed = seed_of_run()
     print(f"EXACTUM_SEED={seed}")
     tally = Tally(seed)

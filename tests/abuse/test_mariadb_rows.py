@@ -1,7 +1,8 @@
-"""Odd rows into every type of MariaDB: each is in the table to the bit, or among the dead letters, and nothing else is.
+"""Odd rows into every type of MariaDB: each is in the table to the bit, or among the dead letters,
+and nothing else is.
 
-Written by the sink's own writers and a real coordinator, read by a plain client; what is right is computed from the
-values alone (``mariadb_columns``).
+Written by the sink's own writers and a real coordinator, read by a plain client; what is right is
+computed from the values alone (``mariadb_columns``).
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ class Way:
     key: str | None = None
 
     def query(self, database: Database, table: str, frame: Frame, **options: Any) -> Query:
-        settings = {"mechanism": self.mechanism, "connect": {"local_infile": self.infile}, **options}
+        settings = {
+            "mechanism": self.mechanism,
+            "connect": {"local_infile": self.infile},
+            **options,
+        }
         if self.key is not None:
             settings |= {"mode": "upsert", "key": self.key}
         return Query(
@@ -51,7 +56,12 @@ class Way:
         )
 
 
-APPENDS = (Way(), Way(False), Way(mechanism="prepared"), Way(False, guarantee=Guarantee.AT_LEAST_ONCE))
+APPENDS = (
+    Way(),
+    Way(False),
+    Way(mechanism="prepared"),
+    Way(False, guarantee=Guarantee.AT_LEAST_ONCE),
+)
 WAYS = (*APPENDS, Way(key="id"))
 PAIRS = [(target, kind) for target in TARGETS_AND_JSON for kind in target.kinds]
 ROWS = 3_300
@@ -73,11 +83,16 @@ class Tally:
 
     def __str__(self) -> str:
         c = self.counts
-        return f"seed {self.seed}: {c['rows']} rows, {c['stored']} stored, {c['put aside']} put aside, 0 altered"
+        return (
+            f"seed {self.seed}: {c['rows']} rows, {c['stored']} stored, {c['put aside']} put "
+            "aside, 0 altered"
+        )
 
 
 def test_every_type_takes_a_row_as_it_is_or_puts_it_aside(database: Database) -> None:
-    """Of some thousand rows each is in the table exactly, or put aside with the column that cannot hold it."""
+    """Of some thousand rows each is in the table exactly, or put aside with the column that
+    cannot hold it.
+    """
     everything(database, ROWS, seed_of_run())
 
 
@@ -92,7 +107,9 @@ def seed_of_run() -> int:
 
 
 def everything(database: Database, rows: int, seed: int) -> None:
-    """All pairs of a column and a type of Spark, some in each table, until there were ``rows`` rows."""
+    """All pairs of a column and a type of Spark, some in each table, until there were ``rows``
+    rows.
+    """
     print(f"EXACTUM_SEED={seed}")
     rng = random.Random(seed)
     tally = Tally(seed)
@@ -100,7 +117,14 @@ def everything(database: Database, rows: int, seed: int) -> None:
     groups = [pairs[n : n + COLUMNS] for n in range(0, len(pairs), COLUMNS)]
     for number, group in enumerate(groups):
         frame = drawn(group, rows // len(groups) + 1, rng)
-        played(database, f"t{number}", [target for target, _ in group], frame, WAYS[number % len(WAYS)], tally)
+        played(
+            database,
+            f"t{number}",
+            [target for target, _ in group],
+            frame,
+            WAYS[number % len(WAYS)],
+            tally,
+        )
     print(tally)
     assert tally.counts["rows"] >= rows
     assert tally.counts["stored"] > rows / 4 and tally.counts["put aside"] > rows / 20
@@ -109,10 +133,14 @@ def everything(database: Database, rows: int, seed: int) -> None:
 def drawn(group: list[tuple[Target, Kind]], count: int, rng: random.Random) -> Frame:
     values = tuple([target.draw(kind, rng) for _ in range(count)] for target, kind in group)
     names = ("id", *(f"c{n}" for n in range(len(group))))
-    return Frame(names, (BIGINT, *(kind for _, kind in group)), (list(range(count)), *values), count)
+    return Frame(
+        names, (BIGINT, *(kind for _, kind in group)), (list(range(count)), *values), count
+    )
 
 
-def played(database: Database, table: str, targets: list[Target], frame: Frame, way: Way, tally: Tally) -> None:
+def played(
+    database: Database, table: str, targets: list[Target], frame: Frame, way: Way, tally: Tally
+) -> None:
     """Write the frame as two epochs of two tasks, and compare what a plain client finds."""
     declared = ", ".join(f"c{n} {target.declared}" for n, target in enumerate(targets))
     database.run(f"CREATE TABLE {table} (id bigint PRIMARY KEY, {declared})")
@@ -139,21 +167,32 @@ def reasons_of(rejections: list[Any]) -> dict[int, str]:
 
 
 def compare(
-    database: Database, table: str, targets: list[Target], frame: Frame, reasons: dict[int, str], tally: Tally
+    database: Database,
+    table: str,
+    targets: list[Target],
+    frame: Frame,
+    reasons: dict[int, str],
+    tally: Tally,
 ) -> None:
     found = read(database, table, targets)
     assert len(found) + len(reasons) == frame.count, "a row is missing, or there are too many"
     for row in range(frame.count):
         values = frame.row(row)[1:]
-        readings = [None if raw is None else t.reading(raw) for t, raw in zip(targets, values, strict=True)]
+        readings = [
+            None if raw is None else t.reading(raw) for t, raw in zip(targets, values, strict=True)
+        ]
         seen = found.get(row)
         told = f"seed {tally.seed}, {table}, row {row}: {described(targets, frame, values)}"
         tally.counts["rows"] += 1
         if seen is None:
             reason = reasons[row]
             tally.counts["put aside"] += 1
-            guilty = [f"'c{n}'" for n, r in enumerate(readings) if r is REFUSED or isinstance(r, tuple)]
-            assert any(name in reason for name in guilty), f"{told}: put aside without need: {reason}"
+            guilty = [
+                f"'c{n}'" for n, r in enumerate(readings) if r is REFUSED or isinstance(r, tuple)
+            ]
+            assert any(name in reason for name in guilty), (
+                f"{told}: put aside without need: {reason}"
+            )
             continue
         assert row not in reasons, f"{told}: both stored and put aside"
         tally.counts["stored"] += 1
@@ -164,7 +203,9 @@ def compare(
 
 def described(targets: list[Target], frame: Frame, values: tuple[Raw, ...]) -> str:
     parts = zip(targets, frame.kinds[1:], values, strict=True)
-    return "; ".join(f"{str(raw)[:200]} ({kind} into {target.declared})" for target, kind, raw in parts)
+    return "; ".join(
+        f"{str(raw)[:200]} ({kind} into {target.declared})" for target, kind, raw in parts
+    )
 
 
 def read(database: Database, table: str, targets: list[Target]) -> dict[int, list[Any]]:
@@ -172,13 +213,16 @@ def read(database: Database, table: str, targets: list[Target]) -> dict[int, lis
     found: dict[int, list[Any]] = {}
     for number, *values in database.run(f"SELECT id, {columns} FROM {table}"):
         assert number not in found
-        found[number] = [None if v is None else t.seen(v) for t, v in zip(targets, values, strict=True)]
+        found[number] = [
+            None if v is None else t.seen(v) for t, v in zip(targets, values, strict=True)
+        ]
     return found
 
 
 CREATED = {
     "boolean": "tinyint", "tinyint": "tinyint", "smallint": "smallint", "int": "int", "bigint": "bigint",
-    "float": "float", "double": "double", "string": "longtext CHARACTER SET utf8mb4", "binary": "longblob",
+    "float": "float", "double": "double", "string": "longtext CHARACTER "
+                                                    "SET utf8mb4", "binary": "longblob",
     "date": "date", "timestamp": "datetime(6)", "timestamp_ntz": "datetime(6)",
 }  # fmt: skip
 """The column that ``create_table`` makes of each type, decimals apart."""
@@ -188,17 +232,22 @@ _tables = itertools.count(1)
 @settings(max_examples=60)
 @given(
     frame=st.one_of(
-        frames(columns_max=4, rows_max=8), frames(SCALARS, columns_min=1, columns_max=6, rows_max=8, duplicates=False)
+        frames(columns_max=4, rows_max=8),
+        frames(SCALARS, columns_min=1, columns_max=6, rows_max=8, duplicates=False),
     ),
     way=st.sampled_from(APPENDS),
 )
 def test_frames_of_any_shape(shared: Database, frame: Frame, way: Way) -> None:
-    """Any names and types, no columns or no rows: refused before the first row, or each row is there or put aside."""
+    """Any names and types, no columns or no rows: refused before the first row, or each row is
+    there or put aside.
+    """
     table = f"shape{next(_tables)}"
     try:
         one = way.query(shared, table, frame, create_table=True).started()
     except Refused:
-        assert not any(f == table and shared.run(f"SELECT 1 FROM {f}") for f in shared.tables("shape"))
+        assert not any(
+            f == table and shared.run(f"SELECT 1 FROM {f}") for f in shared.tables("shape")
+        )
         event("refused before the first row")
         return
     try:
@@ -208,7 +257,10 @@ def test_frames_of_any_shape(shared: Database, frame: Frame, way: Way) -> None:
     targets = [target_of(kind) for kind in frame.kinds]
     wanted, aside = [], 0
     for row in range(frame.count):
-        readings = [None if raw is None else t.reading(raw) for t, raw in zip(targets, frame.row(row), strict=True)]
+        readings = [
+            None if raw is None else t.reading(raw)
+            for t, raw in zip(targets, frame.row(row), strict=True)
+        ]
         if REFUSED in readings:
             aside += 1
         else:

@@ -1,4 +1,6 @@
-"""What docs/targets.md says of MariaDB's column types is what the rules say, and what the server does."""
+"""What docs/targets.md says of MariaDB's column types is what the rules say, and what the server
+does.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,21 @@ from exactum.sql.table import Column, Table, TableName
 
 DIALECT = MySQLDialect()
 SHOWN = {
-    **{t: t for t in ("tinyint", "tinyint unsigned", "smallint", "int", "bigint", "bigint unsigned")},
-    **{t: t for t in ("bit(1)", "decimal(9,2)", "decimal(9,2) unsigned", "decimal(38,0)", "float", "double")},
+    **{
+        t: t
+        for t in ("tinyint", "tinyint unsigned", "smallint", "int", "bigint", "bigint unsigned")
+    },
+    **{
+        t: t
+        for t in (
+            "bit(1)",
+            "decimal(9,2)",
+            "decimal(9,2) unsigned",
+            "decimal(38,0)",
+            "float",
+            "double",
+        )
+    },
     "double unsigned": "double unsigned",
     "char(5)": "char(5) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     "varchar(5)": "varchar(5) CHARACTER SET utf8mb4",
@@ -35,15 +50,31 @@ SHOWN = {
     "enum(...)": r"enum('a','it''s','c\\d','é','3','x y')",
     "set(...)": "set('a','b','c d','é')",
     **{t: t for t in ("json", "binary(4)", "varbinary(4)", "longblob", "date", "datetime(6)")},
-    **{t: t for t in ("datetime", "timestamp(6) NULL", "timestamp NULL", "year", "time(3)", "uuid", "inet4", "inet6")},
+    **{
+        t: t
+        for t in (
+            "datetime",
+            "timestamp(6) NULL",
+            "timestamp NULL",
+            "year",
+            "time(3)",
+            "uuid",
+            "inet4",
+            "inet6",
+        )
+    },
 }
 """How the page calls a column, and its declaration among the oracle's."""
 NOTES = {
     **dict.fromkeys(("float", "double"), "-0.0 as 0"),
     "double unsigned": "-0.0 as 0",
     "char(5)": "no blanks at the end",
-    **dict.fromkeys(("uuid", "inet4", "inet6", "time(3)"), "the same value, in the server's spelling"),
-    **dict.fromkeys(("timestamp(6) NULL", "timestamp NULL"), "the instant, in its session's time zone"),
+    **dict.fromkeys(
+        ("uuid", "inet4", "inet6", "time(3)"), "the same value, in the server's spelling"
+    ),
+    **dict.fromkeys(
+        ("timestamp(6) NULL", "timestamp NULL"), "the instant, in its session's time zone"
+    ),
     **dict.fromkeys(("datetime(6)", "datetime"), "of a timestamp, its time in UTC"),
 }
 
@@ -65,7 +96,10 @@ def columns(database: Database) -> dict[str, Column]:
     finally:
         session.close()
     assert table is not None
-    return {target.declared: column for target, column in zip(TARGETS_AND_JSON, table.columns, strict=True)}
+    return {
+        target.declared: column
+        for target, column in zip(TARGETS_AND_JSON, table.columns, strict=True)
+    }
 
 
 def test_the_page_says_what_the_rules_say(columns: dict[str, Column]) -> None:
@@ -74,8 +108,12 @@ def test_the_page_says_what_the_rules_say(columns: dict[str, Column]) -> None:
     check_page("MariaDB", tables_of(DIALECT, shown, NOTES))
 
 
-def test_what_a_column_does_not_take_is_refused_before_the_first_row(columns: dict[str, Column]) -> None:
-    """Each type of Spark that the oracle knows no reading for is refused for its column, and no other is."""
+def test_what_a_column_does_not_take_is_refused_before_the_first_row(
+    columns: dict[str, Column],
+) -> None:
+    """Each type of Spark that the oracle knows no reading for is refused for its column, and no
+    other is.
+    """
     for target in TARGETS_AND_JSON:
         column = columns[target.declared]
         for kind in ALL:
@@ -91,18 +129,31 @@ def table_with(column: Column) -> Table:
 
 
 def test_each_cell_on_the_server(database: Database, columns: dict[str, Column]) -> None:
-    """Every odd value of every type, into every column that takes it: as it is, or refused; and where the page says
-    that every value is taken, none is refused."""
+    """Every odd value of every type, into every column that takes it: as it is, or refused; and
+    where the page says that every value is taken, none is refused."""
     cells = [(target, kind) for target in TARGETS_AND_JSON for kind in target.kinds]
     tally = Tally(0)
     for start in range(0, len(cells), 8):
         group = cells[start : start + 8]
         frame = one_by_one(group)
-        played(database, f"cells{start}", [t for t, _ in group], frame, WAYS[start // 8 % len(WAYS)], tally)
+        played(
+            database,
+            f"cells{start}",
+            [t for t, _ in group],
+            frame,
+            WAYS[start // 8 % len(WAYS)],
+            tally,
+        )
     print(tally)
     for target, kind in cells:
-        good = [v for v in odd(target, kind) if v is not None and isinstance(target.reading(v), str | float | int)]
-        assert refused(DIALECT, columns[target.declared], kind, good) == [], f"{kind} into {target.declared}"
+        good = [
+            v
+            for v in odd(target, kind)
+            if v is not None and isinstance(target.reading(v), str | float | int)
+        ]
+        assert refused(DIALECT, columns[target.declared], kind, good) == [], (
+            f"{kind} into {target.declared}"
+        )
 
 
 def odd(target: Target, kind: Kind) -> list[Raw]:
@@ -120,4 +171,6 @@ def one_by_one(group: list[tuple[Target, Kind]]) -> Frame:
         before = sum(len(column) for column in values[: len(columns)])
         columns.append([None] * before + mine + [None] * (count - before - len(mine)))
     names = ("id", *(f"c{n}" for n in range(len(group))))
-    return Frame(names, (BIGINT, *(kind for _, kind in group)), (list(range(count)), *columns), count)
+    return Frame(
+        names, (BIGINT, *(kind for _, kind in group)), (list(range(count)), *columns), count
+    )

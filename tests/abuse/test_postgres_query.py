@@ -1,4 +1,6 @@
-"""A real Spark query whose rows are made to break the PostgreSQL sink, with dead letters in PostgreSQL as well."""
+"""A real Spark query whose rows are made to break the PostgreSQL sink, with dead letters in
+PostgreSQL as well.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,23 @@ KINDS = {
     "amount": (decimal(9, 2), "numeric(7,1)"),
     "texts": (array(STRING), "character varying(3)[]"),
     "small": (BIGINT, "smallint"),
-    "whole": (struct_({"text": STRING, "day": DATE, "at": TIMESTAMP, "amount": decimal(9, 2)}), "jsonb"),
+    "whole": (
+        struct_({"text": STRING, "day": DATE, "at": TIMESTAMP, "amount": decimal(9, 2)}),
+        "jsonb",
+    ),
 }
 """The frame's columns, and the table's type of each."""
 VIEW = (
     "n", "CAST(raw AS STRING) AS value", "date_from_unix_date(days) AS day", "timestamp_micros(micros) AS at", "amount",
     "transform(raws, x -> CAST(x AS STRING)) AS texts", "small",
-    "named_struct('text', CAST(raw AS STRING), 'day', date_from_unix_date(days), 'at', timestamp_micros(micros), "
-    "'amount', amount) AS whole",
+    "named_struct('text', CAST(raw AS STRING), 'day', date_from_unix_date(days), 'at', "
+    "timestamp_micros(micros), 'amount', amount) AS whole",
 )  # fmt: skip
 PLAIN = (
-    "named_struct('text', CAST(raw AS STRING), 'day', date_from_unix_date(days), 'amount', amount, 'raw', raw, "
-    "'small', small, 'third', small / 3, 'single', CAST(small / 7 AS float), "
-    "'texts', transform(raws, x -> CAST(x AS STRING)), "
-    "'map', map(coalesce(small, 0), amount), 'yes', small > 0, 'nan', array(double('NaN'), double('-Infinity'), null))"
+    "named_struct('text', CAST(raw AS STRING), 'day', date_from_unix_date(days), 'amount', "
+    "amount, 'raw', raw, 'small', small, 'third', small / 3, 'single', CAST(small / 7 AS float), "
+    "'texts', transform(raws, x -> CAST(x AS STRING)), 'map', map(coalesce(small, 0), amount), "
+    "'yes', small > 0, 'nan', array(double('NaN'), double('-Infinity'), null))"
 )
 """What Spark's to_json and the sink must write alike; instants are none of it (docs/targets.md)."""
 
@@ -57,7 +62,9 @@ def rows_of(seed: int) -> list[tuple[Raw, ...]]:
         if amount is not None and rng.random() < 0.9:
             amount = unit(KINDS["amount"][0], int(amount) * 100)  # no second digit
         short = None if texts is None or rng.random() < 0.5 else [t and t[:1] for t in texts]
-        rows.append((n, value, day, at, amount, short, small and small % 1000, (value, day, at, amount)))
+        rows.append(
+            (n, value, day, at, amount, short, small and small % 1000, (value, day, at, amount))
+        )
     return rows
 
 
@@ -79,7 +86,9 @@ def written_as_parquet(rows: list[tuple[Raw, ...]], path: Path) -> None:
 def test_every_row_of_a_query_is_kept_or_put_aside(
     spark: SparkSession, postgres: LocalPostgres, tmp_path: Path
 ) -> None:
-    """In a session of New York: no worker raises, the query ends, and each row is in one of the tables, unaltered."""
+    """In a session of New York: no worker raises, the query ends, and each row is in one of the
+    tables, unaltered.
+    """
     seed = random.SystemRandom().randrange(2**32)
     rows = rows_of(seed)
     (tmp_path / "in").mkdir()
@@ -92,7 +101,10 @@ def test_every_row_of_a_query_is_kept_or_put_aside(
             listed = ", ".join(f"{name} {type_}" for name, (_, type_) in KINDS.items())
             listed += ", plain jsonb, by_spark jsonb, PRIMARY KEY (n)"
             connection.execute(f"CREATE TABLE odd_rows ({listed})".encode())
-            schema = "n int, raw binary, days int, micros bigint, amount decimal(9,2), raws array<binary>, small bigint"
+            schema = (
+                "n int, raw binary, days int, micros bigint, amount decimal(9,2), raws "
+                "array<binary>, small bigint"
+            )
             query = (
                 spark.readStream.schema(schema)
                 .parquet(str(tmp_path / "in"))
@@ -100,7 +112,9 @@ def test_every_row_of_a_query_is_kept_or_put_aside(
                 .writeStream.foreachBatch(
                     exactum.exactly_once(
                         exactum.PostgresSink(postgres.url, table="odd_rows"),
-                        dead_letters=exactum.PostgresSink(postgres.url, table="odd_dead", create_table=True),
+                        dead_letters=exactum.PostgresSink(
+                            postgres.url, table="odd_dead", create_table=True
+                        ),
                     )
                 )
                 .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -109,23 +123,36 @@ def test_every_row_of_a_query_is_kept_or_put_aside(
             )
             query.awaitTermination()
             expressions = ", ".join(shown(type_, name) for name, (_, type_) in KINDS.items())
-            stored = {int(r[0]): r for r in connection.execute(f"SELECT {expressions} FROM odd_rows".encode())}
+            stored = {
+                int(r[0]): r
+                for r in connection.execute(f"SELECT {expressions} FROM odd_rows".encode())
+            }
             dead = connection.execute("SELECT value, error FROM odd_dead").fetchall()
-            other = connection.execute("SELECT plain, by_spark FROM odd_rows WHERE plain IS DISTINCT FROM by_spark")
+            other = connection.execute(
+                "SELECT plain, by_spark FROM odd_rows WHERE plain IS DISTINCT FROM by_spark"
+            )
             assert other.fetchall() == []
             connection.execute("DROP TABLE odd_rows, odd_dead")
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-    put_aside = {int(error.partition("the row with n=")[2].partition(":")[0]): value for value, error in dead}
+    put_aside = {
+        int(error.partition("the row with n=")[2].partition(":")[0]): value for value, error in dead
+    }
     print(f"PostgreSQL, a Spark query, seed {seed}: {len(stored)} stored, {len(dead)} put aside")
     assert len(put_aside) == len(dead) and not stored.keys() & put_aside.keys()
-    assert stored.keys() | put_aside.keys() == set(range(ROWS)) and len(stored) > 50 and len(dead) > 50
+    assert (
+        stored.keys() | put_aside.keys() == set(range(ROWS)) and len(stored) > 50 and len(dead) > 50
+    )
     for row in rows:
         compare(seed, row, stored.get(row[0]), put_aside)
 
 
-def compare(seed: int, row: tuple[Raw, ...], there: tuple[str, ...] | None, put_aside: dict[int, bytes]) -> None:
-    """A row is stored if every column can hold its value, and then as it was; else its text is kept as it was."""
+def compare(
+    seed: int, row: tuple[Raw, ...], there: tuple[str, ...] | None, put_aside: dict[int, bytes]
+) -> None:
+    """A row is stored if every column can hold its value, and then as it was; else its text is
+    kept as it was.
+    """
     n, what = row[0], f"seed {seed}, row {row!r}: {there!r}"
     columns: list[tuple[Kind, str]] = list(KINDS.values())
     good = all(holds(kind, type_, value) for (kind, type_), value in zip(columns, row, strict=True))

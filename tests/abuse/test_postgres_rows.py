@@ -1,4 +1,6 @@
-"""Rows made to break the PostgreSQL sink: each is in the table exactly, or refused with its key, column and reason."""
+"""Rows made to break the PostgreSQL sink: each is in the table exactly, or refused with its key,
+column and reason.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,30 @@ BATCH_ROWS = 1_000
 TASK_BATCHES = 3
 
 
-def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], way: str) -> Counter[str]:
-    """Write row n with ``values[n]`` in column n modulo the number of pairs and null elsewhere; compare every row."""
+def play(
+    database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], way: str
+) -> Counter[str]:
+    """Write row n with ``values[n]`` in column n modulo the number of pairs and null elsewhere;
+    compare every row.
+    """
     names = [f"c{place}" for place in range(len(pairs))]
     columns = ", ".join(f"{name} {type_}" for name, (_, type_) in zip(names, pairs, strict=True))
     table = database.table(f"n integer PRIMARY KEY, {columns}")
     count, width = len(values), len(pairs)
-    held = tuple([value if n % width == place else None for n, value in enumerate(values)] for place in range(width))
-    frame = Frame(("n", *names), (Kind("int"), *(kind for kind, _ in pairs)), (list(range(count)), *held), count)
+    held = tuple(
+        [value if n % width == place else None for n, value in enumerate(values)]
+        for place in range(width)
+    )
+    frame = Frame(
+        ("n", *names),
+        (Kind("int"), *(kind for kind, _ in pairs)),
+        (list(range(count)), *held),
+        count,
+    )
     batches = list(frame.batches(BATCH_ROWS, "America/New_York"))
-    tasks = [batches[start : start + TASK_BATCHES] for start in range(0, len(batches), TASK_BATCHES)]
+    tasks = [
+        batches[start : start + TASK_BATCHES] for start in range(0, len(batches), TASK_BATCHES)
+    ]
     query = Query(
         lambda: PostgresSink(database.url, table=table, **SETTINGS[way]),
         f"abuse-{next(_queries)}",
@@ -60,11 +76,19 @@ def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], w
     )
     rejections = query.run_once()
     assert database.leftovers() == NOTHING
-    refused = {n: why for r in rejections for n, why in zip(r.rows.column("n").to_pylist(), r.reasons, strict=True)}
+    refused = {
+        n: why
+        for r in rejections
+        for n, why in zip(r.rows.column("n").to_pylist(), r.reasons, strict=True)
+    }
     assert sum(r.rows.num_rows for r in rejections) == len(refused)
-    expressions = ", ".join(shown(type_, name) for name, (_, type_) in zip(names, pairs, strict=True))
+    expressions = ", ".join(
+        shown(type_, name) for name, (_, type_) in zip(names, pairs, strict=True)
+    )
     stored = {row[0]: row[1:] for row in database.rows(f"SELECT n, {expressions} FROM {table}")}
-    assert stored.keys() | refused.keys() == set(range(count)) and not stored.keys() & refused.keys()
+    assert (
+        stored.keys() | refused.keys() == set(range(count)) and not stored.keys() & refused.keys()
+    )
     for n, value in enumerate(values):
         place = n % width
         kind, type_ = pairs[place]
@@ -74,7 +98,9 @@ def play(database: Database, pairs: list[tuple[Kind, str]], values: list[Raw], w
             assert refused[n].startswith(f"the row with n={n}: column {names[place]!r} ("), what
             continue
         assert n in stored, f"{what}: {refused[n]}"
-        assert found(type_, stored[n][place]) == canonical(kind, type_, value), f"{what}: {stored[n][place]!r}"
+        assert found(type_, stored[n][place]) == canonical(kind, type_, value), (
+            f"{what}: {stored[n][place]!r}"
+        )
         assert all(text is None for other, text in enumerate(stored[n]) if other != place), what
     return Counter(stored=len(stored), refused=len(refused), altered=0)
 
@@ -85,7 +111,9 @@ def odd_values(pairs: list[tuple[Kind, str]], count: int, edge_share: float) -> 
 
 
 def test_rows_of_every_type(database: Database) -> None:
-    """Half of them odd: every row is in its column to the bit, or comes back with its key and column."""
+    """Half of them odd: every row is in its column to the bit, or comes back with its key and
+    column.
+    """
     pairs = cells(database)
     assert {kind for kind, _ in pairs} >= set(SCALARS)
     way = random.Random(SEED).choice(list(SETTINGS))
@@ -109,7 +137,9 @@ REFUSALS = (FrameRefused, SettingRefused)
 @settings(max_examples=25)
 @given(frame=frames(rows_max=6), wanted=st.sampled_from(["staged", "prepared"]))
 def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame, wanted: str) -> None:
-    """Any names and types, no columns or no rows: refused before the first row, or each row is there or put aside."""
+    """Any names and types, no columns or no rows: refused before the first row, or each row is
+    there or put aside.
+    """
     database = Database(postgres)
     name = f"any_{next(_queries)}"
     try:
@@ -133,7 +163,12 @@ def test_frames_of_any_shape(postgres: LocalPostgres, frame: Frame, wanted: str)
         for n, column in enumerate(frame.names):
             quoted = '"' + column.replace('"', '""') + '"'
             nulls = sum(value is None for value in frame.values[n])
-            assert database.value(f"SELECT count(*) FROM {name} WHERE {quoted.replace('%', '%%')} IS NULL", ()) <= nulls
+            assert (
+                database.value(
+                    f"SELECT count(*) FROM {name} WHERE {quoted.replace('%', '%%')} IS NULL", ()
+                )
+                <= nulls
+            )
         good = sum(not any(map(spoils, frame.kinds, frame.row(n))) for n in range(frame.count))
         assert rows == good, driver.write.rejections
         assert database.leftovers() == NOTHING
@@ -147,5 +182,13 @@ def spoils(kind: Kind, value: Raw) -> bool:
         return False
     if kind.name == "array":
         return any(spoils(kind.of[0], v) for v in value) or has_bad_text(kind, value)
-    wide = {"date": "date", "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone"}
-    return not holds(kind, "jsonb" if kind.of else wide.get(kind.name, "text" if kind.is_text else "boolean"), value)
+    wide = {
+        "date": "date",
+        "timestamp": "timestamp with time zone",
+        "timestamp_ntz": "timestamp without time zone",
+    }
+    return not holds(
+        kind,
+        "jsonb" if kind.of else wide.get(kind.name, "text" if kind.is_text else "boolean"),
+        value,
+    )

@@ -1,4 +1,6 @@
-"""The tables of docs/targets.md about PostgreSQL say what the rules do, and the rules what the server does."""
+"""The tables of docs/targets.md about PostgreSQL say what the rules do, and the rules what the
+server does.
+"""
 
 from __future__ import annotations
 
@@ -41,19 +43,28 @@ def test_the_page_is_made_from_the_rules(database: Database) -> None:
 
 
 def test_every_cell_is_what_the_server_does(database: Database) -> None:
-    """A pair that is not taken is refused at start; a taken one breaks a rule exactly if the oracle says it must.
+    """A pair that is not taken is refused at start; a taken one breaks a rule exactly if the oracle
+    says it must.
 
-    That the server then holds each value of each pair that is taken, unaltered, is shown by ``test_postgres_rows``.
+    That the server then holds each value of each pair that is taken, unaltered, is shown by
+    ``test_postgres_rows``.
     """
     columns = columns_of(database)
     for kind in [kind for _, kinds in groups() for kind in kinds if not kind.of]:
         for type_ in TYPES:
             if not PostgresDialect().takes(columns[type_], kind.simple):
                 with pytest.raises(FrameRefused):
-                    matched(table_of(columns[type_]), [(columns[type_].name, kind.simple)], PostgresDialect(), "here")
+                    matched(
+                        table_of(columns[type_]),
+                        [(columns[type_].name, kind.simple)],
+                        PostgresDialect(),
+                        "here",
+                    )
             elif not type_.endswith("[]") and type_ not in ("inet", "interval", "json", "jsonb"):
                 refused = [value for value in edges(kind) if not holds(kind, type_, value)]
-                assert bool(broken_by(columns[type_], kind)) == bool(refused), f"{kind} into {type_}"
+                assert bool(broken_by(columns[type_], kind)) == bool(refused), (
+                    f"{kind} into {type_}"
+                )
 
 
 def table_of(column: Column) -> Table:
@@ -63,7 +74,14 @@ def table_of(column: Column) -> Table:
 def test_what_nothing_takes(database: Database) -> None:
     """Types of Spark that have no column here are refused at start, whatever the column."""
     for column in columns_of(database).values():
-        for simple in ("interval day to second", "interval year to month", "variant", "void", "time(6)", "geometry(0)"):
+        for simple in (
+            "interval day to second",
+            "interval year to month",
+            "variant",
+            "void",
+            "time(6)",
+            "geometry(0)",
+        ):
             assert not PostgresDialect().takes(column, Kind(simple).simple)
             nested = (
                 f"array<{simple}>",

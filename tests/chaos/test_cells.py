@@ -45,20 +45,32 @@ def stage() -> Iterator[Stage]:
         yield made
 
 
-@pytest.mark.parametrize("name", [*CELLS, *(pytest.param(name, marks=pytest.mark.deep) for name in DEEP)])
+@pytest.mark.parametrize(
+    "name", [*CELLS, *(pytest.param(name, marks=pytest.mark.deep) for name in DEEP)]
+)
 def test_exact_whatever_happens(stage: Stage, name: str) -> None:
-    """The query is held at the point, the fault happens, and in the end every target has every posting once."""
+    """The query is held at the point, the fault happens, and in the end every target has every
+    posting once.
+    """
     outcome = played(stage, Cell.of(name), SEED)
     stage.tidy()
     print(outcome)
-    assert outcome.verdict == "green", f"{outcome.note}\nagain: python -m chaos --cell {name} --seed {SEED}"
+    assert outcome.verdict == "green", (
+        f"{outcome.note}\nagain: python -m chaos --cell {name} --seed {SEED}"
+    )
 
 
 def write(books: Books, postings: Sequence[Posting]) -> None:
     """By a plain producer, in no transaction."""
-    producer = Producer({"bootstrap.servers": books.servers, "enable.idempotence": True, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": books.servers, "enable.idempotence": True, "log_level": 0}
+    )
     for number, account, amount in postings:
-        producer.produce(books.targets.topic, json.dumps({"id": number, "account": account, "amount": amount}), account)
+        producer.produce(
+            books.targets.topic,
+            json.dumps({"id": number, "account": account, "amount": amount}),
+            account,
+        )
     assert producer.flush(30) == 0
 
 
@@ -83,7 +95,9 @@ def test_the_books_catch_what_is_lost_doubled_or_too_early(stage: Stage, tmp_pat
         books.check_exact()
 
 
-def test_the_books_catch_an_open_transaction(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_books_catch_an_open_transaction(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everything is there, and a transaction of the query is still open."""
     monkeypatch.setattr(oracle, "REST_TIMEOUT_S", 1.0)
     books = Books(stage, tmp_path, ("kafka",), SEED)
@@ -92,7 +106,11 @@ def test_the_books_catch_an_open_transaction(stage: Stage, tmp_path: Path, monke
     books.checkpoint.folder.mkdir()
     (books.checkpoint.folder / "metadata").write_text(json.dumps({"id": "query-left-open"}))
     write(books, books.transfers.postings)
-    settings = {"bootstrap.servers": books.servers, "transactional.id": "exactum/query-left-open/0", "log_level": 0}
+    settings = {
+        "bootstrap.servers": books.servers,
+        "transactional.id": "exactum/query-left-open/0",
+        "log_level": 0,
+    }
     producer = Producer(settings)
     producer.init_transactions(30)
     producer.begin_transaction()

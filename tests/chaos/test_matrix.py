@@ -42,8 +42,24 @@ def test_the_page_shows_every_cell() -> None:
         o.cell: o
         for o in (
             Outcome("kafka:decided:cut", 7, "green", "", (), 2.0, "2026-11-21T10:00:00+00:00"),
-            Outcome("kafka:decided:reset", 7, "green", "", ("Unavailable: x | y",), 2.0, "2026-11-21T10:00:00+00:00"),
-            Outcome("all:between:cut", 7, "red", "BooksFailure: lost <1>", (), 2.0, "2026-11-21T10:00:00+00:00"),
+            Outcome(
+                "kafka:decided:reset",
+                7,
+                "green",
+                "",
+                ("Unavailable: x | y",),
+                2.0,
+                "2026-11-21T10:00:00+00:00",
+            ),
+            Outcome(
+                "all:between:cut",
+                7,
+                "red",
+                "BooksFailure: lost <1>",
+                (),
+                2.0,
+                "2026-11-21T10:00:00+00:00",
+            ),
         )
     }
     page = report.page(outcomes, {cell.name: unplayed(cell) for cell in cells()})
@@ -60,7 +76,11 @@ def test_the_page_shows_every_cell() -> None:
 
 def test_the_command_lists_every_cell_with_the_reason_where_it_is_not_played() -> None:
     asked = subprocess.run(
-        [sys.executable, "-m", "chaos", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
+        [sys.executable, "-m", "chaos", "--list"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     listed = dict(line.split("\t") for line in asked.stdout.splitlines())
     assert listed.keys() == {cell.name for cell in cells()}

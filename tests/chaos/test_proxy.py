@@ -87,7 +87,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_cut_holds_everything_back_until_it_is_healed(echo: Echo, proxy: Proxy, client: socket.socket) -> None:
+def test_a_cut_holds_everything_back_until_it_is_healed(
+    echo: Echo, proxy: Proxy, client: socket.socket
+) -> None:
     proxy.cut()
     assert asked(client, b"held", SHORT_S) is None
     assert echo.heard == [b"hello"]
@@ -100,7 +102,9 @@ def test_a_cut_holds_everything_back_until_it_is_healed(echo: Echo, proxy: Proxy
     assert proxy.harm > 0
 
 
-def test_lost_replies_were_requests_that_arrived(echo: Echo, proxy: Proxy, client: socket.socket) -> None:
+def test_lost_replies_were_requests_that_arrived(
+    echo: Echo, proxy: Proxy, client: socket.socket
+) -> None:
     proxy.lose_replies()
     assert asked(client, b"done?", SHORT_S) is None
     wait_until(lambda: proxy.harm > 0)  # the reply has come to the proxy
@@ -110,7 +114,9 @@ def test_lost_replies_were_requests_that_arrived(echo: Echo, proxy: Proxy, clien
         asked(client, b"more")
 
 
-def test_half_open_the_server_knows_and_the_client_does_not(echo: Echo, proxy: Proxy, client: socket.socket) -> None:
+def test_half_open_the_server_knows_and_the_client_does_not(
+    echo: Echo, proxy: Proxy, client: socket.socket
+) -> None:
     proxy.half_open()
     assert echo.ended.wait(LONG_S)
     assert asked(client, b"hello?", SHORT_S) is None

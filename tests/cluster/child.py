@@ -19,7 +19,9 @@ POLL_S = 0.02
 class Child:
     """Leader of a session; ``end`` kills all of its process group. Its output goes to one file."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+    ) -> None:
         self.name = name
         self._log = folder / f"{name}.log"
         with self._log.open("wb") as log:
@@ -49,7 +51,9 @@ class Child:
         return self._log.read_text(errors="replace")
 
     def failed(self, what: str) -> AssertionError:
-        return AssertionError(f"{self.name}: {what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}")
+        return AssertionError(
+            f"{self.name}: {what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
+        )
 
     def until(self, reached: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Wait until ``reached``; that the process ends before is a failure."""

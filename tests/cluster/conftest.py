@@ -1,4 +1,6 @@
-"""The helper modules of this folder are imported by name; the oracle is the one of the crash tests."""
+"""The helper modules of this folder are imported by name; the oracle is the one of the crash
+tests.
+"""
 
 import sys
 from pathlib import Path

@@ -23,21 +23,29 @@ class Onlooker:
 
     servers: str
 
-    def produce(self, topic: str, values: Collection[str], *, at_once: bool = False, partition: int = -1) -> None:
+    def produce(
+        self, topic: str, values: Collection[str], *, at_once: bool = False, partition: int = -1
+    ) -> None:
         """Append the values, or make them readable all at once (one transaction)."""
         given = {"linger.ms": 20, "enable.idempotence": True}
-        producer = Producer(self._client(**given, **({"transactional.id": f"test-{topic}"} if at_once else {})))
+        producer = Producer(
+            self._client(**given, **({"transactional.id": f"test-{topic}"} if at_once else {}))
+        )
         if at_once:
             producer.init_transactions(REQUEST_TIMEOUT_S)
             producer.begin_transaction()
         for number, value in enumerate(values):
             producer.produce(topic, value, f"k{number % 10}", partition=partition)
-        assert producer.flush(READ_TIMEOUT_S) == 0, f"{topic} did not take the input within {READ_TIMEOUT_S:.0f} s"
+        assert producer.flush(READ_TIMEOUT_S) == 0, (
+            f"{topic} did not take the input within {READ_TIMEOUT_S:.0f} s"
+        )
         if at_once:
             producer.commit_transaction(REQUEST_TIMEOUT_S)
 
     def values(self, *topics: str) -> list[str]:
-        """Every value that a read_committed reader sees, from the beginning to the last stable offset."""
+        """Every value that a read_committed reader sees, from the beginning to the last stable
+        offset.
+        """
         ends = self.end_offsets(*topics, committed=True)
         consumer = Consumer(
             self._client(
@@ -56,7 +64,9 @@ class Onlooker:
         try:
             consumer.assign([TopicPartition(*place, 0) for place in waiting])
             while waiting:
-                assert time.monotonic() < deadline, f"could not read {waiting} within {READ_TIMEOUT_S:.0f} s"
+                assert time.monotonic() < deadline, (
+                    f"could not read {waiting} within {READ_TIMEOUT_S:.0f} s"
+                )
                 message = consumer.poll(0.2)
                 if message is None:
                     continue
@@ -80,8 +90,8 @@ class Onlooker:
         lost, foreign = sorted(set(expected) - set(seen)), sorted(set(seen) - set(expected))
         wrong = [*twice, *lost, *foreign]
         assert not wrong, (
-            f"of {len(expected)} values: {len(twice)} doubled {twice[:SHOWN_MAX]}, {len(lost)} lost "
-            f"{lost[:SHOWN_MAX]}, {len(foreign)} that nobody wrote {foreign[:SHOWN_MAX]}"
+            f"of {len(expected)} values: {len(twice)} doubled {twice[:SHOWN_MAX]}, {len(lost)} "
+            f"lost {lost[:SHOWN_MAX]}, {len(foreign)} that nobody wrote {foreign[:SHOWN_MAX]}"
         )
 
     def check_at_rest(self, *topics: str) -> None:
@@ -91,11 +101,20 @@ class Onlooker:
         """
         deadline = time.monotonic() + REST_TIMEOUT_S
         while True:
-            stable, high = self.end_offsets(*topics, committed=True), self.end_offsets(*topics, committed=False)
-            gaps = {place: (stable[place], high[place]) for place in high if stable[place] != high[place]}
+            stable, high = (
+                self.end_offsets(*topics, committed=True),
+                self.end_offsets(*topics, committed=False),
+            )
+            gaps = {
+                place: (stable[place], high[place])
+                for place in high
+                if stable[place] != high[place]
+            }
             if not gaps:
                 return
-            assert time.monotonic() < deadline, f"still open after {REST_TIMEOUT_S:.0f} s, (stable, high): {gaps}"
+            assert time.monotonic() < deadline, (
+                f"still open after {REST_TIMEOUT_S:.0f} s, (stable, high): {gaps}"
+            )
             time.sleep(0.1)
 
     def _client(self, **more: object) -> dict[str, object]:

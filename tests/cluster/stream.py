@@ -1,8 +1,8 @@
 """The query under test, run as a process of its own: Kafka in, upper case, Kafka out, exactly once.
 
-Its one argument is a JSON object with the fields of ``Stream``. It runs until the file ``stop`` appears in
-its folder, reads what is there by then, and ends. A query that fails is started again as a supervisor
-would, if the error's disposition allows it.
+Its one argument is a JSON object with the fields of ``Stream``. It runs until the file ``stop``
+appears in its folder, reads what is there by then, and ends. A query that fails is started again as
+a supervisor would, if the error's disposition allows it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ POLL_S = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """One query. ``session`` is what ``local_session`` is given, ``read`` and ``sink`` go to both ends."""
+    """One query. ``session`` is what ``local_session`` is given, ``read`` and ``sink`` go to
+    both ends.
+    """
 
     folder: str
     bootstrap_servers: str
@@ -43,9 +45,13 @@ def start(spark: SparkSession, stream: Stream) -> tuple[StreamingQuery, Any]:
 
     def on_event(event: Event) -> None:
         with (folder / "events").open("a") as file:
-            file.write(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n")
+            file.write(
+                json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n"
+            )
 
-    frame = exactum.read_kafka(spark, stream.source, bootstrap_servers=stream.bootstrap_servers, **stream.read)
+    frame = exactum.read_kafka(
+        spark, stream.source, bootstrap_servers=stream.bootstrap_servers, **stream.read
+    )
     frame = frame.selectExpr("key", "CAST(value AS STRING) AS value")
     exact = exactum.exactly_once(
         exactum.KafkaSink(stream.output, bootstrap_servers=stream.bootstrap_servers, **stream.sink),
@@ -76,12 +82,17 @@ def run(stream: Stream, spark: SparkSession) -> None:
             failure = exact.error or error
             with (folder / "failures").open("a") as file:
                 file.write(f"{type(failure).__name__}: {failure}\n")
-            if exact.error is None or exact.error.disposition not in (Disposition.RETRY, Disposition.ABORT):
+            if exact.error is None or exact.error.disposition not in (
+                Disposition.RETRY,
+                Disposition.ABORT,
+            ):
                 raise
 
 
 def main(argument: str) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
     logging.getLogger("exactum").setLevel(logging.DEBUG)
     stream = Stream(**json.loads(argument))
     spark = exactum.local_session("cluster", **stream.session)

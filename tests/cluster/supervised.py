@@ -1,4 +1,6 @@
-"""Epochs without Spark: the real coordinator, file log and Kafka sink, started again as a supervisor would."""
+"""Epochs without Spark: the real coordinator, file log and Kafka sink, started again as a
+supervisor would.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,16 @@ Between = Callable[[str, Sequence[PreparedTransaction]], AbstractContextManager[
 """Told the step that comes next and what is prepared; the step runs within what it returns."""
 
 
-def nothing_between(step: str, prepared: Sequence[PreparedTransaction]) -> AbstractContextManager[None]:
+def nothing_between(
+    step: str, prepared: Sequence[PreparedTransaction]
+) -> AbstractContextManager[None]:
     return nullcontext()
 
 
 class Watched:
-    """The sink's participant and the decision log, with ``between`` called before each of their steps."""
+    """The sink's participant and the decision log, with ``between`` called before each of their
+    steps.
+    """
 
     def __init__(self, participant: Participant, log: FileDecisionLog, between: Between) -> None:
         self._participant = participant
@@ -76,7 +82,9 @@ class Watched:
 class SupervisedQuery:
     """Runs epochs of numbered rows, and starts anew after every error that says one may."""
 
-    def __init__(self, sink: KafkaSink, query_id: str, folder: Path, between: Between = nothing_between) -> None:
+    def __init__(
+        self, sink: KafkaSink, query_id: str, folder: Path, between: Between = nothing_between
+    ) -> None:
         self.expected: set[str] = set()
         self.starts = 0
         self.reasons: list[str] = []
@@ -112,7 +120,9 @@ class SupervisedQuery:
             for task in range(TASKS):
                 self.expected.update(self._values(task))
             return time.monotonic() - began_s
-        raise AssertionError(f"no start brought epoch {self._batch_id} through:\n" + "\n".join(self.reasons))
+        raise AssertionError(
+            f"no start brought epoch {self._batch_id} through:\n" + "\n".join(self.reasons)
+        )
 
     def _listen(self, event: events.Event) -> None:
         if isinstance(event, events.EpochCompleted):
@@ -155,4 +165,6 @@ class SupervisedQuery:
 
 def frame(values: Sequence[str]) -> pa.RecordBatch:
     """Rows with the values, and keys that spread them over all partitions."""
-    return pa.record_batch({"key": pa.array(values, pa.string()), "value": pa.array(values, pa.string())})
+    return pa.record_batch(
+        {"key": pa.array(values, pa.string()), "value": pa.array(values, pa.string())}
+    )

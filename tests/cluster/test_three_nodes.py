@@ -1,4 +1,6 @@
-"""A cluster of three nodes, replication 3, min in-sync replicas 2, of which one after the other dies."""
+"""A cluster of three nodes, replication 3, min in-sync replicas 2, of which one after the other
+dies.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,21 @@ def nodes() -> Iterator[LocalKafka]:
 
 def leaders_of(cluster: LocalKafka, topic: str) -> set[int]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    return {p.leader for p in admin.list_topics(topic, timeout=20).topics[topic].partitions.values()}
+    return {
+        p.leader for p in admin.list_topics(topic, timeout=20).topics[topic].partitions.values()
+    }
 
 
 def coordinators_of(cluster: LocalKafka, transactional_ids: Sequence[str]) -> set[int]:
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))
     try:
-        request = FindCoordinatorRequest(key_type=1, coordinator_keys=list(transactional_ids), min_version=4)
+        request = FindCoordinatorRequest(
+            key_type=1, coordinator_keys=list(transactional_ids), min_version=4
+        )
         answers = admin._manager.run(admin._manager.send, request, None).coordinators
-        assert [a.error_code for a in answers] == [0] * len(transactional_ids), f"no coordinator: {answers}"
+        assert [a.error_code for a in answers] == [0] * len(transactional_ids), (
+            f"no coordinator: {answers}"
+        )
         return {a.node_id for a in answers}
     finally:
         admin.close()
@@ -66,7 +74,9 @@ class Outage:
     def plan(self, step: str, whom: str) -> None:
         self._due = step, whom
 
-    def between(self, step: str, prepared: Sequence[PreparedTransaction]) -> AbstractContextManager[None]:
+    def between(
+        self, step: str, prepared: Sequence[PreparedTransaction]
+    ) -> AbstractContextManager[None]:
         """Just before the step, or ``during`` it."""
         if self._due is None or self._due[0] not in (step, f"during {step}"):
             return nullcontext()
@@ -76,7 +86,9 @@ class Outage:
         else:
             ids = [KafkaTransaction.of(p).transactional_id for p in prepared]
             candidates = coordinators_of(self._cluster, ids)
-        self.down = victim = min(candidates, key=self.killed.count)  # each in turn, as far as it goes
+        self.down = victim = min(
+            candidates, key=self.killed.count
+        )  # each in turn, as far as it goes
         self.killed.append(victim)
         if when == step:
             self._cluster.kill(victim)
@@ -108,14 +120,15 @@ STEPS = (
 
 
 @pytest.mark.parametrize(
-    "steps", [pytest.param(STEPS, marks=pytest.mark.deep, id="all"), pytest.param(STEPS[::2], id="three")]
+    "steps",
+    [pytest.param(STEPS, marks=pytest.mark.deep, id="all"), pytest.param(STEPS[::2], id="three")],
 )
 def test_every_decided_epoch_is_visible_once_whichever_node_dies(
     nodes: LocalKafka, tmp_path: Path, steps: Sequence[tuple[str, str]]
 ) -> None:
-    """A partition leader or the transactions' coordinator is killed before or during each step of an epoch; one
-    more epoch runs while it is down, another one when it is back. Every epoch is there once, nothing is left
-    open, nothing hangs."""
+    """A partition leader or the transactions' coordinator is killed before or during each step of
+    an epoch; one more epoch runs while it is down, another one when it is back. Every epoch is
+    there once, nothing is left open, nothing hangs."""
     topic = f"epochs-{len(steps)}"
     nodes.create_topic(topic, partitions=6)
     outage = Outage(nodes, topic)
@@ -125,7 +138,9 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(
 
         def epoch(name: str) -> None:
             took[name] = query.epoch()
-            assert took[name] < EPOCH_TIMEOUT_S, f"{name} took {took[name]:.0f} s:\n" + "\n".join(query.reasons)
+            assert took[name] < EPOCH_TIMEOUT_S, f"{name} took {took[name]:.0f} s:\n" + "\n".join(
+                query.reasons
+            )
 
         epoch("all up")
         for step, whom in steps:
@@ -143,7 +158,9 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(
 
 
 @pytest.mark.deep
-def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(nodes: LocalKafka, tmp_path: Path) -> None:
+def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
+    nodes: LocalKafka, tmp_path: Path
+) -> None:
     """Kafka to Kafka by Spark, fed all the time, while each node is killed and brought back."""
     nodes.create_topic("numbers", partitions=4)
     nodes.create_topic("shouted", partitions=4)
@@ -171,7 +188,11 @@ def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(nodes: Local
             feed(4.0)
             nodes.restart(node)
             before = completed()
-            stream.until(lambda b=before: completed() > b or feed(0.1), f"node {node} was back", STREAM_TIMEOUT_S)
+            stream.until(
+                lambda b=before: completed() > b or feed(0.1),
+                f"node {node} was back",
+                STREAM_TIMEOUT_S,
+            )
         (tmp_path / "stop").touch()
         stream.finishes(STREAM_TIMEOUT_S)
     onlooker.check_at_rest("shouted")
@@ -196,5 +217,10 @@ def spark_stream(bootstrap_servers: str, folder: Path) -> Child:
         "stream",
         [sys.executable, str(Path(__file__).with_name("stream.py")), json.dumps(argument)],
         folder,
-        {**os.environ, **path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": str(folder / "spark")},
+        {
+            **os.environ,
+            **path,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_DIRS": str(folder / "spark"),
+        },
     )

@@ -1,7 +1,7 @@
 """One suite for every sink, on real servers.
 
-MariaDB is under it in tests/mysql, files and object stores in tests/files, the user's own classes and the
-write-ahead log in tests/custom.
+MariaDB is under it in tests/mysql, files and object stores in tests/files, the user's own classes
+and the write-ahead log in tests/custom.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _numbers = itertools.count(1)
 class Suite(SinkContract):
     """What the sinks below have in common: rows of one text column, none of them twice.
 
-    A scenario takes a tenth of a second and more here, and these have hundreds of them: tests/crash and tests/kafka,
-    and tests/sql, crash and repeat every call of these sinks in ways of their own.
+    A scenario takes a tenth of a second and more here, and these have hundreds of them: tests/crash
+    and tests/kafka, and tests/sql, crash and repeat every call of these sinks in ways of their own.
     """
 
     test_every_fault_at_every_call_of_the_driver = None  # type: ignore[assignment]
@@ -43,7 +43,10 @@ class Suite(SinkContract):
 
     def batches(self) -> Sequence[Any]:
         number = next(_numbers)
-        return [pa.record_batch({"value": [f"{number}/{batch}/{i}" for i in range(3)]}) for batch in range(4)]
+        return [
+            pa.record_batch({"value": [f"{number}/{batch}/{i}" for i in range(3)]})
+            for batch in range(4)
+        ]
 
     def rows_in(self, batch: Any) -> list[object]:
         return batch.column("value").to_pylist()
@@ -75,7 +78,9 @@ class TestKafka(Suite):
             }
         )
         try:
-            consumer.assign([TopicPartition(self.topic, partition, 0) for partition in range(PARTITIONS)])
+            consumer.assign(
+                [TopicPartition(self.topic, partition, 0) for partition in range(PARTITIONS)]
+            )
             rows: list[object] = []
             ends = 0
             while ends < PARTITIONS:
@@ -109,7 +114,9 @@ class Postgres(Suite):
             payload = json.loads(transaction.payload)
             if "part" in payload:
                 staging = f'{self.schema}."{payload["staging"]}"'
-                self.connection.execute(f"DELETE FROM {staging} WHERE exactum_part = {payload['part']}")
+                self.connection.execute(
+                    f"DELETE FROM {staging} WHERE exactum_part = {payload['part']}"
+                )
             else:
                 self.connection.execute(f"ROLLBACK PREPARED '{transaction.identity}'")
 
@@ -129,7 +136,12 @@ class Postgres(Suite):
         return exactum.PostgresSink(self.url, table=f"{self.schema}.rows", mechanism=self.mechanism)
 
     def visible_rows(self) -> list[object]:
-        return [value for (value,) in self.connection.execute(f"SELECT value FROM {self.schema}.rows").fetchall()]
+        return [
+            value
+            for (value,) in self.connection.execute(
+                f"SELECT value FROM {self.schema}.rows"
+            ).fetchall()
+        ]
 
 
 class TestPostgresStaged(Postgres):

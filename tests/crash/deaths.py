@@ -1,6 +1,8 @@
-"""Faults at named steps, by wrapping the ports: a sink and a decision log that fail where they are told.
+"""Faults at named steps, by wrapping the ports: a sink and a decision log that fail where they are
+told.
 
-    driver: read, decide (the log) - list_open, verify, commit, abort, salvage (a participant) - batch (the
+    driver: read, decide (the log) - list_open, verify, commit, abort, salvage (a participant) -
+    batch (the
             whole foreachBatch call; "before" the next one is after Spark's commit log of this one)
     tasks:  write, prepare
 
@@ -30,7 +32,16 @@ from exactum.protocol.model import (
     Sighting,
 )
 from exactum.protocol.participant import Participant
-from exactum.protocol.sink import OpenSink, QueryRun, Rejection, Sink, TaskName, WriteOrder, Writer, WriterFactory
+from exactum.protocol.sink import (
+    OpenSink,
+    QueryRun,
+    Rejection,
+    Sink,
+    TaskName,
+    WriteOrder,
+    Writer,
+    WriterFactory,
+)
 
 T = TypeVar("T")
 HOLD_TIMEOUT_S = 120.0
@@ -44,10 +55,11 @@ class Planned(Exception):
 class Fault:
     """What happens at the ``nth`` time that ``step`` is reached.
 
-    ``when`` is before or after its effect; ``half``, of a commit, after the first half of its transactions.
-    For a step of a task ``nth`` is the write job of this incarnation, and only its first try fails unless
-    ``tries`` says how many do. ``action``: ``kill`` the whole process tree, ``die`` alone, ``raise``, or
-    ``hold``: make the file ``reached`` and wait for the file ``go``, both in ``folder``.
+    ``when`` is before or after its effect; ``half``, of a commit, after the first half of its
+    transactions. For a step of a task ``nth`` is the write job of this incarnation, and only its
+    first try fails unless ``tries`` says how many do. ``action``: ``kill`` the whole process tree,
+    ``die`` alone, ``raise``, or ``hold``: make the file ``reached`` and wait for the file ``go``,
+    both in ``folder``.
     """
 
     step: str
@@ -60,9 +72,12 @@ class Fault:
     folder: str = ""
 
     def strike(self) -> None:
-        # A file of its own: what a worker prints reaches the log through the JVM, which may be killed before.
+        # A file of its own: what a worker prints reaches the log through the JVM, which may be
+        # killed before.
         with open("faults", "a") as file:
-            file.write(f"FAULT {self.action} {self.when} {self.step} {self.nth} in process {os.getpid()}\n")
+            file.write(
+                f"FAULT {self.action} {self.when} {self.step} {self.nth} in process {os.getpid()}\n"
+            )
         if self.action == "kill":
             kill_session()
         elif self.action == "die":
@@ -85,7 +100,9 @@ def hold(folder: Path) -> None:
 
 
 def session_members(session: int) -> list[int]:
-    """All processes of a session: a job is the leader of its own, and nothing below it leaves it."""
+    """All processes of a session: a job is the leader of its own, and nothing below it leaves
+    it.
+    """
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -111,9 +128,10 @@ def signal_session(session: int, number: int) -> None:
 
 
 def kill_session() -> None:
-    """SIGKILL the whole tree of the job this process belongs to. All are stopped first, so that nobody acts
-    on the death of another: it is one moment, as when the machine loses power. This process goes on meanwhile, so its
-    own process group, which of the driver is Python and the JVM, goes last and by one signal.
+    """SIGKILL the whole tree of the job this process belongs to. All are stopped first, so that
+    nobody acts on the death of another: it is one moment, as when the machine loses power. This
+    process goes on meanwhile, so its own process group, which of the driver is Python and the JVM,
+    goes last and by one signal.
     """
     session, own = os.getsid(0), os.getpgid(0)
     signal_session(session, signal.SIGSTOP)
@@ -126,7 +144,9 @@ def kill_session() -> None:
 
 @dataclass
 class Faults:
-    """The faults of the driver, counted. Safe to use from the threads that run participants in parallel."""
+    """The faults of the driver, counted. Safe to use from the threads that run participants in
+    parallel.
+    """
 
     planned: Sequence[Fault]
     _counts: Counter[int] = field(default_factory=Counter)
@@ -177,10 +197,19 @@ class FaultySink:
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         self._inner.check_columns(columns)
 
-    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
+    def open(
+        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
+    ) -> OpenSink:
         opened = self._inner.open(run, participant, columns)
-        planned = tuple(f for f in self._faults.planned if f.step in ("write", "prepare") and f.sink in participant)
-        return OpenSink(FaultyParticipant(opened.participant, self._faults), FaultyWriters(opened.writers, planned))
+        planned = tuple(
+            f
+            for f in self._faults.planned
+            if f.step in ("write", "prepare") and f.sink in participant
+        )
+        return OpenSink(
+            FaultyParticipant(opened.participant, self._faults),
+            FaultyWriters(opened.writers, planned),
+        )
 
 
 class FaultyParticipant:
@@ -210,13 +239,19 @@ class FaultyParticipant:
         if half is not None:
             self._inner.commit(permit, prepared[: (len(prepared) + 1) // 2])
             half()
-        return self._faults.around("commit", lambda: self._inner.commit(permit, prepared), self.name)
+        return self._faults.around(
+            "commit", lambda: self._inner.commit(permit, prepared), self.name
+        )
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         self._faults.around("abort", lambda: self._inner.abort(transactions), self.name)
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        return self._faults.around("salvage", lambda: self._inner.salvage(permit, expired), self.name)
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
+        return self._faults.around(
+            "salvage", lambda: self._inner.salvage(permit, expired), self.name
+        )
 
     def close(self) -> None:
         self._inner.close()

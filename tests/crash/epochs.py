@@ -1,6 +1,8 @@
-"""One incarnation of a query in this process: the real coordinator, sink, log and broker, and no Spark.
+"""One incarnation of a query in this process: the real coordinator, sink, log and broker, and no
+Spark.
 
-A crash is a ``Crash`` raised at a named moment: it is no ``Exception``, so nobody cleans up after it.
+A crash is a ``Crash`` raised at a named moment: it is no ``Exception``, so nobody cleans up after
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 
 T = TypeVar("T")
 Moment = tuple[str, str] | tuple[str, str, int]
-"""(step, "before" or "after" or "half", at which time it comes), as in ``deaths``; the first if not said."""
+"""(step, "before" or "after" or "half", at which time it comes), as in ``deaths``; the first if
+not said.
+"""
 HOLD_TIMEOUT_S = 60.0
 
 
@@ -63,7 +67,9 @@ class Moments(Faults):
     def at(self, step: str, when: str, sink: str = "") -> Callable[[], None] | None:
         self.come[step, when] += 1
         nth = self.come[step, when]
-        return self.calls.get((step, when, nth)) or (self.calls.get((step, when)) if nth == 1 else None)
+        return self.calls.get((step, when, nth)) or (
+            self.calls.get((step, when)) if nth == 1 else None
+        )
 
 
 class Query:
@@ -79,7 +85,11 @@ class Query:
 
     def be_patient(self) -> None:
         """From here on its transactions time out as late as by default."""
-        lasting = {name: value for name, value in self._settings.items() if name != "transaction_timeout_ms"}
+        lasting = {
+            name: value
+            for name, value in self._settings.items()
+            if name != "transaction_timeout_ms"
+        }
         self._sink = KafkaSink(self.topic, bootstrap_servers=self._servers, **lasting)
 
     def driver(self, calls: Mapping[Moment, Callable[[], None]] | None = None) -> Driver:
@@ -97,7 +107,9 @@ class Driver:
         self._opened = FaultySink(sink, moments).open(self.run, sink.name)
         self.writers = self._opened.writers
         log = FaultyLog(lambda: FileDecisionLog(query.folder, query.query_id), moments)
-        self._coordinator = Coordinator(self.run, [self._opened.participant], log, on_event=self.events.append)
+        self._coordinator = Coordinator(
+            self.run, [self._opened.participant], log, on_event=self.events.append
+        )
 
     def __enter__(self) -> Driver:
         return self
@@ -133,14 +145,21 @@ class Driver:
 
 
 def rows(values: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Records as a task gets them: dictionaries with ``value`` and, optionally, key, headers, partition."""
+    """Records as a task gets them: dictionaries with ``value`` and, optionally, key, headers,
+    partition.
+    """
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     return pa.RecordBatch.from_arrays(
         [
             pa.array([v.get("key") for v in values], pa.binary()),
             pa.array([v["value"] for v in values], pa.binary()),
             pa.array(
-                [None if "headers" not in v else [{"key": k, "value": w} for k, w in v["headers"]] for v in values],
+                [
+                    None
+                    if "headers" not in v
+                    else [{"key": k, "value": w} for k, w in v["headers"]]
+                    for v in values
+                ],
                 headers,
             ),
             pa.array([v.get("partition") for v in values], pa.int32()),

@@ -1,7 +1,8 @@
-"""The job under test, run as a process of its own: Kafka in, a transformation, Kafka out, exactly once.
+"""The job under test, run as a process of its own: Kafka in, a transformation, Kafka out, exactly
+once.
 
-Its one argument is a JSON object: ``session`` (master, conf) and ``acts``, queries that run one after
-another in that session. The keys of an act are the fields of ``Act``.
+Its one argument is a JSON object: ``session`` (master, conf) and ``acts``, queries that run one
+after another in that session. The keys of an act are the fields of ``Act``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ POLL_S = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Act:
-    """One query. ``folder`` takes its event log and its result; a file ``stop`` in it stops the query."""
+    """One query. ``folder`` takes its event log and its result; a file ``stop`` in it stops the
+    query.
+    """
 
     folder: str
     bootstrap_servers: str
@@ -45,10 +48,14 @@ class Act:
 
 def transformed(spark: SparkSession, act: Act) -> DataFrame:
     frame = exactum.read_kafka(
-        spark, act.source, bootstrap_servers=act.bootstrap_servers, maxOffsetsPerTrigger=act.max_offsets
+        spark,
+        act.source,
+        bootstrap_servers=act.bootstrap_servers,
+        maxOffsetsPerTrigger=act.max_offsets,
     ).selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
     if act.mode == "upper":
-        # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for each life.
+        # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for
+        # each life.
         return frame.selectExpr("key", "concat('N', substring(value, 2)) AS value")
     numbers = frame.selectExpr("key", "CAST(substr(value, 2) AS LONG) AS number")
     totals = numbers.groupBy("key").agg({"*": "count", "number": "sum"})
@@ -64,7 +71,9 @@ def start(spark: SparkSession, act: Act) -> tuple[StreamingQuery, Any, threading
     def on_event(event: Event) -> None:
         nonlocal completed
         with (folder / "events").open("a") as file:
-            file.write(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n")
+            file.write(
+                json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n"
+            )
         completed += isinstance(event, EpochCompleted)
         if act.stop_after and completed >= act.stop_after:
             enough.set()
@@ -75,7 +84,10 @@ def start(spark: SparkSession, act: Act) -> tuple[StreamingQuery, Any, threading
 
     exact = exactum.exactly_once(
         *(
-            FaultySink(exactum.KafkaSink(topic, bootstrap_servers=act.bootstrap_servers, **act.sink), faults)
+            FaultySink(
+                exactum.KafkaSink(topic, bootstrap_servers=act.bootstrap_servers, **act.sink),
+                faults,
+            )
             for topic in act.outputs
         ),
         decision_log=FaultyLog(log, faults),
@@ -91,7 +103,11 @@ def start(spark: SparkSession, act: Act) -> tuple[StreamingQuery, Any, threading
         .outputMode("append" if act.mode == "upper" else "update")
         .option("checkpointLocation", act.checkpoint)
     )
-    writer = writer.trigger(availableNow=True) if act.drain else writer.trigger(processingTime="0 seconds")
+    writer = (
+        writer.trigger(availableNow=True)
+        if act.drain
+        else writer.trigger(processingTime="0 seconds")
+    )
     return writer.start(), exact, enough
 
 
@@ -112,7 +128,9 @@ def run(spark: SparkSession, act: Act) -> None:
 
 
 def main(argument: str) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
     logging.getLogger("exactum").setLevel(logging.DEBUG)
     play = json.loads(argument)
     spark = exactum.local_session("crash", **play["session"])

@@ -1,4 +1,6 @@
-"""Jobs as processes of their own, and the world they live in: topics, a checkpoint and an oracle."""
+"""Jobs as processes of their own, and the world they live in: topics, a checkpoint and an
+oracle.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ SESSION: Mapping[str, Any] = {
 
 
 class Job:
-    """One process tree that runs ``script``. Leader of a session of its own, so that nothing survives it."""
+    """One process tree that runs ``script``. Leader of a session of its own, so that nothing
+    survives it.
+    """
 
     def __init__(
         self,
@@ -79,7 +83,9 @@ class Job:
         return path.read_text() if path.exists() else ""
 
     def failed(self, what: str) -> AssertionError:
-        return AssertionError(f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}")
+        return AssertionError(
+            f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
+        )
 
     def wait(self, timeout_s: float = JOB_TIMEOUT_S) -> int:
         """Its exit code, once nothing of it is left."""
@@ -108,7 +114,9 @@ class Job:
         return [self.result(number) for number in range(len(self._acts))]
 
     def result(self, number: int = 0) -> dict[str, Any]:
-        """How an act ended: ``outcome`` finished, stopped or failed; then ``error``, ``message``, ``spark``."""
+        """How an act ended: ``outcome`` finished, stopped or failed; then ``error``,
+        ``message``, ``spark``.
+        """
         result: dict[str, Any] = json.loads(self.act_folder(number).joinpath("result").read_text())
         return result
 
@@ -119,7 +127,9 @@ class Job:
     def act_folder(self, number: int = 0) -> Path:
         return Path(self._acts[number]["folder"])
 
-    def until(self, reached: Callable[[], bool], what: str, timeout_s: float = JOB_TIMEOUT_S) -> None:
+    def until(
+        self, reached: Callable[[], bool], what: str, timeout_s: float = JOB_TIMEOUT_S
+    ) -> None:
         """Wait until ``reached``; a job that ends before is a failure."""
         deadline = time.monotonic() + timeout_s
         while not reached():
@@ -205,7 +215,9 @@ class World:
         return {**mine, **self.act, **act}
 
     def check_exact(self, reader: oracle.CommittedReader) -> None:
-        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing hidden."""
+        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
+        hidden.
+        """
         oracle.check_at_rest(self.bootstrap_servers, self.outputs, self.checkpoint.query_id)
         first = reader.caught_up()
         oracle.check_exact(first, self.source.upper(), self.outputs)
@@ -222,8 +234,8 @@ class World:
                 oracle.check_epochs(seen, self.source, self.checkpoint, self.outputs)
                 return
             except oracle.OracleFailure:
-                # The broker writes the markers a moment after its answer, so what is finished may come late;
-                # what came too early stays, and fails at the end.
+                # The broker writes the markers a moment after its answer, so what is finished may
+                # come late; what came too early stays, and fails at the end.
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.1)
@@ -264,6 +276,10 @@ def live_and_die(world: World, deaths: Sequence[tuple[str, Mapping[str, Any]]]) 
 
 def check_quiet(job: Job) -> None:
     """Nothing of exactum's is logged as a warning or an error: all is well after a restart."""
-    loud = [line for line in job.log.splitlines() if "exactum" in line and ("WARNING" in line or "ERROR" in line)]
+    loud = [
+        line
+        for line in job.log.splitlines()
+        if "exactum" in line and ("WARNING" in line or "ERROR" in line)
+    ]
     if loud:
         raise job.failed(f"not quiet: {loud}")

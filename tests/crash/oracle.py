@@ -60,7 +60,9 @@ class Seen:
 
 @dataclass
 class Input:
-    """What was produced: ``values[key]`` in order, and each record's key and value by its position."""
+    """What was produced: ``values[key]`` in order, and each record's key and value by its
+    position.
+    """
 
     topic: str
     values: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -81,7 +83,9 @@ class Input:
             key, value = f"k{number % keys}", f"n{number:06d}"
             self.values[key].append(value)
 
-            def delivered(error: KafkaError | None, message: object, key: str = key, value: str = value) -> None:
+            def delivered(
+                error: KafkaError | None, message: object, key: str = key, value: str = value
+            ) -> None:
                 if error is not None:
                     raise OracleFailure(f"the input could not be produced: {error}")
                 self.positions[message.partition(), message.offset()] = (key, value)  # type: ignore[attr-defined]
@@ -96,7 +100,9 @@ class Input:
         return {key: [value.upper() for value in values] for key, values in self.values.items()}
 
     def between(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[tuple[str, str]]:
-        """(key, value) of the records from ``start`` (inclusive) to ``end``, offsets by partition."""
+        """(key, value) of the records from ``start`` (inclusive) to ``end``, offsets by
+        partition.
+        """
         return [
             record
             for (partition, offset), record in sorted(self.positions.items())
@@ -108,7 +114,9 @@ class Input:
 
 
 class CommittedReader(threading.Thread):
-    """Reads ``topics`` with read_committed from the beginning until it is stopped; outlives broker restarts."""
+    """Reads ``topics`` with read_committed from the beginning until it is stopped; outlives
+    broker restarts.
+    """
 
     def __init__(self, bootstrap_servers: str, topics: Sequence[str], start: int = 0) -> None:
         super().__init__(name="oracle", daemon=True)
@@ -119,7 +127,9 @@ class CommittedReader(threading.Thread):
         self._positions: dict[tuple[str, int], int] = defaultdict(int)
         self._ending = threading.Event()
         self._consumer = _consumer(bootstrap_servers)
-        self._consumer.assign([TopicPartition(t, p, start) for t, p in partitions_of(bootstrap_servers, self._topics)])
+        self._consumer.assign(
+            [TopicPartition(t, p, start) for t, p in partitions_of(bootstrap_servers, self._topics)]
+        )
 
     def __enter__(self) -> CommittedReader:
         self.start()
@@ -152,7 +162,8 @@ class CommittedReader(threading.Thread):
         while any(self._positions[p] < end for p, end in targets.items()):
             if self.broken or time.monotonic() > deadline or not self.is_alive():
                 raise OracleFailure(
-                    f"the reader is at {dict(self._positions)} after {timeout_s:.0f} s, of {targets}: {self.broken}"
+                    f"the reader is at {dict(self._positions)} after {timeout_s:.0f} s, of "
+                    f"{targets}: {self.broken}"
                 )
             time.sleep(0.01)
         return list(self.seen)
@@ -165,22 +176,34 @@ def read_all(bootstrap_servers: str, topics: Sequence[str]) -> list[Seen]:
 
 
 def partitions_of(bootstrap_servers: str, topics: Sequence[str]) -> list[tuple[str, int]]:
-    known = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}).list_topics(timeout=20).topics
+    known = (
+        AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        .list_topics(timeout=20)
+        .topics
+    )
     return [(topic, partition) for topic in topics for partition in known[topic].partitions]
 
 
-def end_offsets(bootstrap_servers: str, topics: Sequence[str], *, committed: bool) -> dict[tuple[str, int], int]:
+def end_offsets(
+    bootstrap_servers: str, topics: Sequence[str], *, committed: bool
+) -> dict[tuple[str, int], int]:
     """Last stable offset (``committed``) or high watermark of every partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    asked = {TopicPartition(t, p): OffsetSpec.latest() for t, p in partitions_of(bootstrap_servers, topics)}
+    asked = {
+        TopicPartition(t, p): OffsetSpec.latest()
+        for t, p in partitions_of(bootstrap_servers, topics)
+    }
     deadline = time.monotonic() + READ_TIMEOUT_S
     while True:
         answers = admin.list_offsets(asked, isolation_level=level, request_timeout=20)
         try:
-            return {(tp.topic, tp.partition): future.result(20).offset for tp, future in answers.items()}
+            return {
+                (tp.topic, tp.partition): future.result(20).offset for tp, future in answers.items()
+            }
         except KafkaException as error:
-            # The controller says who leads a moment before a broker that has just come back knows it of itself.
+            # The controller says who leads a moment before a broker that has just come back knows
+            # it of itself.
             if error.args[0].code() not in NOT_LEADING_YET or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
@@ -193,7 +216,9 @@ def ongoing(bootstrap_servers: str, part: str) -> list[str]:
         listed = admin.list_transactions(state_filters=["Ongoing"])
     finally:
         admin.close()
-    return sorted(t.transactional_id for each in listed.values() for t in each if part in t.transactional_id)
+    return sorted(
+        t.transactional_id for each in listed.values() for t in each if part in t.transactional_id
+    )
 
 
 # ---- checks --------------------------------------------------------------------------------------
@@ -201,13 +226,19 @@ def ongoing(bootstrap_servers: str, part: str) -> list[str]:
 
 def check_no_duplicates(seen: Iterable[Seen]) -> None:
     """No value stands twice in one topic."""
-    twice = [(what, n) for what, n in Counter((s.topic, s.key, s.value) for s in seen).items() if n > 1]
+    twice = [
+        (what, n) for what, n in Counter((s.topic, s.key, s.value) for s in seen).items() if n > 1
+    ]
     if twice:
-        raise OracleFailure(f"{len(twice)} records are there more than once: {sorted(twice, key=str)[:SHOWN_MAX]}")
+        raise OracleFailure(
+            f"{len(twice)} records are there more than once: {sorted(twice, key=str)[:SHOWN_MAX]}"
+        )
 
 
 def check_order(seen: Sequence[Seen], expected: Mapping[str, Sequence[str]]) -> None:
-    """Each key stays in one partition, and those of its values that are in ``expected`` follow each other so."""
+    """Each key stays in one partition, and those of its values that are in ``expected`` follow
+    each other so.
+    """
     for (topic, key), records in _by_key(seen).items():
         places = {s.partition for s in records}
         if len(places) > 1:
@@ -216,10 +247,14 @@ def check_order(seen: Sequence[Seen], expected: Mapping[str, Sequence[str]]) -> 
         ranks = [rank[s.value] for s in sorted(records, key=lambda s: s.offset) if s.value in rank]
         for before, after in itertools.pairwise(ranks):
             if after < before:
-                raise OracleFailure(f"{topic}: key {key}: its value {after} comes after its value {before}")
+                raise OracleFailure(
+                    f"{topic}: key {key}: its value {after} comes after its value {before}"
+                )
 
 
-def check_exact(seen: Sequence[Seen], expected: Mapping[str, Sequence[str]], topics: Sequence[str]) -> None:
+def check_exact(
+    seen: Sequence[Seen], expected: Mapping[str, Sequence[str]], topics: Sequence[str]
+) -> None:
     """In every topic: exactly the values of ``expected``, once each, in order within each key."""
     check_no_duplicates(seen)
     check_order(seen, expected)
@@ -238,12 +273,16 @@ def check_same(first: Iterable[Seen], later: Iterable[Seen]) -> None:
     """Who reads later sees the same records at the same offsets."""
     gone, new = set(first) - set(later), set(later) - set(first)
     if gone or new:
-        raise OracleFailure(f"a later reader misses {list(gone)[:SHOWN_MAX]} and sees besides {list(new)[:SHOWN_MAX]}")
+        raise OracleFailure(
+            f"a later reader misses {list(gone)[:SHOWN_MAX]} and sees besides "
+            f"{list(new)[:SHOWN_MAX]}"
+        )
 
 
 def check_at_rest(bootstrap_servers: str, topics: Sequence[str], part: str) -> None:
-    """No transaction whose id contains ``part`` is open, and nothing is hidden: every last stable offset
-    is the high watermark. The broker writes its markers a moment after it answers, so this waits for them.
+    """No transaction whose id contains ``part`` is open, and nothing is hidden: every last stable
+    offset is the high watermark. The broker writes its markers a moment after it answers, so this
+    waits for them.
     """
     deadline = time.monotonic() + REST_TIMEOUT_S
     while True:
@@ -254,11 +293,14 @@ def check_at_rest(bootstrap_servers: str, topics: Sequence[str], part: str) -> N
             return
         if time.monotonic() > deadline:
             gaps = {p: (stable[p], high[p]) for p in high if stable[p] != high[p]}
-            raise OracleFailure(f"not at rest after {REST_TIMEOUT_S:.0f} s: open {opened}, (stable, high) {gaps}")
+            raise OracleFailure(
+                f"not at rest after {REST_TIMEOUT_S:.0f} s: open {opened}, (stable, high) {gaps}"
+            )
         time.sleep(0.1)
 
 
-# ---- epochs, by Spark's own logs and the names and contents of the decision files ------------------
+# ---- epochs, by Spark's own logs and the names and contents of the decision files
+# ------------------
 
 
 @dataclass(frozen=True)
@@ -288,7 +330,9 @@ class Checkpoint:
         return max(_numbers(self.folder / "commits"), default=-1)
 
     def decided(self) -> int:
-        """The last batch with a recorded COMMIT, -1 if there is none. A record that is torn says nothing."""
+        """The last batch with a recorded COMMIT, -1 if there is none. A record that is torn says
+        nothing.
+        """
         last = -1
         for path in (self.folder / "exactum" / "decisions").glob("*.json"):
             with contextlib.suppress(json.JSONDecodeError):
@@ -298,7 +342,9 @@ class Checkpoint:
         return last
 
 
-def check_epochs(seen: Sequence[Seen], source: Input, checkpoint: Checkpoint, topics: Sequence[str]) -> None:
+def check_epochs(
+    seen: Sequence[Seen], source: Input, checkpoint: Checkpoint, topics: Sequence[str]
+) -> None:
     """Nothing of an undecided epoch is visible, all of a finished epoch is."""
     may = {(k, v.upper()) for k, v in source.between({}, checkpoint.ends(checkpoint.decided()))}
     must = {(k, v.upper()) for k, v in source.between({}, checkpoint.ends(checkpoint.finished()))}
@@ -307,8 +353,8 @@ def check_epochs(seen: Sequence[Seen], source: Input, checkpoint: Checkpoint, to
         early, late = sorted(there - may, key=str), sorted(must - there, key=str)
         if early or late:
             raise OracleFailure(
-                f"{topic}: {len(early)} records of undecided epochs are visible {early[:SHOWN_MAX]}, "
-                f"{len(late)} of finished epochs are not {late[:SHOWN_MAX]}"
+                f"{topic}: {len(early)} records of undecided epochs are visible "
+                f"{early[:SHOWN_MAX]}, {len(late)} of finished epochs are not {late[:SHOWN_MAX]}"
             )
 
 
@@ -328,18 +374,30 @@ def running_totals(source: Input, checkpoint: Checkpoint) -> dict[str, list[str]
 
 
 def check_totals(seen: Sequence[Seen], source: Input, checkpoint: Checkpoint) -> None:
-    """Each key's outputs are the running totals of the input, batch by batch, once each and in order."""
+    """Each key's outputs are the running totals of the input, batch by batch, once each and in
+    order.
+    """
     written = {
-        key: [s.value for s in sorted(records, key=lambda s: s.offset)] for (_, key), records in _by_key(seen).items()
+        key: [s.value for s in sorted(records, key=lambda s: s.offset)]
+        for (_, key), records in _by_key(seen).items()
     }
     expected = running_totals(source, checkpoint)
-    wrong = [key for key in sorted(expected.keys() | written.keys(), key=str) if written.get(key) != expected.get(key)]
+    wrong = [
+        key
+        for key in sorted(expected.keys() | written.keys(), key=str)
+        if written.get(key) != expected.get(key)
+    ]
     if wrong:
-        raise OracleFailure(f"key {wrong[0]}: {written.get(wrong[0])} was written instead of {expected.get(wrong[0])}")
+        raise OracleFailure(
+            f"key {wrong[0]}: {written.get(wrong[0])} was written instead of "
+            f"{expected.get(wrong[0])}"
+        )
     for key, values in source.values.items():
         total = f"{len(values)}:{sum(int(value[1:]) for value in values)}"
         if written[key][-1] != total:
-            raise OracleFailure(f"key {key}: its last total is {written[key][-1]} instead of {total}")
+            raise OracleFailure(
+                f"key {key}: its last total is {written[key][-1]} instead of {total}"
+            )
 
 
 def _numbers(folder: Path) -> list[int]:

@@ -23,13 +23,15 @@ MOMENTS = [
 def test_the_broker_killed_in_the_middle_of_an_epoch(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """While a task writes, when all is prepared, and when the epoch is decided: the query carries on, or it
-    stops with an error that says it may be started again, and is exact after that.
+    """While a task writes, when all is prepared, and when the epoch is decided: the query carries
+    on, or it stops with an error that says it may be started again, and is exact after that.
     """
     folders = [tmp_path / f"moment{n}" for n in range(len(MOMENTS))]
     for folder in folders:
         folder.mkdir()
-    faults = [{**m, "action": "hold", "folder": str(f)} for m, f in zip(MOMENTS, folders, strict=True)]
+    faults = [
+        {**m, "action": "hold", "folder": str(f)} for m, f in zip(MOMENTS, folders, strict=True)
+    ]
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=360)
     with world.reader() as reader, contextlib.ExitStack() as jobs:
         job = jobs.enter_context(world.job({"faults": faults}))
@@ -38,7 +40,9 @@ def test_the_broker_killed_in_the_middle_of_an_epoch(
             if job.ended():
                 check_may_be_started_again(job)
                 world.check_between(reader)
-                job = jobs.enter_context(world.job({"faults": [{**f, "nth": 2} for f in faults[number:]]}))
+                job = jobs.enter_context(
+                    world.job({"faults": [{**f, "nth": 2} for f in faults[number:]]})
+                )
                 await_moment(job, folder)
             kafka.kill()
             (folder / "go").touch()

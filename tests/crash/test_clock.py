@@ -19,9 +19,15 @@ ROWS = [{"key": f"{n}".encode(), "value": f"{n}".encode()} for n in range(50)]
 
 @pytest.mark.parametrize("ahead_s", [3_600, -3_600])
 def test_epochs_are_committed_whatever_the_drivers_clock_says(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: int
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_s: int,
 ) -> None:
-    """An hour ahead, every transaction looked older than its timeout, and no epoch was ever decided."""
+    """An hour ahead, every transaction looked older than its timeout, and no epoch was ever
+    decided.
+    """
     servers, wall = kafka.bootstrap_servers, time.time
     query = Query(tmp_path, topic("clock"), servers)
     with query.driver() as driver:

@@ -1,4 +1,6 @@
-"""Others who touch our transactional ids, and others whose ids only look like ours. Without Spark."""
+"""Others who touch our transactional ids, and others whose ids only look like ours. Without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def frame() -> object:
 
 
 def foreign(servers: str, transactional_id: str) -> Producer:
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0}
+    )
     producer.init_transactions(30)
     return producer
 
@@ -83,7 +87,9 @@ def test_an_id_taken_before_the_decision_voids_the_attempt(
 def test_an_id_taken_after_the_decision_loses_nothing(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment, and_then: str
 ) -> None:
-    """Our transaction is aborted by the intruder; a commit of the intruder's own is not taken for ours."""
+    """Our transaction is aborted by the intruder; a commit of the intruder's own is not taken
+    for ours.
+    """
     servers = kafka.bootstrap_servers
     query = Query(tmp_path, topic("foreign"), servers)
     intruder = Intruder(query, servers, and_then)
@@ -100,7 +106,9 @@ def test_an_id_taken_after_the_decision_loses_nothing(
 def test_an_id_taken_while_we_are_down_loses_nothing(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Decided and killed; somebody takes the id and commits his own before we are back: salvaged."""
+    """Decided and killed; somebody takes the id and commits his own before we are back:
+    salvaged.
+    """
     servers = kafka.bootstrap_servers
     query = Query(tmp_path, topic("foreign"), servers)
     with query.driver({("commit", "before"): crash}) as driver, pytest.raises(Crash):
@@ -153,7 +161,9 @@ def neighbours(driver: Driver, query: Query, prefix: str) -> list[str]:
 def test_transactions_that_only_look_like_ours_are_left_alone(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Through a start that sweeps, an epoch that is abandoned, and a clean one: theirs stay open and commit."""
+    """Through a start that sweeps, an epoch that is abandoned, and a clean one: theirs stay open
+    and commit.
+    """
     servers, prefix = kafka.bootstrap_servers, "a.pp"
     ours, theirs = topic("ours"), topic("theirs", partitions=1)
     query = Query(tmp_path, ours, servers, transactional_id_prefix=prefix)

@@ -1,4 +1,5 @@
-"""The broker forgets a transactional id that was idle (after a week, by default): what a long absence leaves.
+"""The broker forgets a transactional id that was idle (after a week, by default): what a long
+absence leaves.
 
 Without Spark, on a broker that forgets after three seconds.
 """
@@ -37,7 +38,9 @@ def known(servers: str, part: str) -> list[str]:
         listed = admin.list_transactions()
     finally:
         admin.close()
-    return [t.transactional_id for each in listed.values() for t in each if part in t.transactional_id]
+    return [
+        t.transactional_id for each in listed.values() for t in each if part in t.transactional_id
+    ]
 
 
 def check_exact(servers: str, query: Query, *batches: str) -> None:
@@ -50,8 +53,8 @@ def check_exact(servers: str, query: Query, *batches: str) -> None:
 def test_the_log_tells_what_became_of_a_forgotten_transaction(
     forgetful: LocalKafka, tmp_path: Path, moment: str
 ) -> None:
-    """Killed before or after the commit and away until the id is forgotten: told apart by the log's markers,
-    so that what was committed is not written again and what was not is salvaged.
+    """Killed before or after the commit and away until the id is forgotten: told apart by the log's
+    markers, so that what was committed is not written again and what was not is salvaged.
     """
     servers = forgetful.bootstrap_servers
     forgetful.create_topic(f"forgotten-{moment}", partitions=2)
@@ -65,8 +68,12 @@ def test_the_log_tells_what_became_of_a_forgotten_transaction(
     check_exact(servers, query, "once")
 
 
-def test_a_query_that_was_idle_goes_on(forgetful: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Producers that were made ahead of need, and whose ids are forgotten since, do not stop the query."""
+def test_a_query_that_was_idle_goes_on(
+    forgetful: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Producers that were made ahead of need, and whose ids are forgotten since, do not stop the
+    query.
+    """
     monkeypatch.setattr("exactum.kafka.producer_pool.AHEAD_AGE_MAX_S", 1.5)
     servers = forgetful.bootstrap_servers
     forgetful.create_topic("idle", partitions=2)

@@ -1,4 +1,6 @@
-"""One driver is held at each of its steps while another one does everything; then it goes on. Without Spark."""
+"""One driver is held at each of its steps while another one does everything; then it goes on.
+Without Spark.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ MOMENTS: list[Moment] = [
 def batch(number: int) -> list[object]:
     """Two tasks."""
     return [
-        rows([{"key": f"{n}".encode(), "value": f"{number}-{task}-{n}".encode()} for n in range(20)]) for task in (0, 1)
+        rows(
+            [{"key": f"{n}".encode(), "value": f"{number}-{task}-{n}".encode()} for n in range(20)]
+        )
+        for task in (0, 1)
     ]
 
 
@@ -51,9 +56,9 @@ def epochs(driver: Driver, numbers: range, failures: list[BaseException]) -> Non
 def test_a_driver_held_at_any_step_does_no_harm(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment
 ) -> None:
-    """A predecessor crashed with everything prepared. One driver starts and is held; another one starts and
-    runs two epochs; the held one goes on, and both try the rest. At least one of them is fenced, whoever is
-    left finishes, and every epoch stands once.
+    """A predecessor crashed with everything prepared. One driver starts and is held; another one
+    starts and runs two epochs; the held one goes on, and both try the rest. At least one of them is
+    fenced, whoever is left finishes, and every epoch stands once.
     """
     servers = kafka.bootstrap_servers
     query = Query(tmp_path, topic("held"), servers)
@@ -69,9 +74,13 @@ def test_a_driver_held_at_any_step_does_no_harm(
         hold.go.set()
         thread.join(60)
         epochs(other, range(2, 4), failures[1])
-    assert [type(e) for each in failures for e in each] == [Fenced], "the older one, and only that, is fenced"
+    assert [type(e) for each in failures for e in each] == [Fenced], (
+        "the older one, and only that, is fenced"
+    )
     fenced = held if failures[0] else other
     assert "IncarnationFenced" in fenced.names()
-    wanted = sorted(f"{number}-{task}-{n}" for number in range(4) for task in (0, 1) for n in range(20))
+    wanted = sorted(
+        f"{number}-{task}-{n}" for number in range(4) for task in (0, 1) for n in range(20)
+    )
     check_at_rest(servers, [query.topic], query.query_id)
     assert sorted(s.value or "" for s in read_all(servers, [query.topic])) == wanted

@@ -25,7 +25,12 @@ from oracle import (
 from exactum.local import LocalKafka
 
 EXPECTED = {"a": ["a1", "a2", "a3"], "b": ["b1"]}
-GOOD = [Seen("t", 0, 0, "a", "a1"), Seen("t", 0, 1, "a", "a2"), Seen("t", 1, 0, "b", "b1"), Seen("t", 0, 3, "a", "a3")]
+GOOD = [
+    Seen("t", 0, 0, "a", "a1"),
+    Seen("t", 0, 1, "a", "a2"),
+    Seen("t", 1, 0, "b", "b1"),
+    Seen("t", 0, 3, "a", "a3"),
+]
 
 
 def test_an_exact_output_passes() -> None:
@@ -88,7 +93,9 @@ def test_a_wrong_total_is_found(tmp_path: Path) -> None:
     check_totals([Seen("t", 0, 0, "a", "1:1"), Seen("t", 0, 2, "a", "2:3")], source, checkpoint)
     for wrong in (["1:1", "1:1", "2:3"], ["2:3"], ["1:1", "3:5"]):
         with pytest.raises(OracleFailure, match="instead of"):
-            check_totals([Seen("t", 0, n, "a", value) for n, value in enumerate(wrong)], source, checkpoint)
+            check_totals(
+                [Seen("t", 0, n, "a", value) for n, value in enumerate(wrong)], source, checkpoint
+            )
 
 
 def test_an_epoch_that_is_visible_too_early_is_found(tmp_path: Path) -> None:
@@ -99,7 +106,9 @@ def test_an_epoch_that_is_visible_too_early_is_found(tmp_path: Path) -> None:
     for batch in (0, 1):
         (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"in": {{"0": {batch + 1}}}}}')
     (tmp_path / "commits" / "0").touch()
-    (tmp_path / "exactum" / "decisions" / "0.json").write_text('{"batch_id": 0, "decision": "commit"}')
+    (tmp_path / "exactum" / "decisions" / "0.json").write_text(
+        '{"batch_id": 0, "decision": "commit"}'
+    )
     checkpoint = Checkpoint(tmp_path, "in")
     first, second = Seen("t", 0, 0, "a", "N1"), Seen("t", 0, 2, "a", "N2")
     check_epochs([first], source, checkpoint, ["t"])
@@ -110,13 +119,19 @@ def test_an_epoch_that_is_visible_too_early_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-def test_an_open_transaction_is_found(kafka: LocalKafka, topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An open transaction hides what lies behind it: not at rest; the reader does not see it either."""
+def test_an_open_transaction_is_found(
+    kafka: LocalKafka, topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open transaction hides what lies behind it: not at rest; the reader does not see it
+    either.
+    """
     monkeypatch.setattr("oracle.REST_TIMEOUT_S", 0.5)
     name = topic("rest", partitions=1)
     servers = kafka.bootstrap_servers
     check_at_rest(servers, [name], "oracle-open")
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": "oracle-open-1", "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": servers, "transactional.id": "oracle-open-1", "log_level": 0}
+    )
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(name, "hidden", "a")
@@ -132,19 +147,25 @@ def test_an_open_transaction_is_found(kafka: LocalKafka, topic, monkeypatch: pyt
 
 @pytest.mark.broker
 def test_the_reader_knows_when_it_has_seen_all(kafka: LocalKafka, topic) -> None:
-    """``caught_up`` returns everything that was readable at the call, also behind aborted records and markers."""
+    """``caught_up`` returns everything that was readable at the call, also behind aborted
+    records and markers.
+    """
     name, servers = topic("reader", partitions=2), kafka.bootstrap_servers
     with CommittedReader(servers, [name]) as reader:
         assert reader.caught_up() == []
         source = Input(name)
         source.produce(servers, 50, keys=4)
         check_exact(reader.caught_up(), source.values, [name])
-        producer = Producer({"bootstrap.servers": servers, "transactional.id": "oracle-reader", "log_level": 0})
+        producer = Producer(
+            {"bootstrap.servers": servers, "transactional.id": "oracle-reader", "log_level": 0}
+        )
         producer.init_transactions(20)
         for end in (producer.abort_transaction, producer.commit_transaction):
             producer.begin_transaction()
             for partition in (0, 1):
                 producer.produce(name, "last", "z", partition=partition)
             end(20)
-        check_at_rest(servers, [name], "oracle-reader")  # the markers come a moment after the answer
+        check_at_rest(
+            servers, [name], "oracle-reader"
+        )  # the markers come a moment after the answer
         assert [s.value for s in reader.caught_up()].count("last") == 2

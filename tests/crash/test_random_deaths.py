@@ -1,4 +1,6 @@
-"""A query with state that is killed at random steps. Replay: ``EXACTUM_CRASH_SEED``; longer: ``_DEATHS``."""
+"""A query with state that is killed at random steps. Replay: ``EXACTUM_CRASH_SEED``; longer:
+``_DEATHS``.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ NTH_MAX = 3
 
 
 @pytest.mark.deep
-def test_killed_at_random_steps(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+def test_killed_at_random_steps(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
     """Each key's outputs are its running totals, once each, whatever the steps were."""
     seed = int(os.environ.get("EXACTUM_CRASH_SEED", secrets.randbelow(10**6)))
     deaths = int(os.environ.get("EXACTUM_CRASH_DEATHS", "2"))
@@ -37,7 +41,10 @@ def test_killed_at_random_steps(kafka: LocalKafka, topic: Callable[..., str], tm
             print(fault)
             with world.job({"faults": [fault]}) as job:
                 code = job.wait()
-                if code not in (0, -signal.SIGKILL):  # 0: there was no such moment, as with nothing to abort
+                if code not in (
+                    0,
+                    -signal.SIGKILL,
+                ):  # 0: there was no such moment, as with nothing to abort
                     raise job.failed(f"it ended with {code}")
             check_no_duplicates(reader.caught_up())
         with world.job({"max_offsets": 300}) as job:

@@ -1,4 +1,6 @@
-"""Decided, and timed out by the broker before the commit: the records are brought back. Without Spark."""
+"""Decided, and timed out by the broker before the commit: the records are brought back. Without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,16 @@ pytestmark = pytest.mark.broker
 
 TIMEOUT_MS = 6_000
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-OTHERS = ("before the record", "after the record", "two drivers", "late loser", "half", "gone", "partly gone", "twice")
+OTHERS = (
+    "before the record",
+    "after the record",
+    "two drivers",
+    "late loser",
+    "half",
+    "gone",
+    "partly gone",
+    "twice",
+)
 
 
 def records(task: int) -> list[dict[str, Any]]:
@@ -34,7 +45,11 @@ def records(task: int) -> list[dict[str, Any]]:
         {"key": None, "value": None},
         {"key": b"", "value": b""},
         {"key": b"h", "value": b"one", "headers": [("trace", b"\x00\xff")]},
-        {"key": b"h", "value": b"more", "headers": [("a", b"1"), ("a", b"2"), ("b", None), ("", b"")]},
+        {
+            "key": b"h",
+            "value": b"more",
+            "headers": [("a", b"1"), ("a", b"2"), ("b", None), ("", b"")],
+        },
         {"key": b"big", "value": bytes(range(256)) * 40},
         {"key": b"\xff\xfe", "value": b"\xff\x00 binary"},
     ]
@@ -54,7 +69,9 @@ def expected() -> dict[int, list[tuple[Any, ...]]]:
     result = defaultdict(list)
     for task in TASKS:
         for r in task:
-            result[r["partition"]].append((shown(r["key"]), shown(r["value"]), tuple(r.get("headers", ()))))
+            result[r["partition"]].append(
+                (shown(r["key"]), shown(r["value"]), tuple(r.get("headers", ())))
+            )
     return result
 
 
@@ -77,15 +94,22 @@ class Expired:
             there = [(s.key, s.value, s.headers) for s in seen if s.partition == partition]
             assert sorted(there, key=repr) == sorted(wanted, key=repr)
             for task in TASKS:
-                numbers = [shown(r["value"]) for r in task if r["key"] == b"n" and r["partition"] == partition]
-                assert [value for _, value, _ in there if value in set(numbers)] == numbers, "order within a task"
+                numbers = [
+                    shown(r["value"])
+                    for r in task
+                    if r["key"] == b"n" and r["partition"] == partition
+                ]
+                assert [value for _, value, _ in there if value in set(numbers)] == numbers, (
+                    "order within a task"
+                )
 
     def check_nothing_visible(self) -> None:
         assert read_all(self.servers, [self.query.topic]) == []
 
     def await_expiry(self) -> None:
         await_true(
-            lambda: not ongoing(self.servers, self.query.query_id), f"{self.query.query_id} is timed out by the broker"
+            lambda: not ongoing(self.servers, self.query.query_id),
+            f"{self.query.query_id} is timed out by the broker",
         )
 
 
@@ -96,7 +120,10 @@ def expired(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict
     for number, case in enumerate((*COMPRESSIONS, *OTHERS)):
         topic = f"salvage-{number}-{tmp_path_factory.getbasetemp().name}"
         kafka.create_topic(topic, partitions=3)
-        producer = {"compression.type": case if case in COMPRESSIONS else "lz4", "batch.num.messages": 200}
+        producer = {
+            "compression.type": case if case in COMPRESSIONS else "lz4",
+            "batch.num.messages": 200,
+        }
         query = Query(
             tmp_path_factory.mktemp("salvage"),
             topic,
@@ -117,12 +144,19 @@ def expired(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_all_records_come_back(expired: dict[str, Expired], compression: str) -> None:
-    """Keys, values, nulls, headers, partitions and order: as they were sent. The events say what happened."""
+    """Keys, values, nulls, headers, partitions and order: as they were sent. The events say what
+    happened.
+    """
     case = expired[compression]
     case.check_nothing_visible()
     with case.query.driver() as driver:
         assert driver.epoch(0, *case.frames()).written is False
-        assert driver.names() == ["TransactionsExpired", "TransactionsSalvaged", "EpochRedelivered", "OlderRunsFenced"]
+        assert driver.names() == [
+            "TransactionsExpired",
+            "TransactionsSalvaged",
+            "EpochRedelivered",
+            "OlderRunsFenced",
+        ]
         (event,) = [e for e in driver.events if isinstance(e, TransactionsSalvaged)]
         assert event.rows == sum(map(len, TASKS))
         case.check_exact()
@@ -132,10 +166,15 @@ def test_all_records_come_back(expired: dict[str, Expired], compression: str) ->
 
 
 @pytest.mark.parametrize(
-    ("case", "moment"), [("before the record", ("decide", "before")), ("after the record", ("decide", "after"))]
+    ("case", "moment"),
+    [("before the record", ("decide", "before")), ("after the record", ("decide", "after"))],
 )
-def test_killed_in_the_middle_of_a_salvage(expired: dict[str, Expired], case: str, moment: tuple[str, str]) -> None:
-    """The copy was written, its record was not made, or was made and not carried out: still exactly once."""
+def test_killed_in_the_middle_of_a_salvage(
+    expired: dict[str, Expired], case: str, moment: tuple[str, str]
+) -> None:
+    """The copy was written, its record was not made, or was made and not carried out: still
+    exactly once.
+    """
     it = expired[case]
     with it.query.driver({moment: crash}) as driver, pytest.raises(Crash):
         driver.epoch(0, *it.frames())
@@ -159,7 +198,9 @@ def test_the_salvaged_copy_expires_as_well(expired: dict[str, Expired]) -> None:
 
 
 def test_a_committed_half_is_not_written_again(expired: dict[str, Expired]) -> None:
-    """One task's transaction was committed before the crash, the other one expired: only that is salvaged."""
+    """One task's transaction was committed before the crash, the other one expired: only that is
+    salvaged.
+    """
     it = expired["half"]
     assert len(read_all(it.servers, [it.query.topic])) == len(TASKS[0])
     with it.query.driver() as driver:
@@ -172,8 +213,12 @@ def test_a_committed_half_is_not_written_again(expired: dict[str, Expired]) -> N
 @pytest.mark.parametrize(
     ("case", "held"), [("two drivers", ("salvage", "before")), ("late loser", ("decide", "before"))]
 )
-def test_two_drivers_salvage_the_same_epoch(expired: dict[str, Expired], case: str, held: tuple[str, str]) -> None:
-    """One is held before it writes its copy, or before it records it, while the other one does it all."""
+def test_two_drivers_salvage_the_same_epoch(
+    expired: dict[str, Expired], case: str, held: tuple[str, str]
+) -> None:
+    """One is held before it writes its copy, or before it records it, while the other one does
+    it all.
+    """
     it, hold = expired[case], Hold()
     failures: list[BaseException] = []
 
@@ -196,7 +241,9 @@ def test_two_drivers_salvage_the_same_epoch(expired: dict[str, Expired], case: s
 
 
 def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> None:
-    asked = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+    asked = [
+        TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()
+    ]
     admin = kafka.admin()  # kept: its answers come only while it lives
     for future in admin.delete_records(asked).values():
         future.result(30)
@@ -204,7 +251,9 @@ def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> No
 
 @pytest.mark.parametrize("case", ["gone", "partly gone"])
 def test_records_that_left_the_log_stop_the_query(expired: dict[str, Expired], case: str) -> None:
-    """It stops, says how many records of which partitions are missing, shows nothing, and says so again."""
+    """It stops, says how many records of which partitions are missing, shows nothing, and says
+    so again.
+    """
     it, topic = expired[case], expired[case].query.topic
     ends = end_offsets(it.servers, [topic], committed=False)
     delete_records(it.kafka, ends if case == "gone" else {(topic, 1): 250})

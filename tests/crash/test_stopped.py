@@ -1,4 +1,6 @@
-"""A query that is stopped in the middle of a batch: its connections stay until the batch has ended."""
+"""A query that is stopped in the middle of a batch: its connections stay until the batch has
+ended.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_stopped_in_the_middle_of_a_batch(
     monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
-    """Held at a step that talks to the broker, stopped, and let go when whoever looks after it has seen the end."""
+    """Held at a step that talks to the broker, stopped, and let go when whoever looks after it
+    has seen the end.
+    """
     reached, go = threading.Event(), threading.Event()
     real = getattr(KafkaParticipant, step)
 

@@ -1,4 +1,6 @@
-"""Workers that are killed, tasks that fail, a query with state, and one that is stopped: two sessions for all."""
+"""Workers that are killed, tasks that fail, a query with state, and one that is stopped: two
+sessions for all.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,45 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TRIES = 4
 FAULTS = {
-    "worker dies while it writes": {"step": "write", "when": "after", "nth": 2, "action": "die", "partition": 1},
-    "worker dies when it has prepared": {"step": "prepare", "when": "after", "nth": 2, "action": "die", "partition": 1},
-    "task fails once": {"step": "write", "when": "after", "nth": 2, "action": "raise", "partition": 2},
-    "task fails for good": {"step": "write", "when": "after", "nth": 2, "action": "raise", "partition": 0, "tries": 9},
+    "worker dies while it writes": {
+        "step": "write",
+        "when": "after",
+        "nth": 2,
+        "action": "die",
+        "partition": 1,
+    },
+    "worker dies when it has prepared": {
+        "step": "prepare",
+        "when": "after",
+        "nth": 2,
+        "action": "die",
+        "partition": 1,
+    },
+    "task fails once": {
+        "step": "write",
+        "when": "after",
+        "nth": 2,
+        "action": "raise",
+        "partition": 2,
+    },
+    "task fails for good": {
+        "step": "write",
+        "when": "after",
+        "nth": 2,
+        "action": "raise",
+        "partition": 0,
+        "tries": 9,
+    },
 }
 
 
-def test_failing_tasks_and_state(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    """A worker killed, or a task that fails once, is retried and the output exact. A task that fails for good
-    stops its query with its error; nothing of the batch is visible, nothing open; a restart is exact. A query
-    with state, stopped cleanly, then killed between its decision and Spark's commit log, then restarted:
-    each key's outputs are the running totals, once each.
+def test_failing_tasks_and_state(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A worker killed, or a task that fails once, is retried and the output exact. A task that
+    fails for good stops its query with its error; nothing of the batch is visible, nothing open; a
+    restart is exact. A query with state, stopped cleanly, then killed between its decision and
+    Spark's commit log, then restarted: each key's outputs are the running totals, once each.
     """
     world = new_world(
         kafka.bootstrap_servers,
@@ -44,7 +73,9 @@ def test_failing_tasks_and_state(kafka: LocalKafka, topic: Callable[..., str], t
         session={"master": f"local[2,{TRIES}]"},
     )
     queries = {
-        what: world.beside(what.replace(" ", "-"), [topic("out", partitions=3)], max_offsets=90, faults=[fault])
+        what: world.beside(
+            what.replace(" ", "-"), [topic("out", partitions=3)], max_offsets=90, faults=[fault]
+        )
         for what, fault in FAULTS.items()
     }
     state = world.beside("state", [topic("out", partitions=3)], max_offsets=60, mode="total")
@@ -57,14 +88,26 @@ def test_failing_tasks_and_state(kafka: LocalKafka, topic: Callable[..., str], t
     with CommittedReader(kafka.bootstrap_servers, state.outputs) as reader:
         with world.job(*acts) as job:
             job.dies()
-            assert [job.faults.count(f"FAULT {action}") for action in ("die", "raise")] == [2, 1 + TRIES]
+            assert [job.faults.count(f"FAULT {action}") for action in ("die", "raise")] == [
+                2,
+                1 + TRIES,
+            ]
             retried = list(queries)[:3]
-            assert [job.result(n)["outcome"] for n in range(5)] == ["finished"] * 3 + ["failed", "stopped"]
+            assert [job.result(n)["outcome"] for n in range(5)] == ["finished"] * 3 + [
+                "failed",
+                "stopped",
+            ]
             for number, what in enumerate(retried):
                 query = queries[what]
                 check_at_rest(query.bootstrap_servers, query.outputs, query.checkpoint.query_id)
-                check_exact(read_all(query.bootstrap_servers, query.outputs), world.source.upper(), query.outputs)
-                assert "EpochAbandoned" not in [event["event"] for event in job.events(number)], what
+                check_exact(
+                    read_all(query.bootstrap_servers, query.outputs),
+                    world.source.upper(),
+                    query.outputs,
+                )
+                assert "EpochAbandoned" not in [event["event"] for event in job.events(number)], (
+                    what
+                )
             check_failed_for_good(queries["task fails for good"], job.result(3))
             assert state.checkpoint.finished() < state.checkpoint.decided()
         broken = queries["task fails for good"]
@@ -72,7 +115,9 @@ def test_failing_tasks_and_state(kafka: LocalKafka, topic: Callable[..., str], t
             assert job.finishes() == [{"outcome": "finished"}] * 2
             check_quiet(job)
         check_at_rest(broken.bootstrap_servers, broken.outputs, broken.checkpoint.query_id)
-        check_exact(read_all(broken.bootstrap_servers, broken.outputs), world.source.upper(), broken.outputs)
+        check_exact(
+            read_all(broken.bootstrap_servers, broken.outputs), world.source.upper(), broken.outputs
+        )
         check_at_rest(state.bootstrap_servers, state.outputs, state.checkpoint.query_id)
         seen = reader.caught_up()
         check_totals(seen, world.source, state.checkpoint)

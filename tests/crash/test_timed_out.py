@@ -1,4 +1,6 @@
-"""The driver is killed between the decision and the commit, and stays down until the broker gives up."""
+"""The driver is killed between the decision and the commit, and stays down until the broker
+gives up.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,24 @@ def die_and_time_out(world: World) -> None:
     with world.job({"faults": [DECIDED]}) as job:
         job.dies()
     query_id = world.checkpoint.query_id
-    await_true(lambda: not ongoing(world.bootstrap_servers, query_id), "the broker has aborted the transactions")
+    await_true(
+        lambda: not ongoing(world.bootstrap_servers, query_id),
+        "the broker has aborted the transactions",
+    )
 
 
-def test_decided_and_timed_out_is_salvaged(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    """Killed when the record appears, down past the timeout, killed again in the middle of the salvage: nothing
-    is lost or doubled, the events and the log say what happened.
+def test_decided_and_timed_out_is_salvaged(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Killed when the record appears, down past the timeout, killed again in the middle of the
+    salvage: nothing is lost or doubled, the events and the log say what happened.
     """
     world = new_world(
-        kafka.bootstrap_servers, topic, tmp_path, records=240, act={"sink": {"transaction_timeout_ms": TIMEOUT_MS}}
+        kafka.bootstrap_servers,
+        topic,
+        tmp_path,
+        records=240,
+        act={"sink": {"transaction_timeout_ms": TIMEOUT_MS}},
     )
     with world.reader() as reader:
         die_and_time_out(world)
@@ -44,6 +55,11 @@ def test_decided_and_timed_out_is_salvaged(kafka: LocalKafka, topic: Callable[..
             job.finishes()
             # The copy of the salvage that was killed is swept.
             names = [event["event"] for event in job.events() if event["event"] != "LeftoversSwept"]
-            assert names[:4] == ["TransactionsExpired", "TransactionsSalvaged", "EpochRedelivered", "OlderRunsFenced"]
+            assert names[:4] == [
+                "TransactionsExpired",
+                "TransactionsSalvaged",
+                "EpochRedelivered",
+                "OlderRunsFenced",
+            ]
             assert "read back and written again, nothing is lost (60 rows" in job.log
             world.check_exact(reader)

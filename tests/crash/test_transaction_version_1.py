@@ -1,4 +1,6 @@
-"""A smaller run on a broker that still has ``transaction.version`` 1, where a commit keeps the producer epoch."""
+"""A smaller run on a broker that still has ``transaction.version`` 1, where a commit keeps the
+producer epoch.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 DEATHS = [
     ("all tasks have prepared", {"step": "verify", "when": "before"}),
     ("half of a sink is committed", {"step": "commit", "when": "half"}),
-    ("the epoch is complete, Spark has not logged it", {"step": "batch", "when": "after", "nth": 2}),
+    (
+        "the epoch is complete, Spark has not logged it",
+        {"step": "batch", "when": "after", "nth": 2},
+    ),
 ]
 
 
@@ -43,7 +48,8 @@ def older_topic(older: LocalKafka, request: pytest.FixtureRequest) -> Callable[.
 
 
 @pytest.mark.parametrize(
-    "deaths", [pytest.param(DEATHS, marks=pytest.mark.deep, id="every"), pytest.param(DEATHS[1:2], id="one")]
+    "deaths",
+    [pytest.param(DEATHS, marks=pytest.mark.deep, id="every"), pytest.param(DEATHS[1:2], id="one")],
 )
 def test_killed_and_restarted(
     older: LocalKafka,
@@ -52,14 +58,20 @@ def test_killed_and_restarted(
     deaths: Sequence[tuple[str, dict[str, Any]]],
 ) -> None:
     """Exact through the deaths that differ by version, and quiet."""
-    live_and_die(new_world(older.bootstrap_servers, older_topic, tmp_path, records=240 * len(deaths)), deaths)
+    live_and_die(
+        new_world(older.bootstrap_servers, older_topic, tmp_path, records=240 * len(deaths)), deaths
+    )
 
 
 @pytest.mark.deep
-def test_decided_and_timed_out(older: LocalKafka, older_topic: Callable[..., str], tmp_path: Path) -> None:
+def test_decided_and_timed_out(
+    older: LocalKafka, older_topic: Callable[..., str], tmp_path: Path
+) -> None:
     """The salvage works there as well."""
     sink = {"transaction_timeout_ms": TIMEOUT_MS}
-    world = new_world(older.bootstrap_servers, older_topic, tmp_path, records=120, act={"sink": sink})
+    world = new_world(
+        older.bootstrap_servers, older_topic, tmp_path, records=120, act={"sink": sink}
+    )
     with world.reader() as reader:
         die_and_time_out(world)
         with world.job() as job:

@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def check_says_why(job: Job) -> None:
-    """It was fenced by us, or Spark itself met the other's files: in any case it says that there are two."""
+    """It was fenced by us, or Spark itself met the other's files: in any case it says that there
+    are two.
+    """
     result = job.result()
     print(result["error"], result["message"])
     text = result["message"]
@@ -24,11 +26,14 @@ def check_says_why(job: Job) -> None:
         raise job.failed(f"it does not say that there are two drivers: {result}")
 
 
-def test_a_stopped_driver_that_wakes_up_is_fenced(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    """One is stopped with all prepared, one with its epoch decided; a third runs to the end; then both wake up.
+def test_a_stopped_driver_that_wakes_up_is_fenced(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """One is stopped with all prepared, one with its epoch decided; a third runs to the end; then
+    both wake up.
 
-    The undecided one is fenced and says so. The decided one finds its epoch committed, and stops as well.
-    Nothing that they do changes the output.
+    The undecided one is fenced and says so. The decided one finds its epoch committed, and stops as
+    well. Nothing that they do changes the output.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=360)
     with (
@@ -58,8 +63,12 @@ def test_a_stopped_driver_that_wakes_up_is_fenced(kafka: LocalKafka, topic: Call
 def test_two_running_drivers_leave_one_exact_output(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A second driver starts while the first one runs: who stops says why, and the output is exact."""
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=3000, act={"max_offsets": 30})
+    """A second driver starts while the first one runs: who stops says why, and the output is
+    exact.
+    """
+    world = new_world(
+        kafka.bootstrap_servers, topic, tmp_path, records=3000, act={"max_offsets": 30}
+    )
     with world.reader() as reader, world.job() as first:
         first.until(lambda: len(first.events()) > 3, "it has completed an epoch")
         with world.job() as second:

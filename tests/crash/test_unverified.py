@@ -1,5 +1,6 @@
-"""Brokers that take records of a transaction without asking its coordinator: Kafka 3.0 to 3.5 always, later ones with
-``transaction.partition.verification.enable=false`` (KIP-890). Without Spark.
+"""Brokers that take records of a transaction without asking its coordinator: Kafka 3.0 to 3.5
+always, later ones with ``transaction.partition.verification.enable=false`` (KIP-890). Without
+Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(1, id="version 1"), pytest.param(2, id="version 2", marks=pytest.mark.deep)]
+    scope="module",
+    params=[
+        pytest.param(1, id="version 1"),
+        pytest.param(2, id="version 2", marks=pytest.mark.deep),
+    ],
 )
 def trusting(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
     properties = {"transaction.partition.verification.enable": "false"}
@@ -28,16 +33,23 @@ def trusting(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
 
 
 def zombie_of(driver: Driver, query: Query, servers: str) -> Writer:
-    """A task of this run that has an open transaction with a record in partition 0, and that nobody waits for."""
+    """A task of this run that has an open transaction with a record in partition 0, and that
+    nobody waits for.
+    """
     before = len(ongoing(servers, query.query_id))
     zombie = driver.writers.open(WriteOrder(driver.run, 0, 1, 1), TaskName(0, 0, 0))
     zombie.write(rows([{"value": b"zombie", "partition": 0}]))
-    await_true(lambda: len(ongoing(servers, query.query_id)) == before + 1, "the zombie's transaction is open")
+    await_true(
+        lambda: len(ongoing(servers, query.query_id)) == before + 1,
+        "the zombie's transaction is open",
+    )
     return zombie
 
 
 def go_on(zombie: Writer, query: Query, servers: str) -> None:
-    """More records to the same partition, which is part of its transaction for all that it knows."""
+    """More records to the same partition, which is part of its transaction for all that it
+    knows.
+    """
     check_at_rest(servers, [query.topic], query.query_id)  # the markers of the sweep are written
     try:
         zombie.write(rows([{"value": b"zombie again", "partition": 0}]))
@@ -46,8 +58,12 @@ def go_on(zombie: Writer, query: Query, servers: str) -> None:
         print("it failed", error)
 
 
-def test_a_task_that_outlives_its_sweep_holds_no_reader_back(trusting: LocalKafka, tmp_path: Path) -> None:
-    """A loser of an epoch writes on after its transaction was swept: what is committed is visible all the same."""
+def test_a_task_that_outlives_its_sweep_holds_no_reader_back(
+    trusting: LocalKafka, tmp_path: Path
+) -> None:
+    """A loser of an epoch writes on after its transaction was swept: what is committed is
+    visible all the same.
+    """
     servers = trusting.bootstrap_servers
     trusting.create_topic("loser", partitions=1)
     query = Query(tmp_path, "loser", servers)
@@ -62,8 +78,12 @@ def test_a_task_that_outlives_its_sweep_holds_no_reader_back(trusting: LocalKafk
     assert sorted(s.value or "" for s in read_all(servers, [query.topic])) == ["0", "1"]
 
 
-def test_a_task_that_outlives_its_driver_holds_no_reader_back(trusting: LocalKafka, tmp_path: Path) -> None:
-    """The driver dies before the decision; the next one sweeps, and the dead one's task writes on."""
+def test_a_task_that_outlives_its_driver_holds_no_reader_back(
+    trusting: LocalKafka, tmp_path: Path
+) -> None:
+    """The driver dies before the decision; the next one sweeps, and the dead one's task writes
+    on.
+    """
     servers = trusting.bootstrap_servers
     trusting.create_topic("orphan", partitions=1)
     query = Query(tmp_path, "orphan", servers)

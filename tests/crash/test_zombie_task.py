@@ -1,4 +1,6 @@
-"""A task that goes on after its epoch was committed without it: a speculative copy, a lost executor. Without Spark."""
+"""A task that goes on after its epoch was committed without it: a speculative copy, a lost
+executor. Without Spark.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ pytestmark = pytest.mark.broker
 def test_a_task_that_outlives_its_epoch_shows_nothing(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Its transaction is swept under its hands; what it writes after that is never visible, and does not stay
-    open past the next epoch.
+    """Its transaction is swept under its hands; what it writes after that is never visible, and
+    does not stay open past the next epoch.
     """
     servers = kafka.bootstrap_servers
     query = Query(tmp_path, topic("zombie"), servers)
@@ -29,7 +31,9 @@ def test_a_task_that_outlives_its_epoch_shows_nothing(
     def start_zombie() -> None:
         zombie = driver.writers.open(WriteOrder(driver.run, 0, 1, 1), TaskName(0, 0, 0))
         zombie.write(rows([{"value": b"zombie"}]))
-        await_true(lambda: len(ongoing(servers, query.query_id)) == 2, "the zombie's transaction is open")
+        await_true(
+            lambda: len(ongoing(servers, query.query_id)) == 2, "the zombie's transaction is open"
+        )
         zombies.append(zombie)
 
     with query.driver({("prepare", "after"): start_zombie}) as driver:

@@ -13,7 +13,10 @@ import pyarrow as pa
 def batches(count: int = 4, rows: int = 3) -> Sequence[Any]:
     return [
         pa.RecordBatch.from_pydict(
-            {"n": pa.array(range(b * rows, (b + 1) * rows), pa.int64()), "text": [f"row {b}/{i}" for i in range(rows)]}
+            {
+                "n": pa.array(range(b * rows, (b + 1) * rows), pa.int64()),
+                "text": [f"row {b}/{i}" for i in range(rows)],
+            }
         )
         for b in range(count)
     ]

@@ -1,4 +1,5 @@
-"""A driver in a process of its own: ``python http_driver.py <folder> <url> <epochs>``; may be killed at any moment.
+"""A driver in a process of its own: ``python http_driver.py <folder> <url> <epochs>``; may be
+killed at any moment.
 
 Exit code 0: all epochs are done; 3: fenced; 4: another error, told on standard error.
 """
@@ -31,7 +32,9 @@ class HttpSink(WriteAheadSink):
     """The documented use: one POST for each chunk, with the key as the idempotency key."""
 
     def __init__(self, folder: Path, url: str) -> None:
-        super().__init__(folder, rows_per_send_max=ROWS_PER_SEND, tries_max=8, backoff_ms=5, name="http")
+        super().__init__(
+            folder, rows_per_send_max=ROWS_PER_SEND, tries_max=8, backoff_ms=5, name="http"
+        )
         self.url = url
 
     def send(self, batch: Any, key: str) -> None:
@@ -44,14 +47,18 @@ class HttpSink(WriteAheadSink):
 def main(folder: Path, url: str, epochs: int) -> int:
     run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
     opened = HttpSink(folder / "wal", url).open(run, "http")
-    coordinator = Coordinator(run, [opened.participant], FileDecisionLog(folder / "decisions", QUERY))
+    coordinator = Coordinator(
+        run, [opened.participant], FileDecisionLog(folder / "decisions", QUERY)
+    )
     checkpoint = folder / "checkpoint"
     checkpoint.mkdir(exist_ok=True)
     rows = batches(epochs * PARTITIONS, ROWS)
     try:
         for batch_id in range(len(list(checkpoint.iterdir())), epochs):
             mine = rows[batch_id * PARTITIONS : (batch_id + 1) * PARTITIONS]
-            coordinator.run(batch_id, SourceOffsets(), TaskJob(opened.writers, [[b] for b in mine], losers=True))
+            coordinator.run(
+                batch_id, SourceOffsets(), TaskJob(opened.writers, [[b] for b in mine], losers=True)
+            )
             (checkpoint / str(batch_id)).touch()
     except Fenced as error:
         print(error, file=sys.stderr)

@@ -1,4 +1,6 @@
-"""Targets without transactions for ``WriteAheadSink``: files that note every request, in the order of arrival."""
+"""Targets without transactions for ``WriteAheadSink``: files that note every request, in the
+order of arrival.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,14 @@ class Target:
 
     def repeats(self) -> int:
         """Requests beyond the first of their key."""
-        return sum(Counter(key for key, _ in self.requests()).values()) - len({key for key, _ in self.requests()})
+        return sum(Counter(key for key, _ in self.requests()).values()) - len(
+            {key for key, _ in self.requests()}
+        )
 
     def deduplicated(self) -> list[Any]:
-        """The rows that a target which keeps the keys has; also checks that a key is always the same rows."""
+        """The rows that a target which keeps the keys has; also checks that a key is always the
+        same rows.
+        """
         by_key: dict[str, list[Any]] = {}
         for key, rows in self.requests():
             assert by_key.setdefault(key, rows) == rows, f"{key} came with other rows"

@@ -38,6 +38,9 @@ class TestJsonFolderSink(SinkContract):
 def test_it_is_crashed_at_every_call(folder: Path) -> None:
     """One line does it, for any user's class."""
     runs = check_two_phase_commit_sink(
-        lambda: JsonFolderSink(folder), lambda: published(folder), batches, reset=lambda: empty(folder)
+        lambda: JsonFolderSink(folder),
+        lambda: published(folder),
+        batches,
+        reset=lambda: empty(folder),
     )
     assert runs > 300, runs

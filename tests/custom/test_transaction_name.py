@@ -1,4 +1,6 @@
-"""Names of transactions: safe as file names, read back exactly, and never taken for another scope's."""
+"""Names of transactions: safe as file names, read back exactly, and never taken for another
+scope's.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 
 
-def name_of(query_id: str, participant: str, incarnation: str = "0123456789abcdef") -> TransactionName:
-    order = WriteOrder(QueryRun(query_id, Incarnation(incarnation), Guarantee.EXACTLY_ONCE), 7, 2, 1)
+def name_of(
+    query_id: str, participant: str, incarnation: str = "0123456789abcdef"
+) -> TransactionName:
+    order = WriteOrder(
+        QueryRun(query_id, Incarnation(incarnation), Guarantee.EXACTLY_ONCE), 7, 2, 1
+    )
     return TransactionScope(query_id, participant).name(order, TaskName(3, 1, 0))
 
 
@@ -24,9 +30,16 @@ def test_a_name_says_whose_it_is_and_is_read_back() -> None:
     """Query, sink, incarnation, batch, attempt, partition, try, and 16 random digits."""
     name = name_of(QUERY, "my sink#2")
     text = str(name)
-    assert re.fullmatch(rf"exactum\.{QUERY}\.my_20sink_232\.0123456789abcdef\.7\.2\.3\.1\.[0-9a-f]{{16}}", text), text
+    assert re.fullmatch(
+        rf"exactum\.{QUERY}\.my_20sink_232\.0123456789abcdef\.7\.2\.3\.1\.[0-9a-f]{{16}}", text
+    ), text
     assert TransactionName.parse(text) == name
-    assert (name.query_id, name.participant, name.batch_id, name.partition_id) == (QUERY, "my sink#2", 7, 3)
+    assert (name.query_id, name.participant, name.batch_id, name.partition_id) == (
+        QUERY,
+        "my sink#2",
+        7,
+        3,
+    )
 
 
 def test_no_two_names_are_the_same() -> None:
@@ -35,13 +48,18 @@ def test_no_two_names_are_the_same() -> None:
 
 
 def test_any_text_makes_safe_names_that_differ() -> None:
-    """Whatever sinks and queries are called: letters, digits, dot, underscore and minus; different stay different."""
+    """Whatever sinks and queries are called: letters, digits, dot, underscore and minus;
+    different stay different.
+    """
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
     seen: dict[str, tuple[str, str]] = {}
     for _ in range(5_000):
-        parts = tuple("".join(rng.choice("ab._-/#2äß日 \x00F") for _ in range(rng.randint(1, 4))) for _ in range(2))
+        parts = tuple(
+            "".join(rng.choice("ab._-/#2äß日 \x00F") for _ in range(rng.randint(1, 4)))
+            for _ in range(2)
+        )
         name = name_of(parts[0], parts[1])
         assert re.fullmatch(r"[A-Za-z0-9._-]+", str(name))
         assert TransactionName.parse(str(name)) == name
@@ -53,7 +71,13 @@ def test_a_scope_finds_its_own_and_no_other() -> None:
     """`app` neither finds nor shares a prefix with `app-eu`, `app.eu` or `app` of another query."""
     mine = TransactionScope("q", "app")
     assert mine.find(str(name_of("q", "app"))) is not None
-    for query_id, participant in (("q", "app-eu"), ("q", "app.eu"), ("q", "ap"), ("q.app", "x"), ("q2", "app")):
+    for query_id, participant in (
+        ("q", "app-eu"),
+        ("q", "app.eu"),
+        ("q", "ap"),
+        ("q.app", "x"),
+        ("q2", "app"),
+    ):
         other = str(name_of(query_id, participant))
         assert mine.find(other) is None
         assert not other.startswith(mine.prefix)

@@ -1,4 +1,6 @@
-"""``TwoPhaseCommitSink``: who calls what, what errors mean, how handles travel; the check finds broken classes."""
+"""``TwoPhaseCommitSink``: who calls what, what errors mean, how handles travel; the check finds
+broken classes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from two_phase_commit_sink import JsonFolderSink, sync
 
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TransactionLost, TwoPhaseCommitSink
-from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
+from exactum.errors import (
+    EpochAborted,
+    HeuristicOutcome,
+    OutcomeUnknown,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.protocol.model import (
     CommitPermit,
     Decision,
@@ -45,7 +53,9 @@ class Upload:
 
 
 class Diary(TwoPhaseCommitSink[Upload]):
-    """Notes each call in a file, as lines of (which copy, method, rest); its transactions are kept nowhere."""
+    """Notes each call in a file, as lines of (which copy, method, rest); its transactions are
+    kept nowhere.
+    """
 
     def __init__(self, file: Path, **keywords: Any) -> None:
         super().__init__(**keywords)
@@ -111,11 +121,15 @@ def prepare(opened: OpenSink, run: QueryRun, *given: Any) -> Sequence[PreparedTr
 
 
 def permit(run: QueryRun, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
-    return CommitPermit(DecisionRecord(Epoch(QUERY, 5), 0, Decision.COMMIT, run.incarnation, tuple(prepared)))
+    return CommitPermit(
+        DecisionRecord(Epoch(QUERY, 5), 0, Decision.COMMIT, run.incarnation, tuple(prepared))
+    )
 
 
 def test_the_calls_of_an_epoch(folder: Path) -> None:
-    """One copy for the task, one for the driver, each connected and closed once; the template is never touched."""
+    """One copy for the task, one for the driver, each connected and closed once; the template is
+    never touched.
+    """
     diary, run = Diary(folder / "diary"), run_of()
     opened = diary.open(run, "diary")
     prepared = TaskJob(opened.writers, [list(batches(2))])(WriteOrder(run, 5, 0, 1))
@@ -145,7 +159,9 @@ def test_the_calls_of_an_epoch(folder: Path) -> None:
 
 
 def test_another_run_recovers(folder: Path) -> None:
-    """What another incarnation prepared is committed by recover_and_commit, its leftovers by recover_and_abort."""
+    """What another incarnation prepared is committed by recover_and_commit, its leftovers by
+    recover_and_abort.
+    """
     diary, run = Diary(folder / "diary"), run_of()
     opened = diary.open(run, "diary")
     prepared = prepare(opened, run)
@@ -153,7 +169,9 @@ def test_another_run_recovers(folder: Path) -> None:
     report = later.commit(permit(run, prepared), prepared)
     assert report.committed == tuple(prepared)
     sightings = later.list_open()
-    assert [(s.identity, s.incarnation) for s in sightings] == [(prepared[0].identity, run.incarnation)]
+    assert [(s.identity, s.incarnation) for s in sightings] == [
+        (prepared[0].identity, run.incarnation)
+    ]
     later.abort(sightings)
     opened.participant.abort(opened.participant.list_open())
     assert [call for call in diary.calls() if "commit" in call[0] or "abort" in call[0]] == [
@@ -164,7 +182,9 @@ def test_another_run_recovers(folder: Path) -> None:
 
 
 def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(folder: Path) -> None:
-    """With what begin gave; and after prepare, when another sink's writer fails, with what pre_commit gave."""
+    """With what begin gave; and after prepare, when another sink's writer fails, with what
+    pre_commit gave.
+    """
     diary, run = Diary(folder / "diary"), run_of()
     writers = diary.open(run, "diary").writers
     for prepares in (False, True):
@@ -210,8 +230,12 @@ def test_rejected_rows_are_handed_on_and_not_counted(folder: Path) -> None:
         (ConnectionError("reset by peer"), OutcomeUnknown, "ConnectionError: reset by peer"),
     ],
 )
-def test_what_a_commit_may_raise(folder: Path, raised: Exception, expected: type[Exception], text: str) -> None:
-    """Our errors pass; any other one is "nobody knows", with its text, the transaction and the sink."""
+def test_what_a_commit_may_raise(
+    folder: Path, raised: Exception, expected: type[Exception], text: str
+) -> None:
+    """Our errors pass; any other one is "nobody knows", with its text, the transaction and the
+    sink.
+    """
     diary, run = Diary(folder / "diary"), run_of()
     diary.fail = {"commit": raised, "recover_and_commit": raised}
     opened = diary.open(run, "my-diary")
@@ -248,7 +272,9 @@ def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folde
 
 
 def test_what_other_methods_may_raise(folder: Path) -> None:
-    """Connecting, listing and aborting: Unavailable; verifying: the epoch is aborted. The cause is told each time."""
+    """Connecting, listing and aborting: Unavailable; verifying: the epoch is aborted. The cause
+    is told each time.
+    """
     run = run_of()
     for method, expected in (
         ("connect", Unavailable),
@@ -333,9 +359,13 @@ class Parts(Plain, TwoPhaseCommitSink[Part]):
     """With a dataclass."""
 
 
-@pytest.mark.parametrize("given", ["text", "", 7, None, ["a", 1.5], {"key": {"deep": [True, None]}}, "ü\n"])
+@pytest.mark.parametrize(
+    "given", ["text", "", 7, None, ["a", 1.5], {"key": {"deep": [True, None]}}, "ü\n"]
+)
 def test_json_values_travel_as_they_are(given: Any) -> None:
-    """Text, numbers, lists, dictionaries: commit is given what begin gave. `super().__init__` is optional."""
+    """Text, numbers, lists, dictionaries: commit is given what begin gave. `super().__init__` is
+    optional.
+    """
     run = run_of()
     sink = Plain(lambda: given)
     assert (sink.name, sink.rows) == ("Plain", None)
@@ -363,7 +393,9 @@ def test_dataclasses_travel_by_the_class_in_brackets() -> None:
         (Part(1), r"TwoPhaseCommitSink\[Part\]"),
     ],
 )
-def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(given: Any, text: str) -> None:
+def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(
+    given: Any, text: str
+) -> None:
     """In the task, with what to do; not when somebody tries to commit it."""
     run = run_of()
     with pytest.raises(SettingRefused, match=text):
@@ -371,7 +403,9 @@ def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(given:
 
 
 def test_a_class_that_cannot_read_old_transactions_is_refused(folder: Path) -> None:
-    """After a change of the class, the decided transaction is kept, and the operator is told to bring it back."""
+    """After a change of the class, the decided transaction is kept, and the operator is told to
+    bring it back.
+    """
     run = run_of()
     prepared = prepare(Parts(lambda: Part(3)).open(run, "parts"), run)
 
@@ -380,7 +414,9 @@ def test_a_class_that_cannot_read_old_transactions_is_refused(folder: Path) -> N
             raise KeyError("etag")
 
     with pytest.raises(SettingRefused, match="Bring back the version"):
-        Changed(lambda: Part(3)).open(run, "parts").participant.commit(permit(run, prepared), prepared)
+        Changed(lambda: Part(3)).open(run, "parts").participant.commit(
+            permit(run, prepared), prepared
+        )
 
 
 def test_rows_stay_on_the_driver(folder: Path) -> None:
@@ -487,6 +523,10 @@ def test_the_check_finds_broken_classes(folder: Path, broken: type[JsonFolderSin
     """Each in its own way: the one line fails."""
     with pytest.raises(AssertionError) as found:
         check_two_phase_commit_sink(
-            lambda: broken(folder), lambda: published(folder), batches, reset=lambda: empty(folder), visible_within_s=0
+            lambda: broken(folder),
+            lambda: published(folder),
+            batches,
+            reset=lambda: empty(folder),
+            visible_within_s=0,
         )
     print(broken.__name__, "->", str(found.value)[:200])

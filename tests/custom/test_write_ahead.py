@@ -1,4 +1,6 @@
-"""``WriteAheadSink``: the contract, a crash at every file operation, two drivers, and the bound on repeats."""
+"""``WriteAheadSink``: the contract, a crash at every file operation, two drivers, and the bound
+on repeats.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ class TestWriteAheadSink(SinkContract):
 
 
 class World:
-    """A query over a write-ahead sink, its decision log and its target, through several incarnations."""
+    """A query over a write-ahead sink, its decision log and its target, through several
+    incarnations.
+    """
 
     def __init__(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -103,11 +107,15 @@ class World:
         """One incarnation from where the checkpoint stands; returns what ended it."""
         run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
         try:
-            opened: OpenSink = make_sink(self.folder, send or self.target.send, **settings).open(run, "api")
+            opened: OpenSink = make_sink(self.folder, send or self.target.send, **settings).open(
+                run, "api"
+            )
             log = interpose(MemoryDecisionLog(self.storage, QUERY), around)
             coordinator = Coordinator(run, [interpose(opened.participant, around)], log)
             for batch_id in range(self.done, epochs):
-                job = TaskJob(opened.writers, [[b] for b in self.rows[2 * batch_id : 2 * batch_id + 2]])
+                job = TaskJob(
+                    opened.writers, [[b] for b in self.rows[2 * batch_id : 2 * batch_id + 2]]
+                )
                 coordinator.run(batch_id, SourceOffsets(), job)
                 self.done = max(self.done, batch_id + 1)
         except (ExactumError, Crash) as error:
@@ -128,18 +136,24 @@ class World:
 
 
 def test_a_run_without_faults_sends_each_chunk_once_and_in_order(folder: Path) -> None:
-    """Epoch by epoch, partition by partition, row by row; nothing is repeated and the log is empty at the end."""
+    """Epoch by epoch, partition by partition, row by row; nothing is repeated and the log is
+    empty at the end.
+    """
     world = World(folder / "w")
     assert world.run() is None
     world.judge(0)
-    assert world.order() == [tuple(row.values()) for batch in world.rows for row in batch.to_pylist()]
+    assert world.order() == [
+        tuple(row.values()) for batch in world.rows for row in batch.to_pylist()
+    ]
     assert [len(rows) for _, rows in world.target.requests()] == [2, 2, 1] * 6
 
 
 def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Died, or failed, before or after any durable step or any request: all rows arrive, one chunk may come twice."""
+    """Died, or failed, before or after any durable step or any request: all rows arrive, one
+    chunk may come twice.
+    """
 
     def scenario(plan: FaultPlan) -> None:
         world = World(folder / "w")
@@ -149,7 +163,8 @@ def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
             world.run(send=partial(send_through, plan, world.target))
         error = world.run()
         assert error is None, error
-        # A failed try in the same process and the restart after it: the same chunk in hand both times.
+        # A failed try in the same process and the restart after it: the same chunk in hand both
+        # times.
         world.judge(1)
         ordered = [tuple(row.values()) for batch in world.rows for row in batch.to_pylist()]
         assert world.order() == ordered
@@ -175,9 +190,11 @@ def send_through(plan: FaultPlan, target: Target, batch: Any, key: str) -> None:
 def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stalled at any request, any acknowledgement, any call of the protocol, while a new driver does everything.
+    """Stalled at any request, any acknowledgement, any call of the protocol, while a new driver
+    does everything.
 
-    A chunk is in hand from just before its request until its acknowledgement; stalled elsewhere, nothing is repeated.
+    A chunk is in hand from just before its request until its acknowledgement; stalled elsewhere,
+    nothing is repeated.
     """
     at, hit = 0, "?"
     stopped: Counter[str] = Counter()
@@ -186,7 +203,9 @@ def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
         world = World(folder / "w")
         calls = 0
 
-        def stall(label: str, call: Callable[[], object], world: World = world, at: int = at) -> object:
+        def stall(
+            label: str, call: Callable[[], object], world: World = world, at: int = at
+        ) -> object:
             nonlocal calls, hit
             calls += 1
             if calls == at:
@@ -214,7 +233,9 @@ def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
 
 
 def test_the_newer_of_two_redeliveries_stops_the_older(folder: Path) -> None:
-    """Not only the run that decided: of runs that take over, each stops the ones before it at their next chunk."""
+    """Not only the run that decided: of runs that take over, each stops the ones before it at
+    their next chunk.
+    """
     world = World(folder / "w")
     assert isinstance(world.run(send=failing_after(world.target, 0), epochs=1), Unavailable)
     ended: list[BaseException | None] = []
@@ -244,8 +265,12 @@ def failing_after(target: Target, requests: int) -> Callable[[Any, str], None]:
     return send
 
 
-def test_tries_are_bounded_and_the_next_start_goes_on_where_the_last_one_stood(folder: Path) -> None:
-    """Each restart sends on from the first chunk that is not acknowledged; nothing acknowledged is repeated."""
+def test_tries_are_bounded_and_the_next_start_goes_on_where_the_last_one_stood(
+    folder: Path,
+) -> None:
+    """Each restart sends on from the first chunk that is not acknowledged; nothing acknowledged
+    is repeated.
+    """
     world = World(folder / "w")
     for _ in range(9):
         error = world.run(send=failing_after(world.target, 2))
@@ -314,12 +339,18 @@ def test_a_batch_that_an_operator_has_run_again_is_sent_again(folder: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["cut", "gone"])
-def test_a_damaged_log_of_a_decided_epoch_stops_and_says_what_is_missing(folder: Path, how: str) -> None:
-    """A file that was cut or removed behind our back is never taken for sent; what was sent before is not repeated."""
+def test_a_damaged_log_of_a_decided_epoch_stops_and_says_what_is_missing(
+    folder: Path, how: str
+) -> None:
+    """A file that was cut or removed behind our back is never taken for sent; what was sent
+    before is not repeated.
+    """
     world = World(folder / "w")
     assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
     files = sorted((folder / "w" / "wal").rglob("*.arrow"))
-    file = next(f for f in files if f.name.removesuffix(".arrow") == world.target.requests()[0][0][:-2])
+    file = next(
+        f for f in files if f.name.removesuffix(".arrow") == world.target.requests()[0][0][:-2]
+    )
     if how == "cut":
         file.write_bytes(file.read_bytes()[:-20])
     else:
@@ -337,7 +368,9 @@ def test_what_is_decided_is_not_aborted(folder: Path) -> None:
     """Not even by a sighting that is older than the decision; and what is not decided is."""
     world = World(folder / "w")
     assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
-    participant = make_sink(world.folder, print).open(QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api")
+    participant = make_sink(world.folder, print).open(
+        QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api"
+    )
     sightings = participant.participant.list_open()
     assert len(sightings) == 2
     participant.participant.abort(sightings)
@@ -358,7 +391,9 @@ def test_a_torn_line_hides_no_acknowledgement(folder: Path) -> None:
 
 
 def test_a_folder_that_the_driver_does_not_share_is_refused(folder: Path) -> None:
-    """The executors' file is not where the driver looks: nothing is decided, and no start mends it."""
+    """The executors' file is not where the driver looks: nothing is decided, and no start mends
+    it.
+    """
     run = QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE)
     here = make_sink(folder / "here", print).open(run, "api")
     there = make_sink(folder / "there", print).open(run, "api")
@@ -397,7 +432,9 @@ def test_a_folder_that_cannot_be_made_is_refused(folder: Path) -> None:
     """At start, before anything is written."""
     (folder / "wal").write_text("a file")
     with pytest.raises(SettingRefused, match="durable"):
-        make_sink(folder, print).open(QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api")
+        make_sink(folder, print).open(
+            QueryRun(QUERY, new_incarnation(), Guarantee.EXACTLY_ONCE), "api"
+        )
 
 
 def test_the_payload_holds_no_more_than_it_must(folder: Path) -> None:

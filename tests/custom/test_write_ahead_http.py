@@ -1,4 +1,6 @@
-"""``WriteAheadSink`` toward a real HTTP server, from real processes that are killed and stopped at random moments."""
+"""``WriteAheadSink`` toward a real HTTP server, from real processes that are killed and stopped
+at random moments.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ EXPECTED = Counter(tuple(row.values()) for batch in SENT for row in batch.to_pyl
 
 
 class FickleApi(Api):
-    """``keeps_keys``: it answers a key that it has seen without taking the rows again. It fails now and then.
+    """``keeps_keys``: it answers a key that it has seen without taking the rows again. It fails now
+    and then.
 
     From ``held_from`` requests on, it takes none and answers none until it is ``released``.
     """
@@ -79,8 +82,12 @@ def start(folder: Path, api: FickleApi) -> subprocess.Popen[bytes]:
     )
 
 
-def wait_for_requests(api: FickleApi, driver: subprocess.Popen[bytes], requests: int, rng: random.Random) -> None:
-    """Until ``requests`` more have come, or the driver has ended; and a little longer, to hit other steps, too."""
+def wait_for_requests(
+    api: FickleApi, driver: subprocess.Popen[bytes], requests: int, rng: random.Random
+) -> None:
+    """Until ``requests`` more have come, or the driver has ended; and a little longer, to hit
+    other steps, too.
+    """
     until, deadline_s = len(api.keys) + requests, time.monotonic() + DEADLINE_S
     while len(api.keys) < until and driver.poll() is None:
         assert time.monotonic() < deadline_s, "the driver neither sends nor ends"
@@ -94,24 +101,35 @@ def finish(driver: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 
 def judge(api: FickleApi, keeps_keys: bool, folder: Path, crashes: int) -> None:
-    """Every row arrived; a chunk was repeated at most once for each crash and for each reply that was lost."""
+    """Every row arrived; a chunk was repeated at most once for each crash and for each reply
+    that was lost.
+    """
     repeats = len(api.keys) - len(set(api.keys))
-    print(f"{len(api.keys)} requests, {repeats} repeated, {crashes} crashes, {api.unanswered} replies lost")
+    print(
+        f"{len(api.keys)} requests, {repeats} repeated, {crashes} crashes, {api.unanswered} "
+        "replies lost"
+    )
     assert repeats <= crashes + api.unanswered
     seen = Counter(tuple(row.values()) for row in api.rows)
     if keeps_keys:
         assert seen == EXPECTED
     else:
         assert set(seen) == set(EXPECTED)
-        assert sum((seen - EXPECTED).values()) <= http_driver.ROWS_PER_SEND * (crashes + api.unanswered)
-    left = [p for p in (folder / "wal").rglob("*") if p.is_file() and not p.name.startswith("sent-")]
+        assert sum((seen - EXPECTED).values()) <= http_driver.ROWS_PER_SEND * (
+            crashes + api.unanswered
+        )
+    left = [
+        p for p in (folder / "wal").rglob("*") if p.is_file() and not p.name.startswith("sent-")
+    ]
     assert left == []
 
 
 def test_killed_again_and_again(
     folder: Path, api: FickleApi, rng: random.Random, request: pytest.FixtureRequest
 ) -> None:
-    """SIGKILL at random moments: exactly once where the target keeps the keys, else a chunk for each kill at most."""
+    """SIGKILL at random moments: exactly once where the target keeps the keys, else a chunk for
+    each kill at most.
+    """
     kills = 0
     while kills < KILLS:
         driver = start(folder, api)
@@ -130,7 +148,9 @@ def test_killed_again_and_again(
 def test_a_stopped_driver_wakes_up(
     folder: Path, api: FickleApi, rng: random.Random, request: pytest.FixtureRequest
 ) -> None:
-    """SIGSTOP in the middle, another driver does the rest, SIGCONT: the old one repeats its chunk, and stops."""
+    """SIGSTOP in the middle, another driver does the rest, SIGCONT: the old one repeats its
+    chunk, and stops.
+    """
     # In the last epoch it would find all that it has decided to be sent, and end well.
     api.held_from = (EPOCHS - 1) * SENDS_PER_EPOCH - 1
     old = start(folder, api)

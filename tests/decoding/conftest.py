@@ -1,4 +1,6 @@
-"""A schema registry for each test of this folder. Its helpers, and the Kafka sink's, are imported by name."""
+"""A schema registry for each test of this folder. Its helpers, and the Kafka sink's, are
+imported by name.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from exactum.formats import registry as registry_client
 
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry that is asked in this process is believed sooner that it does not know a schema."""
+    """A registry that is asked in this process is believed sooner that it does not know a
+    schema.
+    """
     monkeypatch.setattr(registry_client, "PATIENCE_S", 0.3)
 
 

@@ -1,4 +1,6 @@
-"""A stream with poison in it, and a query over it that may be started again and again on one checkpoint."""
+"""A stream with poison in it, and a query over it that may be started again and again on one
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ NESTED = {**ORDER, "fields": [*ORDER["fields"], {"name": "t", "type": ["null", "
 
 @dataclass
 class Poisoned:
-    """100,000 records, number i in partition i % 4 at offset i // 4 with the key i; 1,000 are poison of ten kinds."""
+    """100,000 records, number i in partition i % 4 at offset i // 4 with the key i; 1,000 are
+    poison of ten kinds.
+    """
 
     topic: str
     registry: Registry
@@ -55,7 +59,9 @@ class Poisoned:
 
 
 def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
-    """Fill the topic. The schema registry knows the stream's schema as the subject ``orders-value``."""
+    """Fill the topic. The schema registry knows the stream's schema as the subject
+    ``orders-value``.
+    """
     schema = fastavro.parse_schema(ORDER, named_schemas={})
     frame = b"\0" + registry.register("orders-value", ORDER).to_bytes(4, "big")
     wrong = b"\0" + registry.register("other", OTHER).to_bytes(4, "big")
@@ -74,7 +80,9 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
         "unknown schema id": lambda i: b"\0" + (1_000_000 + i % 7).to_bytes(4, "big") + good(i)[5:],
         "wrong encoding": lambda i: good(i).replace(b"name", b"n\xffme"),
         "too deep": lambda i: deep + good(i)[5:] + b"\x02" * 3_000,
-        "huge": lambda i: good(i)[: -len(f"name {i}") - 1] + b"\xfe\xff\xff\xff\xff\xff\x0f" + b"x" * 9_000,
+        "huge": lambda i: (
+            good(i)[: -len(f"name {i}") - 1] + b"\xfe\xff\xff\xff\xff\xff\x0f" + b"x" * 9_000
+        ),
         "null": lambda i: None,
         "wrong type": lambda i: wrong + b"\x02x" + good(i)[6:],
         "trailing garbage": lambda i: good(i) + b"\0more",
@@ -83,7 +91,9 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
     kinds = {i: names[i // POISON_EVERY % len(names)] for i in range(7, RECORDS, POISON_EVERY)}
     poison = {i: makers[kind](i) for i, kind in kinds.items()}
     assert len(poison) == 1_000 and set(Counter(kinds.values()).values()) == {100}
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": RECORDS + 1})
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": RECORDS + 1}
+    )
     for i in range(RECORDS):
         value = poison[i] if i in poison else good(i)
         producer.produce(topic, value, str(i).encode(), partition=i % PARTITIONS)
@@ -92,13 +102,21 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
 
 
 def read(kafka: LocalKafka, topic: str) -> list[Any]:
-    """All that is committed in a topic, as a plain consumer sees it, in order for each partition."""
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "oracle", "isolation.level": "read_committed"}
+    """All that is committed in a topic, as a plain consumer sees it, in order for each
+    partition.
+    """
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": "oracle",
+        "isolation.level": "read_committed",
+    }
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     found: list[Any] = []
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        wait_for_rest(kafka.bootstrap_servers, [TopicPartition(topic, partition) for partition in partitions])
+        wait_for_rest(
+            kafka.bootstrap_servers, [TopicPartition(topic, partition) for partition in partitions]
+        )
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         ends: set[int] = set()
         give_up_s = time.monotonic() + READ_TIMEOUT_S
@@ -123,7 +141,9 @@ class Job:
     checkpoint: Path
     events: list[Any] = field(default_factory=list)
 
-    def run(self, frame: DataFrame, batch: Callable[[DataFrame, int], None], mode: str = "append") -> str | None:
+    def run(
+        self, frame: DataFrame, batch: Callable[[DataFrame, int], None], mode: str = "append"
+    ) -> str | None:
         """The text of the error that it ended with, or None."""
         writer = frame.writeStream.foreachBatch(batch).outputMode(mode).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(self.checkpoint)).start()
@@ -152,7 +172,9 @@ class Job:
         log = self.checkpoint / "offsets"
         for batch_id in sorted(int(file.name) for file in log.iterdir() if file.name.isdigit()):
             end = json.loads((log / str(batch_id)).read_text().splitlines()[2])[stream.topic]
-            numbers = (stream.number(int(p), o) for p, last in end.items() for o in range(before[p], last))
+            numbers = (
+                stream.number(int(p), o) for p, last in end.items() for o in range(before[p], last)
+            )
             found[batch_id] = sum(number in stream.poison for number in numbers)
             before = end
         return found

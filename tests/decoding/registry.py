@@ -1,4 +1,6 @@
-"""A small schema registry: what of its HTTP API a reader needs, in a thread, with the answers of the real one."""
+"""A small schema registry: what of its HTTP API a reader needs, in a thread, with the answers of
+the real one.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Registry:
-    """``register`` makes a schema known under an id. ``status`` other than 200 is answered to everything, and
-    ``foreign``, a status and a body, is what something before the registry answers; ``behind`` is how many more times a
-    schema that it has is unknown, as to one that follows another."""
+    """``register`` makes a schema known under an id. ``status`` other than 200 is answered to
+    everything, and ``foreign``, a status and a body, is what something before the registry answers;
+    ``behind`` is how many more times a schema that it has is unknown, as to one that follows
+    another."""
 
     def __init__(self, user: str | None = None) -> None:
         self.status = 200
@@ -24,7 +27,9 @@ class Registry:
         self._by_id: dict[int, dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         self._thread.start()
 
     @property
@@ -35,7 +40,9 @@ class Registry:
     def url(self) -> str:
         return f"http://{self.address}"
 
-    def register(self, subject: str, schema: Any, kind: str = "AVRO", references: tuple[Any, ...] = ()) -> int:
+    def register(
+        self, subject: str, schema: Any, kind: str = "AVRO", references: tuple[Any, ...] = ()
+    ) -> int:
         """The new schema's id; ``schema`` is JSON, or the bytes of a Protobuf file descriptor."""
         number = 100 + len(self._by_id)
         if isinstance(schema, bytes):
@@ -73,9 +80,13 @@ class Registry:
         if not 1 <= version <= len(versions):
             return 404, {"error_code": 40402, "message": f"Version {version} not found."}
         number = versions[version - 1]
-        return self._schema(number, serialized, {"subject": steps[1], "version": version, "id": number})
+        return self._schema(
+            number, serialized, {"subject": steps[1], "version": version, "id": number}
+        )
 
-    def _schema(self, number: int, serialized: bool, more: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _schema(
+        self, number: int, serialized: bool, more: dict[str, Any]
+    ) -> tuple[int, dict[str, Any]]:
         found = self._by_id.get(number)
         if self.behind:
             self.behind, found = self.behind - 1, None

@@ -1,4 +1,6 @@
-"""Each format, in a task's own code: what it decodes a record into, and which records it calls bad."""
+"""Each format, in a task's own code: what it decodes a record into, and which records it calls
+bad.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ pytestmark = pytest.mark.spark
 UTC = timezone.utc
 
 JSON_DDL = (
-    "id bigint not null, name string, small tinyint, price double, ok boolean, tags array<string>, "
-    "inner struct<`x y`: int>, counts map<string, bigint>, at timestamp, local timestamp_ntz, day date, "
-    "money decimal(10,2), raw binary"
+    "id bigint not null, name string, small tinyint, price double, ok boolean, tags "
+    "array<string>, inner struct<`x y`: int>, counts map<string, bigint>, at timestamp, local "
+    "timestamp_ntz, day date, money decimal(10,2), raw binary"
 )
 JSON_RECORD = {
     "id": 12,
@@ -74,7 +76,10 @@ AVRO_ORDER = {
         {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
         {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-        {"name": "money", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {
+            "name": "money",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+        },
         {"name": "tags", "type": {"type": "array", "items": "string"}},
         {"name": "counts", "type": {"type": "map", "values": "long"}},
         {"name": "token", "type": {"type": "string", "logicalType": "uuid"}},
@@ -129,25 +134,48 @@ def proto_file() -> Any:
     field = descriptor_pb2.FieldDescriptorProto
     one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
     order.field.add(name="id", number=1, type=field.TYPE_INT64, label=one)
-    order.field.add(name="name", number=2, type=field.TYPE_STRING, label=one, proto3_optional=True, oneof_index=0)
+    order.field.add(
+        name="name",
+        number=2,
+        type=field.TYPE_STRING,
+        label=one,
+        proto3_optional=True,
+        oneof_index=0,
+    )
     order.oneof_decl.add(name="_name")
     order.field.add(name="big", number=3, type=field.TYPE_UINT64, label=one)
     order.field.add(name="tags", number=4, type=field.TYPE_STRING, label=many)
-    order.field.add(name="state", number=5, type=field.TYPE_ENUM, type_name=".shop.State", label=one)
-    order.field.add(name="at", number=6, type=field.TYPE_MESSAGE, type_name=".google.protobuf.Timestamp", label=one)
+    order.field.add(
+        name="state", number=5, type=field.TYPE_ENUM, type_name=".shop.State", label=one
+    )
+    order.field.add(
+        name="at",
+        number=6,
+        type=field.TYPE_MESSAGE,
+        type_name=".google.protobuf.Timestamp",
+        label=one,
+    )
     order.field.add(name="raw", number=7, type=field.TYPE_BYTES, label=one)
     entry = order.nested_type.add(name="CountsEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=one)
     entry.field.add(name="value", number=2, type=field.TYPE_INT32, label=one)
-    order.field.add(name="counts", number=8, type=field.TYPE_MESSAGE, type_name=".shop.Order.CountsEntry", label=many)
+    order.field.add(
+        name="counts",
+        number=8,
+        type=field.TYPE_MESSAGE,
+        type_name=".shop.Order.CountsEntry",
+        label=many,
+    )
     state = file.enum_type.add(name="State")
     state.value.add(name="NEW", number=0)
     state.value.add(name="DONE", number=1)
     other = file.message_type.add(name="Other")
     other.field.add(name="id", number=1, type=field.TYPE_STRING, label=one)
     tree = file.message_type.add(name="Tree")
-    tree.field.add(name="child", number=1, type=field.TYPE_MESSAGE, type_name=".shop.Tree", label=one)
+    tree.field.add(
+        name="child", number=1, type=field.TYPE_MESSAGE, type_name=".shop.Tree", label=one
+    )
     return file
 
 
@@ -175,7 +203,9 @@ PROTO_DECODED = {
 
 
 def proto_order() -> Any:
-    made = message("Order")(id=7, big=2**64 - 1, tags=["a", "b"], state=1, raw=b"\xff", counts={"k": 1})
+    made = message("Order")(
+        id=7, big=2**64 - 1, tags=["a", "b"], state=1, raw=b"\xff", counts={"k": 1}
+    )
     made.at.FromDatetime(datetime(2026, 1, 1, tzinfo=UTC))
     return made
 
@@ -189,8 +219,12 @@ def test_text_is_strict_utf_8(spark: SparkSession) -> None:
 
 
 def test_json_round_trip(spark: SparkSession) -> None:
-    """Every type of Spark that JSON has a form for comes out with its value; what may be missing is null."""
-    values, reasons = decoded(Json(JSON_DDL), [json.dumps(JSON_RECORD).encode(), b' {"id": 1}\n', None])
+    """Every type of Spark that JSON has a form for comes out with its value; what may be missing
+    is null.
+    """
+    values, reasons = decoded(
+        Json(JSON_DDL), [json.dumps(JSON_RECORD).encode(), b' {"id": 1}\n', None]
+    )
     assert reasons == {}
     assert values == [JSON_DECODED, {**dict.fromkeys(JSON_DECODED), "id": 1}, None]
     assert decoded(Json("array<int>"), [b"[1, 2]"]) == ([[1, 2]], {})
@@ -229,7 +263,10 @@ def test_json_round_trip(spark: SparkSession) -> None:
         (rb'{"id": 1, "money": "1\u005f0"}', "money: '1_0' is not a decimal number"),
         (b'{"id": 1, "money": " 10"}', "is not a decimal number"),
         ('{"id": 1, "money": "١٢"}'.encode(), "is not a decimal number"),
-        (b'{"id": 1, "local": "2026-01-01T23:59:59.9999999"}', "local: '2026-01-01T23:59:59.9999999' is finer"),
+        (
+            b'{"id": 1, "local": "2026-01-01T23:59:59.9999999"}',
+            "local: '2026-01-01T23:59:59.9999999' is finer",
+        ),
         (rb'{"id": 1, "at": "2026-01-01T23:59:59\u002e9999999Z"}', "is finer than a microsecond"),
         (b'{"id": 1, "at": "2026-01-01T23:59:59.000000001Z"}', "is finer than a microsecond"),
         (b'{"id": 1, "other": ' + b"[" * 100_000, "recursion"),
@@ -238,14 +275,23 @@ def test_json_round_trip(spark: SparkSession) -> None:
         (b'{"id": 1}\0', "trailing"),
     ],
 )
-def test_json_that_is_not_what_the_schema_says_is_bad(spark: SparkSession, record: bytes, why: str) -> None:
-    """Nothing is guessed: broken texts, what follows them, wrong types, ranges and missing fields are bad records."""
+def test_json_that_is_not_what_the_schema_says_is_bad(
+    spark: SparkSession, record: bytes, why: str
+) -> None:
+    """Nothing is guessed: broken texts, what follows them, wrong types, ranges and missing
+    fields are bad records.
+    """
     assert why in reason(Json(JSON_DDL), record)
 
 
 def test_json_values_are_exact_however_they_are_written(spark: SparkSession) -> None:
-    """Zeros behind a decimal or a time change nothing, however many, and so does an exponent that fits."""
-    given = Json("money decimal(10,2), at timestamp, more array<decimal(5,1)>, counts map<string, decimal(5,1)>")
+    """Zeros behind a decimal or a time change nothing, however many, and so does an exponent
+    that fits.
+    """
+    given = Json(
+        "money decimal(10,2), at timestamp, more array<decimal(5,1)>, counts map<string, "
+        "decimal(5,1)>"
+    )
     for text, value in {
         "1.25" + "0" * 100: "1.25",
         "0e-999999999": "0",
@@ -254,33 +300,48 @@ def test_json_values_are_exact_however_they_are_written(spark: SparkSession) -> 
         '"-.5"': "-0.5",
     }.items():
         assert decoded(given, [b'{"money": %s}' % text.encode()])[0][0]["money"] == Decimal(value)
-    record = b'{"at": "2026-01-01T00:00:00.5000000000Z", "more": [1, 2.5, null], "counts": {"1_0": 1e1}}'
+    record = (
+        b'{"at": "2026-01-01T00:00:00.5000000000Z", "more": [1, 2.5, null], "counts": {"1_0": 1e1}}'
+    )
     values, reasons = decoded(given, [record])
     assert reasons == {}
     assert values[0]["at"] == datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC)
-    assert values[0]["more"] == [1, Decimal("2.5"), None] and values[0]["counts"] == [("1_0", Decimal(10))]
+    assert values[0]["more"] == [1, Decimal("2.5"), None] and values[0]["counts"] == [
+        ("1_0", Decimal(10))
+    ]
     assert "more: 1E-60 does not fit" in reason(given, b'{"more": [1, 1e-60]}')
     assert "counts: 1E-60 does not fit" in reason(given, b'{"counts": {"k": 1e-60}}')
     assert "more: '1_0' is not a decimal number" in reason(given, b'{"more": ["1_0"]}')
 
 
 def test_a_bad_record_leaves_its_neighbours_alone(spark: SparkSession) -> None:
-    """Of many records in one batch only the bad ones are, also where Arrow refuses the whole batch for one value."""
-    records = [b'{"id": 1, "money": 1.25}', b'{"id": 2, "money": 1.255}', b"x", b'{"id": 3, "money": 2}']
+    """Of many records in one batch only the bad ones are, also where Arrow refuses the whole
+    batch for one value.
+    """
+    records = [
+        b'{"id": 1, "money": 1.25}',
+        b'{"id": 2, "money": 1.255}',
+        b"x",
+        b'{"id": 3, "money": 2}',
+    ]
     values, reasons = decoded(Json("id int not null, money decimal(10,2)"), records)
     assert [None if one is None else one["id"] for one in values] == [1, None, None, 3]
     assert sorted(reasons) == [1, 2]
 
 
 def test_avro_round_trip(spark: SparkSession) -> None:
-    """Every type that Avro and Spark share comes out with its value; other logical types as what they are stored as."""
+    """Every type that Avro and Spark share comes out with its value; other logical types as what
+    they are stored as.
+    """
     expected = {**AVRO_RECORD, "counts": [("k", 1)]}
     values, reasons = decoded(Avro(json.dumps(AVRO_ORDER)), [avro(AVRO_ORDER, AVRO_RECORD), None])
     assert (values, reasons) == ([expected, None], {})
 
 
 def test_avro_that_is_cut_off_or_goes_on_is_bad(spark: SparkSession) -> None:
-    """Every prefix of a record is bad, and so is one with more behind it, wrong text or an impossible length."""
+    """Every prefix of a record is bad, and so is one with more behind it, wrong text or an
+    impossible length.
+    """
     good = avro(AVRO_ORDER, AVRO_RECORD)
     cut = [good[:length] for length in range(len(good))]
     values, reasons = decoded(Avro(AVRO_ORDER), cut)
@@ -297,10 +358,18 @@ def test_avro_that_is_cut_off_or_goes_on_is_bad(spark: SparkSession) -> None:
     assert decoded(Avro(["null", state]), [b"\x00", b"\x02\x02"]) == ([None, "DONE"], {})
 
 
-def test_avro_of_several_writers_is_read_with_one_schema(spark: SparkSession, registry: Registry) -> None:
-    """Records of old and new schemas in one batch have the reader's columns; its defaults fill what is missing."""
+def test_avro_of_several_writers_is_read_with_one_schema(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """Records of old and new schemas in one batch have the reader's columns; its defaults fill
+    what is missing.
+    """
     old = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
-    new = {"type": "record", "name": "R", "fields": [*old["fields"], {"name": "n", "type": "string", "default": "-"}]}
+    new = {
+        "type": "record",
+        "name": "R",
+        "fields": [*old["fields"], {"name": "n", "type": "string", "default": "-"}],
+    }
     new["fields"][0] = {"name": "id", "type": "long"}
     first = registry.register("in-value", old)
     second = registry.register("in-value", new)
@@ -314,24 +383,40 @@ def test_avro_of_several_writers_is_read_with_one_schema(spark: SparkSession, re
 
 
 def test_avro_numbers_are_never_taken_for_times(spark: SparkSession, registry: Registry) -> None:
-    """A plain number is no time because the reader calls it one; times of another unit are the same times."""
-    fields = {name: {"type": "long", "logicalType": name} for name in ("timestamp-millis", "timestamp-micros")}
+    """A plain number is no time because the reader calls it one; times of another unit are the
+    same times.
+    """
+    fields = {
+        name: {"type": "long", "logicalType": name}
+        for name in ("timestamp-millis", "timestamp-micros")
+    }
     kinds = {"plain": "long", **fields, "day": {"type": "int", "logicalType": "date"}}
     schemas = {
-        n: {"type": "record", "name": "R", "fields": [{"name": "x", "type": ["null", k]}]} for n, k in kinds.items()
+        n: {"type": "record", "name": "R", "fields": [{"name": "x", "type": ["null", k]}]}
+        for n, k in kinds.items()
     }
     ids = {name: registry.register("x", schema) for name, schema in schemas.items()}
     given = Avro(schemas["timestamp-micros"], registry=registry.url)
-    record = avro(schemas["timestamp-millis"], {"x": datetime(2026, 1, 1, tzinfo=UTC)}, ids["timestamp-millis"])
+    record = avro(
+        schemas["timestamp-millis"],
+        {"x": datetime(2026, 1, 1, tzinfo=UTC)},
+        ids["timestamp-millis"],
+    )
     assert decoded(given, [record]) == ([{"x": datetime(2026, 1, 1, tzinfo=UTC)}], {})
-    assert "has no logical type for value.x" in reason(given, avro(schemas["plain"], {"x": 5}, ids["plain"]))
+    assert "has no logical type for value.x" in reason(
+        given, avro(schemas["plain"], {"x": 5}, ids["plain"])
+    )
     assert "date logical type" in reason(given, avro(schemas["day"], {"x": 5}, ids["day"]))
     plain = Avro(schemas["plain"], registry=registry.url)
     assert "timestamp-millis logical type" in reason(plain, record)
 
 
-def test_avro_numbers_under_another_name_are_never_taken_for_times(spark: SparkSession, registry: Registry) -> None:
-    """An alias, a list, a map and a union change nothing: a plain number, or a decimal, is of its own logical type."""
+def test_avro_numbers_under_another_name_are_never_taken_for_times(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """An alias, a list, a map and a union change nothing: a plain number, or a decimal, is of
+    its own logical type.
+    """
     stamp = {"type": "long", "logicalType": "timestamp-micros"}
     money = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
 
@@ -346,21 +431,33 @@ def test_avro_numbers_under_another_name_are_never_taken_for_times(spark: SparkS
         ),
         (record("x", ["null", "long"]), record("y", ["null", stamp], aliases=["x"])),
         (record("x", ["string", "long"]), record("y", stamp, aliases=["x"])),
-        (record("x", {"type": "array", "items": "long"}), record("x", {"type": "array", "items": stamp})),
-        (record("x", {"type": "map", "values": stamp}), record("x", {"type": "map", "values": "long"})),
+        (
+            record("x", {"type": "array", "items": "long"}),
+            record("x", {"type": "array", "items": stamp}),
+        ),
+        (
+            record("x", {"type": "map", "values": stamp}),
+            record("x", {"type": "map", "values": "long"}),
+        ),
         (record("x", stamp), record("x", "double")),
         (record("x", money), record("x", "string")),
     ]
     for writer, reader in inside:
         number = registry.register("x", writer)
-        assert "logical type for value." in reason(Avro(reader, registry=registry.url), framed(number) + b"\x02" * 8)
+        assert "logical type for value." in reason(
+            Avro(reader, registry=registry.url), framed(number) + b"\x02" * 8
+        )
     number = registry.register("x", record("x", stamp))
     given = Avro(record("y", stamp, aliases=["x"]), registry=registry.url)
-    assert decoded(given, [framed(number) + b"\x02"])[0] == [{"y": datetime(1970, 1, 1, 0, 0, 0, 1, UTC)}]
+    assert decoded(given, [framed(number) + b"\x02"])[0] == [
+        {"y": datetime(1970, 1, 1, 0, 0, 0, 1, UTC)}
+    ]
 
 
 def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry) -> None:
-    """A decimal of more digits than its writer's schema says keeps its value, or is bad where it does not fit."""
+    """A decimal of more digits than its writer's schema says keeps its value, or is bad where it
+    does not fit.
+    """
     for kind, data in (
         ({"type": "bytes"}, b"\x04\x30\x39"),
         ({"type": "fixed", "name": "F", "size": 2}, b"\x30\x39"),
@@ -370,47 +467,75 @@ def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry)
         assert "123.45 does not fit decimal(4,2)" in reason(Avro(writer), data)
         assert "123.45 does not fit decimal(4,2)" in reason(Avro(["null", writer]), b"\x02" + data)
         number = registry.register("x", writer)
-        given = Avro(reader if kind["type"] == "bytes" else {**reader, **kind, "precision": 4}, registry=registry.url)
+        given = Avro(
+            reader if kind["type"] == "bytes" else {**reader, **kind, "precision": 4},
+            registry=registry.url,
+        )
         values, reasons = decoded(given, [framed(number) + data])
         if kind["type"] == "bytes":
             assert (values, reasons) == ([Decimal("123.450")], {})
         else:
             assert "123.45 does not fit decimal(4,3)" in reasons[0]
-    tiny = registry.register("x", {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 60})
-    given = Avro({"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 3}, registry=registry.url)
+    tiny = registry.register(
+        "x", {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 60}
+    )
+    given = Avro(
+        {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 3},
+        registry=registry.url,
+    )
     assert "a decimal of scale 60" in reason(given, framed(tiny) + b"\x02\x01")
     small = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 2}
     assert "127 does not fit decimal(2,0)" in reason(Avro(small), b"\x7f"), "not 130"
 
 
 def test_avro_arrays_of_nothing_are_refused(spark: SparkSession, registry: Registry) -> None:
-    """Values without bytes may be 2^62 in a record of ten bytes: neither a reader's schema nor a writer's has them."""
+    """Values without bytes may be 2^62 in a record of ten bytes: neither a reader's schema nor a
+    writer's has them.
+    """
     empty = {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}
     with pytest.raises(SettingRefused, match="without bytes"):
         Avro(empty).bind()
-    for items in ("null", empty["items"], {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}):
+    for items in (
+        "null",
+        empty["items"],
+        {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]},
+    ):
         inside = {"name": "more", "type": {"type": "array", "items": items}}
         writer = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, inside]}
         number = registry.register("x", writer)
         given = Avro({**writer, "fields": writer["fields"][:1]}, registry=registry.url)
-        assert "may be without end" in reason(given, framed(number) + b"\x02" + b"\xfe" + b"\xff" * 8 + b"\x01\x00")
+        assert "may be without end" in reason(
+            given, framed(number) + b"\x02" + b"\xfe" + b"\xff" * 8 + b"\x01\x00"
+        )
 
 
 def test_avro_types_of_other_subjects_are_found(spark: SparkSession, registry: Registry) -> None:
     """A schema may refer to types that another subject has."""
-    registry.register("money", {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]})
+    registry.register(
+        "money", {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]}
+    )
     schema = {"type": "record", "name": "R", "fields": [{"name": "m", "type": "Money"}]}
-    number = registry.register("in-value", schema, references=({"name": "Money", "subject": "money", "version": 1},))
+    number = registry.register(
+        "in-value", schema, references=({"name": "Money", "subject": "money", "version": 1},)
+    )
     values, _ = decoded(Avro(registry=registry.url, subject="in-value"), [framed(number) + b"\x0a"])
     assert values == [{"m": {"cents": 5}}]
 
 
 def test_what_a_registry_cannot_explain_is_bad(spark: SparkSession, registry: Registry) -> None:
-    """Unknown ids, other kinds of schema, other types and a wrong frame are properties of a record."""
+    """Unknown ids, other kinds of schema, other types and a wrong frame are properties of a
+    record.
+    """
     schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
-    tree = {"type": "record", "name": "R", "fields": [*schema["fields"], {"name": "t", "type": ["null", "R"]}]}
+    tree = {
+        "type": "record",
+        "name": "R",
+        "fields": [*schema["fields"], {"name": "t", "type": ["null", "R"]}],
+    }
     number = registry.register("in-value", schema)
-    text = registry.register("text", {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}]})
+    text = registry.register(
+        "text", {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}]}
+    )
     other = registry.register("json", {"type": "object"}, kind="JSON")
     nested = registry.register("tree", tree)
     given = Avro(schema, registry=registry.url)
@@ -457,7 +582,9 @@ def test_a_registry_that_is_down_is_no_bad_record(spark: SparkSession) -> None:
 def test_what_stands_before_a_registry_does_not_speak_for_it(
     spark: SparkSession, registry: Registry, status: int, body: bytes
 ) -> None:
-    """A 404 without the registry's own code, and a page where a schema belongs, say nothing about a record."""
+    """A 404 without the registry's own code, and a page where a schema belongs, say nothing
+    about a record.
+    """
     number = registry.register("s", '"long"')
     given = Avro('"long"', registry={"url": registry.url, "max.retries": 0})
     registry.foreign = (status, body)
@@ -469,15 +596,24 @@ def test_what_stands_before_a_registry_does_not_speak_for_it(
     assert decoded(given, [framed(number) + b"\x02"]) == ([1], {})
 
 
-def test_a_registry_that_follows_another_is_waited_for(spark: SparkSession, registry: Registry) -> None:
-    """That a schema is unknown is believed only after another look; one wait is enough for all ids of a task."""
+def test_a_registry_that_follows_another_is_waited_for(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """That a schema is unknown is believed only after another look; one wait is enough for all
+    ids of a task.
+    """
     number = registry.register("s", '"long"')
     registry.behind = 2
     assert decoded(Avro('"long"', registry=registry.url), [framed(number) + b"\x02"]) == ([1], {})
     registry.behind = 1
-    assert decoded(Avro(registry=registry.url, subject="s"), [framed(number) + b"\x02"]) == ([1], {})
+    assert decoded(Avro(registry=registry.url, subject="s"), [framed(number) + b"\x02"]) == (
+        [1],
+        {},
+    )
     before = len(registry.requests)
-    _, reasons = decoded(Avro('"long"', registry=registry.url), [framed(900 + at) + b"\x02" for at in range(50)] * 2)
+    _, reasons = decoded(
+        Avro('"long"', registry=registry.url), [framed(900 + at) + b"\x02" for at in range(50)] * 2
+    )
     assert len(reasons) == 100
     asked = registry.requests[before:]
     assert all(asked.count(path) >= 2 for path in asked) and len(asked) < 50 * 2 + 10
@@ -486,7 +622,11 @@ def test_a_registry_that_follows_another_is_waited_for(spark: SparkSession, regi
 def test_a_registry_that_does_not_answer_is_given_up(spark: SparkSession) -> None:
     """A registry that accepts and is silent is Unavailable after the client's timeout."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        settings = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}", "timeout": 0.2, "max.retries": 0}
+        settings = {
+            "url": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "timeout": 0.2,
+            "max.retries": 0,
+        }
         with pytest.raises(Unavailable, match="Timeout"):
             decoded(Avro('"long"', registry=settings), [framed(1) + b"\x02"])
 
@@ -507,20 +647,30 @@ def test_a_registry_with_a_password(spark: SparkSession) -> None:
 
 
 def test_json_with_a_registry(spark: SparkSession, registry: Registry) -> None:
-    """The registry's frame is taken off and its id looked up; the columns come from the subject or are given."""
+    """The registry's frame is taken off and its id looked up; the columns come from the subject
+    or are given.
+    """
     schema = {
         "type": "object",
-        "properties": {"id": {"type": "integer"}, "tags": {"type": "array", "items": {"type": ["string", "null"]}}},
+        "properties": {
+            "id": {"type": "integer"},
+            "tags": {"type": "array", "items": {"type": ["string", "null"]}},
+        },
         "required": ["id"],
     }
     number = registry.register("in-value", schema, kind="JSON")
     record = framed(number) + b'{"id": 1, "tags": ["a", null], "more": 1}'
-    assert decoded(Json(registry=registry.url, subject="in-value"), [record]) == ([{"id": 1, "tags": ["a", None]}], {})
+    assert decoded(Json(registry=registry.url, subject="in-value"), [record]) == (
+        [{"id": 1, "tags": ["a", None]}],
+        {},
+    )
     given = Json("id bigint not null", registry=registry.url)
     assert decoded(given, [record]) == ([{"id": 1}], {})
     assert "not known" in reason(given, framed(99) + b'{"id": 1}')
     assert "magic byte" in reason(given, b'{"id": 1}')
-    assert "missing required field" in reason(Json(registry=registry.url, subject="in-value"), framed(number) + b"{}")
+    assert "missing required field" in reason(
+        Json(registry=registry.url, subject="in-value"), framed(number) + b"{}"
+    )
 
 
 def test_protobuf_round_trip(spark: SparkSession) -> None:
@@ -538,7 +688,9 @@ def test_protobuf_round_trip(spark: SparkSession) -> None:
         "raw": b"",
         "counts": [],
     }
-    assert decoded(Protobuf(message("Order")), [b""]) == ([nothing], {}), "an empty message is a message"
+    assert decoded(Protobuf(message("Order")), [b""]) == ([nothing], {}), (
+        "an empty message is a message"
+    )
 
 
 @pytest.mark.parametrize(
@@ -551,16 +703,25 @@ def test_protobuf_round_trip(spark: SparkSession) -> None:
         (b"\x0a\x01a", "field id has a wire type"),  # a text where a number belongs
         (b"\x08\x01\x00", "DecodeError"),  # a field with the number 0 behind the message
         (b"\x32\x06\x10\x80\x94\xeb\xdc\x03", "1000000000 nanoseconds"),
-        (b"\x32\x0a\x08\xff\xff\xff\xff\xff\xff\xff\x7f", "Error"),  # a time outside of the calendar
+        (
+            b"\x32\x0a\x08\xff\xff\xff\xff\xff\xff\xff\x7f",
+            "Error",
+        ),  # a time outside of the calendar
     ],
 )
-def test_protobuf_that_is_not_the_message_is_bad(spark: SparkSession, record: bytes, why: str) -> None:
-    """Broken messages, wrong wire types and values outside of their column's range are bad records."""
+def test_protobuf_that_is_not_the_message_is_bad(
+    spark: SparkSession, record: bytes, why: str
+) -> None:
+    """Broken messages, wrong wire types and values outside of their column's range are bad
+    records.
+    """
     assert why in reason(Protobuf(message("Order")), record)
 
 
 def narrow_and_wide() -> tuple[Any, Any]:
-    """The same message with fields of 32 bits, and with the fields of 64 bits that a newer schema has instead."""
+    """The same message with fields of 32 bits, and with the fields of 64 bits that a newer
+    schema has instead.
+    """
     field = descriptor_pb2.FieldDescriptorProto
     made = []
     for wide in (False, True):
@@ -572,10 +733,16 @@ def narrow_and_wide() -> tuple[Any, Any]:
         inner, outer = file.message_type.add(name="In"), file.message_type.add(name="Out")
         kinds = ("INT32", "UINT32", "SINT32") if not wide else ("INT64", "UINT64", "SINT64")
         for number, kind in enumerate(kinds, 1):
-            inner.field.add(name=f"f{number}", number=number, type=getattr(field, f"TYPE_{kind}"), label=1)
-        inner.field.add(name="many", number=4, type=getattr(field, f"TYPE_{kinds[0]}"), label=3).options.packed = True
+            inner.field.add(
+                name=f"f{number}", number=number, type=getattr(field, f"TYPE_{kind}"), label=1
+            )
+        inner.field.add(
+            name="many", number=4, type=getattr(field, f"TYPE_{kinds[0]}"), label=3
+        ).options.packed = True
         inner.field.add(name="state", number=5, type=field.TYPE_ENUM, type_name=".n.State", label=1)
-        inner.field.add(name="states", number=6, type=field.TYPE_ENUM, type_name=".n.State", label=3)
+        inner.field.add(
+            name="states", number=6, type=field.TYPE_ENUM, type_name=".n.State", label=3
+        )
         outer.field.add(name="one", number=1, type=field.TYPE_MESSAGE, type_name=".n.In", label=1)
         outer.field.add(name="at", number=2, type=field.TYPE_INT64, label=1)
         pool = descriptor_pool.DescriptorPool()
@@ -585,36 +752,57 @@ def narrow_and_wide() -> tuple[Any, Any]:
 
 
 def test_protobuf_numbers_are_never_cut_off(spark: SparkSession) -> None:
-    """A number of 64 bits in a field of 32 is taken where it fits, and else makes the record bad: none wraps around."""
+    """A number of 64 bits in a field of 32 is taken where it fits, and else makes the record
+    bad: none wraps around.
+    """
     narrow, wide = narrow_and_wide()
     ranges = {"f1": (-(2**31), 2**31 - 1), "f2": (0, 2**32 - 1), "f3": (-(2**31), 2**31 - 1)}
     for name, (low, high) in ranges.items():
         for number in (low, high, 0, 5):
             data = wide(one={name: number}, at=-1).SerializeToString()
             assert decoded(Protobuf(narrow), [data])[0][0]["one"][name] == number
-        for number in (high + 1, 2**32, 2**33 + 5, 2**63 - 1, *((low - 1, -(2**33) - 1) if low else ())):
+        for number in (
+            high + 1,
+            2**32,
+            2**33 + 5,
+            2**63 - 1,
+            *((low - 1, -(2**33) - 1) if low else ()),
+        ):
             data = wide(one={name: number}, at=-1).SerializeToString()
             why = reason(Protobuf(narrow), data)
             assert f"the field {name} holds" in why and "does not fit its 32 bits" in why
-    assert decoded(Protobuf(narrow), [wide(one={"many": [1, -1]}).SerializeToString()])[0][0]["one"]["many"] == [1, -1]
-    assert "many holds 4294967296" in reason(Protobuf(narrow), wide(one={"many": [1, 2**32]}).SerializeToString())
-    last_wins = wide(one={"f1": 2**32}).SerializeToString() + wide(one={"f1": 5}, at=2**60).SerializeToString()
+    assert decoded(Protobuf(narrow), [wide(one={"many": [1, -1]}).SerializeToString()])[0][0][
+        "one"
+    ]["many"] == [1, -1]
+    assert "many holds 4294967296" in reason(
+        Protobuf(narrow), wide(one={"many": [1, 2**32]}).SerializeToString()
+    )
+    last_wins = (
+        wide(one={"f1": 2**32}).SerializeToString()
+        + wide(one={"f1": 5}, at=2**60).SerializeToString()
+    )
     assert "f1 holds 4294967296" in reason(Protobuf(narrow), last_wins)
 
 
 def test_protobuf_enums_of_a_newer_schema(spark: SparkSession) -> None:
-    """A value that a closed enum lacks makes the record bad and is named; one that an open enum lacks is its number."""
+    """A value that a closed enum lacks makes the record bad and is named; one that an open enum
+    lacks is its number.
+    """
     narrow, wide = narrow_and_wide()
     assert "the field state holds 7, which the closed enum n.State does not have" in reason(
         Protobuf(narrow), wide(one={"state": 7}).SerializeToString()
     )
-    assert "the field states holds 7" in reason(Protobuf(narrow), wide(one={"states": [0, 7]}).SerializeToString())
+    assert "the field states holds 7" in reason(
+        Protobuf(narrow), wide(one={"states": [0, 7]}).SerializeToString()
+    )
     assert decoded(Protobuf(message("Order")), [b"\x28\x07"])[0][0]["state"] == "7"
     assert "has a wire type that is not its own" in reason(Protobuf(narrow), b"\x0a\x03\x2a\x01a")
 
 
 def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> None:
-    """The message's place in its schema is read and checked; the columns come from the class or the subject."""
+    """The message's place in its schema is read and checked; the columns come from the class or
+    the subject.
+    """
     number = registry.register("in-value", proto_file().SerializeToString(), kind="PROTOBUF")
     data = proto_order().SerializeToString()
     for given in (
@@ -622,7 +810,10 @@ def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> No
         Protobuf(registry=registry.url, subject="in-value"),
         Protobuf("shop.Order", registry=registry.url, subject="in-value"),
     ):
-        records = [framed(number) + b"\x00" + data, framed(number) + b"\x02\x00" + data]  # both mean the first message
+        records = [
+            framed(number) + b"\x00" + data,
+            framed(number) + b"\x02\x00" + data,
+        ]  # both mean the first message
         assert decoded(given, records) == ([PROTO_DECODED] * 2, {})
         assert "holds the message shop.Other" in reason(given, framed(number) + b"\x02\x02")
         assert "no message at [9]" in reason(given, framed(number) + b"\x02\x12")
@@ -631,7 +822,9 @@ def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> No
 
 
 def test_a_function_of_the_user(spark: SparkSession) -> None:
-    """Values of the declared type come out; an exception's text is the reason; other types are bad."""
+    """Values of the declared type come out; an exception's text is the reason; other types are
+    bad.
+    """
 
     def read(data: bytes) -> Any:
         if data == b"boom":
@@ -643,7 +836,9 @@ def test_a_function_of_the_user(spark: SparkSession) -> None:
         [{"id": 1, "tags": ["a"]}, {"id": 2, "tags": None}, None],
         {},
     )
-    assert reason(given, b"boom") == r"ValueError: no such thing as boom, \ud800 or \0", "text that any target takes"
+    assert reason(given, b"boom") == r"ValueError: no such thing as boom, \ud800 or \0", (
+        "text that any target takes"
+    )
     assert "missing required field `id`" in reason(given, b"{}")
     assert "got `float`" in reason(given, b"{'id': 1.5}")
     assert "2147483647" in reason(given, b"{'id': 2**31}")
@@ -662,8 +857,20 @@ def test_a_function_of_the_user(spark: SparkSession) -> None:
         (Json(registry="nowhere"), "must be a URL"),
         (Avro(), "needs a schema"),
         (Avro("{"), "cannot be used"),
-        (Avro({"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}), "contains itself"),
-        (Avro({"type": "record", "name": "R", "fields": [{"name": "u", "type": ["int", "string"]}]}), "a union of 2"),
+        (
+            Avro({"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}),
+            "contains itself",
+        ),
+        (
+            Avro(
+                {
+                    "type": "record",
+                    "name": "R",
+                    "fields": [{"name": "u", "type": ["int", "string"]}],
+                }
+            ),
+            "a union of 2",
+        ),
         (Avro({"type": "array", "items": "null"}), "of type null"),
         (Avro({"type": "record", "name": "R", "fields": []}), "without fields"),
         (Protobuf(), "needs a message"),
@@ -673,7 +880,9 @@ def test_a_function_of_the_user(spark: SparkSession) -> None:
         (Function(print, "nothing <"), "not a type that Spark knows"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_at_once(spark: SparkSession, given: Any, why: str) -> None:
+def test_settings_that_cannot_be_are_refused_at_once(
+    spark: SparkSession, given: Any, why: str
+) -> None:
     """One clear error before any record is read."""
     with pytest.raises(SettingRefused, match=why):
         given.bind()
@@ -686,7 +895,9 @@ def test_a_message_that_contains_itself_is_refused(spark: SparkSession) -> None:
 
 
 def test_subjects_that_are_not_there_are_refused(spark: SparkSession, registry: Registry) -> None:
-    """A missing subject, version or name of it is a setting to correct, not a server to wait for."""
+    """A missing subject, version or name of it is a setting to correct, not a server to wait
+    for.
+    """
     registry.register("in-value", '"long"')
     with pytest.raises(SettingRefused, match="no version of subject 'none'"):
         Avro(registry=registry.url, subject="none").bind()

@@ -1,8 +1,10 @@
-"""Every decoder against bytes that nobody meant to write: mutated real records, and texts built to be at the edges.
+"""Every decoder against bytes that nobody meant to write: mutated real records, and texts built to
+be at the edges.
 
-What is checked comes from another reader of the same bytes (Python's json with exact numbers; the message, parsed with
-wider fields), never from the code under test. A decoder that ends its process or does not come back is found by the
-process around it: the fuzz runs in one of its own, which prints its seed first.
+What is checked comes from another reader of the same bytes (Python's json with exact numbers; the
+message, parsed with wider fields), never from the code under test. A decoder that ends its process
+or does not come back is found by the process around it: the fuzz runs in one of its own, which
+prints its seed first.
 """
 
 from __future__ import annotations
@@ -57,17 +59,30 @@ KIND = t.StructType(
         t.StructField("day", t.DateType()),
         t.StructField("tags", t.ArrayType(t.DecimalType(5, 1))),
         t.StructField("counts", t.MapType(t.StringType(), t.DecimalType(5, 1))),
-        t.StructField("inner", t.StructType([t.StructField("n", t.IntegerType()), t.StructField("b", t.BinaryType())])),
+        t.StructField(
+            "inner",
+            t.StructType([t.StructField("n", t.IntegerType()), t.StructField("b", t.BinaryType())]),
+        ),
     ]
 )
 
 
 def numbers(dice: random.Random) -> str:
     """A number's JSON, or nearly: long, tiny, huge, with zeros, in every notation."""
-    digits = "".join(dice.choice("0123456789") for _ in range(dice.choice((1, 1, 2, 5, 17, 39, 80, 400))))
+    digits = "".join(
+        dice.choice("0123456789") for _ in range(dice.choice((1, 1, 2, 5, 17, 39, 80, 400)))
+    )
     whole = digits.lstrip("0") or "0"
     fraction = dice.choice(
-        ("", "", ".5", ".25", f".{digits}", "." + "0" * dice.choice((1, 37, 38, 39, 80)) + "1", ".0")
+        (
+            "",
+            "",
+            ".5",
+            ".25",
+            f".{digits}",
+            "." + "0" * dice.choice((1, 37, 38, 39, 80)) + "1",
+            ".0",
+        )
     )
     size = dice.choice((0, 1, 2, 7, 37, 38, 39, 76, 77, 400, 999_999_999, 10**18, 10**19))
     exponent = dice.choice(("", "", "", f"e{size}", f"E-{size}", f"e+{size}"))
@@ -99,7 +114,16 @@ def decimals(dice: random.Random) -> str:
 def times(dice: random.Random) -> str:
     clock = dice.choice(("00:00:00", "23:59:59", "12:30:01", "24:00:00", "23:59:60"))
     fraction = dice.choice(
-        ("", ".5", ".999999", ".9999999", ".123456000", ".0000001", ".999999999999", "\\u002e1234567")
+        (
+            "",
+            ".5",
+            ".999999",
+            ".9999999",
+            ".123456000",
+            ".0000001",
+            ".999999999999",
+            "\\u002e1234567",
+        )
     )
     day = dice.choice(("2026-01-01", "1969-12-31", "0001-01-01", "9999-12-31", "2024-02-30"))
     return f'"{day}{dice.choice("T ")}{clock}{fraction}{dice.choice(("Z", "", "+01:00", "-23:59", "z"))}"'
@@ -109,7 +133,9 @@ def json_record(dice: random.Random) -> bytes:
     """A record of ``KIND``, each field with a value at the edges, some under the wrong name."""
     makers: dict[str, Callable[[random.Random], str]] = {
         "id": lambda d: d.choice(("1", "-9223372036854775808", "9223372036854775807", numbers(d))),
-        "name": lambda d: d.choice(('"Zoë"', r'"\u005a\ud83d\ude00"', r'"\ud800"', '"a_b 1"', numbers(d))),
+        "name": lambda d: d.choice(
+            ('"Zoë"', r'"\u005a\ud83d\ude00"', r'"\ud800"', '"a_b 1"', numbers(d))
+        ),
         "small": numbers,
         "price": numbers,
         "rate": numbers,
@@ -118,14 +144,22 @@ def json_record(dice: random.Random) -> bytes:
         "fine": decimals,
         "at": times,
         "local": times,
-        "day": lambda d: d.choice(('"2026-01-01"', '"2026-01-01T00:00:00Z"', '"0000-01-01"', "20000")),
+        "day": lambda d: d.choice(
+            ('"2026-01-01"', '"2026-01-01T00:00:00Z"', '"0000-01-01"', "20000")
+        ),
         "tags": lambda d: "[" + ", ".join(decimals(d) for _ in range(d.randrange(3))) + "]",
-        "counts": lambda d: "{" + ", ".join(f'"{k}": {decimals(d)}' for k in ("a", "b_1")[: d.randrange(3)]) + "}",
-        "inner": lambda d: d.choice(('{"n": 1, "b": "YWJj"}', '{"n": 2147483648}', '{"b": "a"}', "{}")),
+        "counts": lambda d: (
+            "{" + ", ".join(f'"{k}": {decimals(d)}' for k in ("a", "b_1")[: d.randrange(3)]) + "}"
+        ),
+        "inner": lambda d: d.choice(
+            ('{"n": 1, "b": "YWJj"}', '{"n": 2147483648}', '{"b": "a"}', "{}")
+        ),
     }
     chosen = dice.sample(list(makers), dice.choice((0, 1, 1, 2)))
     fields = ['"id": 1'] if "id" not in chosen else []
-    return ("{" + ", ".join([*fields, *(f'"{name}": {makers[name](dice)}' for name in chosen)]) + "}").encode()
+    return (
+        "{" + ", ".join([*fields, *(f'"{name}": {makers[name](dice)}' for name in chosen)]) + "}"
+    ).encode()
 
 
 def mutated(dice: random.Random, data: bytes) -> bytes:
@@ -137,7 +171,16 @@ def mutated(dice: random.Random, data: bytes) -> bytes:
             made[at] ^= 1 << dice.randrange(8)
         elif kind == 1:
             made[at:at] = dice.choice(
-                (b"\0", b"\xff" * 9, b"[" * 2_000, b"9" * 400, b"e-999999999", b"_", b'"', b"\x80\x01")
+                (
+                    b"\0",
+                    b"\xff" * 9,
+                    b"[" * 2_000,
+                    b"9" * 400,
+                    b"e-999999999",
+                    b"_",
+                    b'"',
+                    b"\x80\x01",
+                )
             )
         elif kind == 2:
             del made[at : at + dice.randrange(1, 9)]
@@ -152,20 +195,32 @@ def mutated(dice: random.Random, data: bytes) -> bytes:
 
 
 def is_json_of(kind: Any, text: Any, value: Any) -> bool:
-    """True if a column's value is exactly what Python's own json reads; numbers as texts of ``parse_float=str``."""
+    """True if a column's value is exactly what Python's own json reads; numbers as texts of
+    ``parse_float=str``.
+    """
     if value is None or text is None:
         return value is None and text is None
     if isinstance(kind, t.StructType):
-        return all(is_json_of(one.dataType, text.get(one.name), value[one.name]) for one in kind.fields)
+        return all(
+            is_json_of(one.dataType, text.get(one.name), value[one.name]) for one in kind.fields
+        )
     if isinstance(kind, t.ArrayType):
-        return len(text) == len(value) and all(map(is_json_of, [kind.elementType] * len(text), text, value))
+        return len(text) == len(value) and all(
+            map(is_json_of, [kind.elementType] * len(text), text, value)
+        )
     if isinstance(kind, t.MapType):
-        return text.keys() == dict(value).keys() and all(is_json_of(kind.valueType, text[k], v) for k, v in value)
+        return text.keys() == dict(value).keys() and all(
+            is_json_of(kind.valueType, text[k], v) for k, v in value
+        )
     if isinstance(kind, t.DecimalType):
         return is_number(str(text)) and same_number(str(text), value)
     if isinstance(kind, (t.DoubleType, t.FloatType)):
         near = float(str(text))
-        return value == (near if isinstance(kind, t.DoubleType) else struct.unpack("f", struct.pack("f", near))[0])
+        return value == (
+            near
+            if isinstance(kind, t.DoubleType)
+            else struct.unpack("f", struct.pack("f", near))[0]
+        )
     if isinstance(kind, (t.TimestampType, t.TimestampNTZType)):
         return same_time(text, value)
     if isinstance(kind, t.DateType):
@@ -187,9 +242,9 @@ def same_number(text: str, value: Decimal) -> bool:
     if not mantissa.strip("+-.0"):
         return value == 0
     size = int(exponent or 0)
-    return abs(size) < 1_000 and Fraction(mantissa if mantissa[-1] != "." else mantissa[:-1]) * Fraction(
-        10
-    ) ** size == Fraction(value)
+    return abs(size) < 1_000 and Fraction(
+        mantissa if mantissa[-1] != "." else mantissa[:-1]
+    ) * Fraction(10) ** size == Fraction(value)
 
 
 def same_time(text: str, value: datetime) -> bool:
@@ -197,7 +252,9 @@ def same_time(text: str, value: datetime) -> bool:
     clock = re.fullmatch(r"(.{19})(?:\.([0-9]+))?(.*)", text)
     assert clock is not None, text
     fraction = (clock[2] or "").ljust(6, "0")
-    read = datetime.fromisoformat(clock[1].replace(" ", "T") + "." + fraction[:6] + clock[3].upper())
+    read = datetime.fromisoformat(
+        clock[1].replace(" ", "T") + "." + fraction[:6] + clock[3].upper()
+    )
     return not fraction[6:].strip("0") and read == value
 
 
@@ -210,7 +267,10 @@ AVRO = {
         {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
         {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-        {"name": "money", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {
+            "name": "money",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+        },
         {"name": "token", "type": {"type": "fixed", "name": "T", "size": 3}},
         {"name": "tags", "type": {"type": "array", "items": ["null", "int"]}},
         {"name": "counts", "type": {"type": "map", "values": "double"}},
@@ -236,12 +296,16 @@ def avro_record(dice: random.Random) -> bytes:
     plain = [{**one, "type": "long"} if one["name"] == "at" else one for one in AVRO["fields"]]  # type: ignore[index]
     plain[4], plain[5] = {"name": "day", "type": "int"}, {"name": "money", "type": "bytes"}
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema({**AVRO, "fields": plain}, named_schemas={}), record)
+    fastavro.schemaless_writer(
+        out, fastavro.parse_schema({**AVRO, "fields": plain}, named_schemas={}), record
+    )
     return out.getvalue()
 
 
 class AvroBytes:
-    """Reads the bytes of one Avro value by the letter of the specification; any error means that they are none."""
+    """Reads the bytes of one Avro value by the letter of the specification; any error means that
+    they are none.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data, self.place, self.beyond = data, 0, False
@@ -281,7 +345,9 @@ class AvroBytes:
         if kind == "array":
             return [self.value(schema["items"]) for _ in self.blocks()]
         if kind == "map":
-            return {self.take(self.long()).decode(): self.value(schema["values"]) for _ in self.blocks()}
+            return {
+                self.take(self.long()).decode(): self.value(schema["values"]) for _ in self.blocks()
+            }
         if kind == "enum":
             return schema["symbols"][self.index(len(schema["symbols"]))]
         if kind == "fixed":
@@ -314,10 +380,14 @@ def is_avro_of(data: bytes, value: Any) -> bool:
     except (AssertionError, ValueError, OverflowError, struct.error):
         if not reader.beyond:
             raise
-    if reader.beyond:  # a number of more than 64 bits, of which fastavro keeps 64; so with the size of a block
+    if (
+        reader.beyond
+    ):  # a number of more than 64 bits, of which fastavro keeps 64; so with the size of a block
         return True
     value = {**value, "money": Fraction(value["money"]), "counts": dict(value["counts"])}
-    return reader.place == len(data) and repr(read) == repr(value).replace(repr(value["at"]), repr(read["at"]))
+    return reader.place == len(data) and repr(read) == repr(value).replace(
+        repr(value["at"]), repr(read["at"])
+    )
 
 
 def is_proto_of(data: bytes, value: Any) -> bool:
@@ -336,10 +406,19 @@ def proto_record(dice: random.Random) -> bytes:
     wide = narrow_and_wide()[1]
     at_edges = (0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32, 2**63 - 1, -(2**63))
     number = dice.choice
-    one = {"f1": number(at_edges), "f2": abs(number(at_edges)) & (2**64 - 1), "f3": number(at_edges)}
+    one = {
+        "f1": number(at_edges),
+        "f2": abs(number(at_edges)) & (2**64 - 1),
+        "f3": number(at_edges),
+    }
     chosen = {name: one[name] for name in dice.sample(sorted(one), dice.randrange(3))}
-    more = {"many": [number(at_edges) for _ in range(dice.choice((0, 0, 2)))], "states": [0] * dice.randrange(2)}
-    return wide(one={**chosen, **more, "state": number((0, 0, 7))}, at=number(at_edges)).SerializeToString()
+    more = {
+        "many": [number(at_edges) for _ in range(dice.choice((0, 0, 2)))],
+        "states": [0] * dice.randrange(2),
+    }
+    return wide(
+        one={**chosen, **more, "state": number((0, 0, 7))}, at=number(at_edges)
+    ).SerializeToString()
 
 
 def is_text_of(data: bytes, value: Any) -> bool:
@@ -358,13 +437,21 @@ class Digits(str):
     """A number of a JSON text, as it is written."""
 
 
-def formats() -> dict[str, tuple[Any, Callable[[random.Random], bytes], Callable[[bytes, Any], bool]]]:
-    """Each format with what makes its records, and another reader that says whether a value is a record's."""
+def formats() -> dict[
+    str, tuple[Any, Callable[[random.Random], bytes], Callable[[bytes, Any], bool]]
+]:
+    """Each format with what makes its records, and another reader that says whether a value is a
+    record's.
+    """
     return {
         "Json": (Json(KIND), json_record, is_json_record_of),
         "Avro": (Avro(AVRO), avro_record, is_avro_of),
         "Protobuf": (Protobuf(narrow_and_wide()[0]), proto_record, is_proto_of),
-        "String": (String(), lambda dice: dice.choice(("", "Zoë", "\U0001f600" * 9)).encode(), is_text_of),
+        "String": (
+            String(),
+            lambda dice: dice.choice(("", "Zoë", "\U0001f600" * 9)).encode(),
+            is_text_of,
+        ),
         "Function": (
             Function(lambda data: Decimal(data.decode()), t.DecimalType(10, 2)),
             lambda dice: numbers(dice).encode(),
@@ -374,7 +461,9 @@ def formats() -> dict[str, tuple[Any, Callable[[random.Random], bytes], Callable
 
 
 def python_value(one: Any) -> Any:
-    """None for a time that Python's calendar does not have, with its offset taken off: 0001-01-01T00:00:00+01:00."""
+    """None for a time that Python's calendar does not have, with its offset taken off:
+    0001-01-01T00:00:00+01:00.
+    """
     try:
         return one.as_py()
     except OverflowError:
@@ -382,12 +471,16 @@ def python_value(one: Any) -> Any:
 
 
 def fuzz(seed: int, records: int) -> None:
-    """Decodes ``records`` of each format; ends at the first wrong value, with what is needed to see it again."""
+    """Decodes ``records`` of each format; ends at the first wrong value, with what is needed to
+    see it again.
+    """
     sys.setrecursionlimit(20_000)
     for name, (given, make, is_right) in formats().items():
         dice = random.Random(f"{seed} {name}")
         bound = given.bind()
-        decoder = bound.codec.open(record_type.arrow_type(record_type.as_nullable(bound.kind), name))
+        decoder = bound.codec.open(
+            record_type.arrow_type(record_type.as_nullable(bound.kind), name)
+        )
         good = 0
         for _ in range(records // BATCH):
             batch = [mutated(dice, make(dice)) for _ in range(BATCH)]
@@ -397,17 +490,23 @@ def fuzz(seed: int, records: int) -> None:
             assert time.monotonic() - began < BATCH_S_MAX, f"{name}: a batch took too long"
             column.validate(full=True)
             for row, data in enumerate(batch):
-                assert (row in reasons) != column[row].is_valid, f"{name}: {data!r} has no value and no reason, or both"
+                assert (row in reasons) != column[row].is_valid, (
+                    f"{name}: {data!r} has no value and no reason, or both"
+                )
                 if row not in reasons:
                     good += 1
                     value = python_value(column[row])
-                    assert value is None or is_right(data, value), f"{name}: {data!r} became {value!r}"
+                    assert value is None or is_right(data, value), (
+                        f"{name}: {data!r} became {value!r}"
+                    )
         assert good > records // 20, f"{name}: only {good} records are good"
         print(f"{name}: {good} of {records} are good")
 
 
 def run(seed: int, records: int, timeout_s: float, place: Path) -> None:
-    """The fuzz in a process of its own, so that one that ends or hangs is a failure with its records."""
+    """The fuzz in a process of its own, so that one that ends or hangs is a failure with its
+    records.
+    """
     print(f"seed {seed}")
     again = f"python {__file__} {seed} {records}"
     try:
@@ -424,11 +523,16 @@ def run(seed: int, records: int, timeout_s: float, place: Path) -> None:
         pytest.fail(f"{again} hangs on {(place / 'batch').read_text()}")
     print(done.stdout)
     if done.returncode:
-        pytest.fail(f"{again}: exit {done.returncode}\n{done.stderr[-4_000:]}\n{(place / 'batch').read_text()[:9_000]}")
+        pytest.fail(
+            f"{again}: exit "
+            f"{done.returncode}\n{done.stderr[-4_000:]}\n{(place / 'batch').read_text()[:9_000]}"
+        )
 
 
 def test_no_bytes_end_a_decoder_or_become_another_value(tmp_path: Path) -> None:
-    """Whatever the bytes, a record has exactly its value or a reason; the process lives, and comes back."""
+    """Whatever the bytes, a record has exactly its value or a reason; the process lives, and
+    comes back.
+    """
     run(random.SystemRandom().randrange(2**32), RECORDS, TIMEOUT_S, tmp_path)
 
 

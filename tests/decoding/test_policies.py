@@ -1,4 +1,6 @@
-"""1,000 poison records of ten kinds in a stream of 100,000: what each policy does with them, through any plan."""
+"""1,000 poison records of ten kinds in a stream of 100,000: what each policy does with them,
+through any plan.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,16 @@ def stateless(frame: DataFrame) -> DataFrame:
 
 
 def totals(frame: DataFrame) -> DataFrame:
-    counted = frame.groupBy(f.col("value.k").cast("string").alias("key")).agg(f.count("*").alias("n"))
+    counted = frame.groupBy(f.col("value.k").cast("string").alias("key")).agg(
+        f.count("*").alias("n")
+    )
     return counted.select("key", f.col("n").cast("string").alias("value"))
 
 
 def check_output(kafka: LocalKafka, topic: str, stream: Poisoned, *, aggregated: bool) -> None:
-    """Every good record is in the output once; of an aggregate, the last total of each key is exact."""
+    """Every good record is in the output once; of an aggregate, the last total of each key is
+    exact.
+    """
     found = read(kafka, topic)
     if aggregated:
         last = {record.key().decode(): int(record.value()) for record in found}
@@ -100,23 +106,33 @@ def check_letters(kafka: LocalKafka, topic: str, stream: Poisoned) -> None:
     }
     for kind, texts in reasons.items():
         for text in texts:
-            assert text.startswith("value: ") and any(part in text for part in expected[kind].split("|")), (kind, text)
+            assert text.startswith("value: ") and any(
+                part in text for part in expected[kind].split("|")
+            ), (kind, text)
 
 
 @pytest.mark.parametrize(
-    "aggregated", [pytest.param(False, id="stateless"), pytest.param(True, id="aggregated", marks=pytest.mark.deep)]
+    "aggregated",
+    [
+        pytest.param(False, id="stateless"),
+        pytest.param(True, id="aggregated", marks=pytest.mark.deep),
+    ],
 )
 def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
 ) -> None:
-    """Nothing is lost and nothing doubled, though the query dies once after a decision and once before one."""
+    """Nothing is lost and nothing doubled, though the query dies once after a decision and once
+    before one.
+    """
     out, dead = topic("out"), topic("dead")
     dead_letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
     frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "dead_letter"))
     mode = "update" if aggregated else "append"
     log = DyingLog(job.checkpoint, batch_id=2)
     write = job.exactly_once(
-        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=dead_letters, decision_log=log
+        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
+        dead_letters=dead_letters,
+        decision_log=log,
     )
     deaths = [1]
 
@@ -150,7 +166,9 @@ class DyingLog:
         self.commits: list[DecisionRecord] = []
 
     def _log(self) -> MemoryDecisionLog:
-        return MemoryDecisionLog(self._storage, json.loads((self._checkpoint / "metadata").read_text())["id"])
+        return MemoryDecisionLog(
+            self._storage, json.loads((self._checkpoint / "metadata").read_text())["id"]
+        )
 
     def read(self, batch_id: int) -> Sequence[DecisionRecord]:
         return self._log().read(batch_id)
@@ -170,10 +188,14 @@ class DyingLog:
         return self._log().decide(record)
 
     def rows_committed(self, participant: str) -> dict[int, int]:
-        """By epoch, how many rows its one COMMIT makes visible in the participants whose name begins like this."""
+        """By epoch, how many rows its one COMMIT makes visible in the participants whose name
+        begins like this.
+        """
         assert len({one.epoch for one in self.commits}) == len(self.commits)
         return {
-            one.epoch.batch_id: sum(p.rows for p in one.prepared if p.participant.startswith(participant))
+            one.epoch.batch_id: sum(
+                p.rows for p in one.prepared if p.participant.startswith(participant)
+            )
             for one in self.commits
         }
 
@@ -182,7 +204,9 @@ class DyingLog:
 def test_skipped_records_are_counted_in_each_epoch(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
 ) -> None:
-    """Good records are all there, bad ones are nowhere, and the event of each epoch says exactly how many."""
+    """Good records are all there, bad ones are nowhere, and the event of each epoch says exactly
+    how many.
+    """
     out = topic("out")
     frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "skip"))
     batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
@@ -195,7 +219,9 @@ def test_skipped_records_are_counted_in_each_epoch(
 def test_fail_names_the_record_and_leaves_nothing(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
 ) -> None:
-    """The query stops with RowsRefused that says which record and why; nothing of its epoch is visible."""
+    """The query stops with RowsRefused that says which record and why; nothing of its epoch is
+    visible.
+    """
     out = topic("out")
     frame = (totals if aggregated else stateless)(orders(job.spark, kafka, stream, "fail"))
     batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
@@ -216,7 +242,9 @@ def test_weaker_guarantees_have_the_same_policies(
     """Where nothing dies, dead letters are complete under any guarantee."""
     source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
     produce(kafka, source, b'{"id": 1}', b"x", b'{"id": 2}', b"y", None)
-    frame = exactum.decode(kafka_frame(job, kafka, source), exactum.Json("id int not null"), on_error="dead_letter")
+    frame = exactum.decode(
+        kafka_frame(job, kafka, source), exactum.Json("id int not null"), on_error="dead_letter"
+    )
     batch = getattr(exactum, guarantee)(
         KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers),
         dead_letters=KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers),
@@ -229,8 +257,12 @@ def test_weaker_guarantees_have_the_same_policies(
     assert job.seen(events.RowsDeadLettered) == {0: 2}
 
 
-def test_text_needs_no_python_and_has_the_same_policies(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
-    """Keys and values that are text: each policy as everywhere; filters of the user hide no bad record."""
+def test_text_needs_no_python_and_has_the_same_policies(
+    job: Job, kafka: LocalKafka, topic: TopicFactory
+) -> None:
+    """Keys and values that are text: each policy as everywhere; filters of the user hide no bad
+    record.
+    """
     source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
     bad = "Zoë".encode("latin-1")
     produce(kafka, source, b"good", bad, None, "Zoë".encode())
@@ -240,14 +272,23 @@ def test_text_needs_no_python_and_has_the_same_policies(job: Job, kafka: LocalKa
     def run(name: str, on_error: str, nulls: str, **settings: Any) -> tuple[str | None, Any]:
         one = Job(job.spark, job.checkpoint.with_name(name), job.events)
         read_frame = kafka_frame(job, kafka, source)
-        frame = exactum.decode(read_frame, exactum.String(), exactum.String(), on_error=on_error, nulls=nulls)
-        assert [kind for name, kind in frame.dtypes if name in ("key", "value")] == ["string", "string"]
+        frame = exactum.decode(
+            read_frame, exactum.String(), exactum.String(), on_error=on_error, nulls=nulls
+        )
+        assert [kind for name, kind in frame.dtypes if name in ("key", "value")] == [
+            "string",
+            "string",
+        ]
         assert "InArrow" not in frame._jdf.queryExecution().toString()
         batch = one.exactly_once(sink, **settings)
-        return one.run(frame.filter("value > 'a' or value is null").select("key", "value"), batch), batch
+        return one.run(
+            frame.filter("value > 'a' or value is null").select("key", "value"), batch
+        ), batch
 
     error, batch = run("fail", "fail", "keep")
-    assert f"{source}-0 at offset 1 cannot be decoded: value: it is not valid UTF-8" in str(batch.error)
+    assert f"{source}-0 at offset 1 cannot be decoded: value: it is not valid UTF-8" in str(
+        batch.error
+    )
     assert isinstance(batch.error, RowsRefused) and "at offset 1" in str(error)
     assert read(kafka, out) == []
     assert run("skip", "skip", "keep")[0] is None
@@ -263,7 +304,9 @@ def test_a_sink_with_rows_of_its_own_and_a_join_of_the_stream_with_itself(
     """Plans that read the decoded frame more than once still write each dead letter once."""
     source, out, dead = topic("in", partitions=2), topic("out"), topic("dead")
     produce(kafka, source, b"1", b"x", b"2", b"y")
-    frame = exactum.decode(kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter")
+    frame = exactum.decode(
+        kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter"
+    )
     chosen = frame.select(f.col("value").cast("string").alias("value"))
 
     def twice(given: DataFrame) -> DataFrame:
@@ -288,7 +331,9 @@ def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     value = exactum.Avro(registry=settings, subject="in-value")
     decoded = exactum.decode(kafka_frame(job, kafka, source), value, on_error="dead_letter")
     letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
-    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters)
+    batch = job.exactly_once(
+        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters
+    )
     registry.status = 500
     assert "did not answer" in str(job.run(stateless(decoded), batch))
     assert isinstance(batch.error, Unavailable)
@@ -298,11 +343,15 @@ def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     registry.close()
 
 
-def test_dead_letters_without_a_sink_for_them_are_refused(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_dead_letters_without_a_sink_for_them_are_refused(
+    job: Job, kafka: LocalKafka, topic: TopicFactory
+) -> None:
     """At the first batch, before anything is written."""
     source, out = topic("in", partitions=1), topic("out")
     produce(kafka, source, b"1")
-    frame = exactum.decode(kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter")
+    frame = exactum.decode(
+        kafka_frame(job, kafka, source), exactum.Json("bigint"), on_error="dead_letter"
+    )
     batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers))
     job.run(frame.select(f.col("value").cast("string").alias("value")), batch)
     assert isinstance(batch.error, SettingRefused) and "dead_letters=" in str(batch.error)
@@ -312,7 +361,9 @@ def test_dead_letters_without_a_sink_for_them_are_refused(job: Job, kafka: Local
 def test_a_function_that_changes_its_mind_aborts_the_epoch(
     job: Job, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
 ) -> None:
-    """A record that was bad for the query and is good for the dead letters would be lost: the epoch is aborted."""
+    """A record that was bad for the query and is good for the dead letters would be lost: the
+    epoch is aborted.
+    """
     source, out, dead = topic("in", partitions=1), topic("out"), topic("dead")
     produce(kafka, source, b"1")
     seen = tmp_path / "seen"
@@ -323,22 +374,32 @@ def test_a_function_that_changes_its_mind_aborts_the_epoch(
         seen.touch()
         raise ValueError("not yet")
 
-    frame = exactum.decode(kafka_frame(job, kafka, source), fickle, returns="string", on_error="dead_letter")
+    frame = exactum.decode(
+        kafka_frame(job, kafka, source), fickle, returns="string", on_error="dead_letter"
+    )
     letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
-    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters)
+    batch = job.exactly_once(
+        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters
+    )
     assert "would be lost" in str(job.run(frame.select("value"), batch))
     assert read(kafka, out) == []
     assert job.run(frame.select("value"), batch) is None
     assert ([one.value() for one in read(kafka, out)], read(kafka, dead)) == ([b"1"], [])
 
 
-def test_frames_that_cannot_be_decoded_are_refused(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_frames_that_cannot_be_decoded_are_refused(
+    job: Job, kafka: LocalKafka, topic: TopicFactory
+) -> None:
     """One clear error where decode is called."""
     frame = kafka_frame(job, kafka, topic("in"))
     value = exactum.String()
     for format_ in (value, exactum.Json("bigint")):
-        marked = exactum.decode(frame.withWatermark("timestamp", "1 minute"), format_, on_error="dead_letter")
-        assert marked.schema["timestamp"].metadata == {"spark.watermarkDelayMs": 60_000}, "a watermark is kept"
+        marked = exactum.decode(
+            frame.withWatermark("timestamp", "1 minute"), format_, on_error="dead_letter"
+        )
+        assert marked.schema["timestamp"].metadata == {"spark.watermarkDelayMs": 60_000}, (
+            "a watermark is kept"
+        )
     with pytest.raises(FrameRefused, match="missing or changed: offset bigint"):
         exactum.decode(frame.drop("offset"), value)
     with pytest.raises(FrameRefused, match="missing or changed: value binary"):
@@ -371,13 +432,22 @@ def produce(kafka: LocalKafka, topic: str, *values: bytes | None) -> None:
 
 
 def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
-    """The blocks of docs/decoding.md, given a session, a broker and a checkpoint: totals and letters are right."""
+    """The blocks of docs/decoding.md, given a session, a broker and a checkpoint: totals and
+    letters are right.
+    """
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/decoding.md").read_text(), re.DOTALL)
     for name in ("orders", "totals", "orders-rejected"):
         kafka.create_topic(name, partitions=1)
-    good = [b'{"id": 1, "customer": "a", "amount": 1.25}', b'{"id": 2, "customer": "a", "amount": "2"}']
+    good = [
+        b'{"id": 1, "customer": "a", "amount": 1.25}',
+        b'{"id": 2, "customer": "a", "amount": "2"}',
+    ]
     produce(kafka, "orders", *good, b'{"id": 3}')
-    names = {"spark": job.spark, "brokers": kafka.bootstrap_servers, "checkpoint": str(job.checkpoint)}
+    names = {
+        "spark": job.spark,
+        "brokers": kafka.bootstrap_servers,
+        "checkpoint": str(job.checkpoint),
+    }
     for block in blocks[:2]:
         exec(block, names)
     assert [(one.key(), one.value()) for one in read(kafka, "totals")] == [(b"a", b"3.25")]
@@ -386,11 +456,19 @@ def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
 
 
 def test_each_source_has_its_own_decoding(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
-    """A union of three topics with formats and policies of their own: each bad record by the policy of its source."""
+    """A union of three topics with formats and policies of their own: each bad record by the
+    policy of its source.
+    """
     sources, out, dead = [topic(name, partitions=1) for name in "abc"], topic("out"), topic("dead")
-    for source, good, bad in zip(sources, (b"1", "é".encode(), b"3"), (b"x", b"\xff", b"z"), strict=True):
+    for source, good, bad in zip(
+        sources, (b"1", "é".encode(), b"3"), (b"x", b"\xff", b"z"), strict=True
+    ):
         produce(kafka, source, good, bad)
-    kinds = ((exactum.Json("bigint"), "dead_letter"), (exactum.String(), "dead_letter"), (exactum.Json("int"), "skip"))
+    kinds = (
+        (exactum.Json("bigint"), "dead_letter"),
+        (exactum.String(), "dead_letter"),
+        (exactum.Json("int"), "skip"),
+    )
     frames = []
     for source, (value, on_error) in zip(sources, kinds, strict=True):
         read_frame = exactum.read_kafka(
@@ -399,9 +477,14 @@ def test_each_source_has_its_own_decoding(job: Job, kafka: LocalKafka, topic: To
         frame = exactum.decode(read_frame.filter("partition = 0"), value, on_error=on_error)
         frames.append(frame.select(f.col("value").cast("string").alias("value"), "headers"))
     letters = KafkaSink(dead, bootstrap_servers=kafka.bootstrap_servers)
-    batch = job.exactly_once(KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters)
+    batch = job.exactly_once(
+        KafkaSink(out, bootstrap_servers=kafka.bootstrap_servers), dead_letters=letters
+    )
     assert job.run(frames[0].union(frames[1]).union(frames[2]), batch) is None
     assert sorted(one.value() for one in read(kafka, out)) == [b"1", b"3", "é".encode()]
-    where = {(one.value(), dict(one.headers())["exactum.source_topic"].decode()) for one in read(kafka, dead)}
+    where = {
+        (one.value(), dict(one.headers())["exactum.source_topic"].decode())
+        for one in read(kafka, dead)
+    }
     assert where == {(b"x", sources[0]), (b"\xff", sources[1])}
     assert (job.seen(events.RowsDeadLettered), job.seen(events.RowsSkipped)) == ({0: 2}, {0: 1})

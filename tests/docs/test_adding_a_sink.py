@@ -27,9 +27,22 @@ def blocks() -> list[str]:
 
 def test_the_sink_on_the_page_keeps_the_contract(tmp_path: Path) -> None:
     (tmp_path / "test_page.py").write_text("\n".join(blocks()))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_page.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(tmp_path / "test_page.py"),
+    ]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=CONTRACT_TIMEOUT_S, cwd=tmp_path, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=CONTRACT_TIMEOUT_S,
+        cwd=tmp_path,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)
@@ -38,7 +51,9 @@ def test_the_sink_on_the_page_keeps_the_contract(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_sink_on_the_page_in_a_query(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sink_on_the_page_in_a_query(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run, and another one after a death between the sink's commit and Spark's."""
     page = tmp_path / "sink_on_the_page.py"
     page.write_text("\n".join(blocks()[:4]))
@@ -48,7 +63,9 @@ def test_the_sink_on_the_page_in_a_query(spark: SparkSession, tmp_path: Path, mo
 
     target = tmp_path / "target.db"
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "0.json").write_text("".join(json.dumps({"v": n}) + "\n" for n in range(100)))
+    (tmp_path / "in" / "0.json").write_text(
+        "".join(json.dumps({"v": n}) + "\n" for n in range(100))
+    )
     for death in (True, False):
         exact = exactum.exactly_once(SqliteSink(str(target)))
 
@@ -58,7 +75,9 @@ def test_the_sink_on_the_page_in_a_query(spark: SparkSession, tmp_path: Path, mo
                 raise RuntimeError("died behind the commit")
 
         rows = spark.readStream.schema("v long").json(str(tmp_path / "in"))
-        writer = rows.writeStream.foreachBatch(each_batch).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = rows.writeStream.foreachBatch(each_batch).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
         query = writer.trigger(availableNow=True).start()
         began_s = time.monotonic()
         while query.isActive and time.monotonic() - began_s < 120:

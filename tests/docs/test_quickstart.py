@@ -13,13 +13,22 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_quick_start_runs_as_it_stands(tmp_path: Path) -> None:
-    """Every Python block of docs/quickstart.md, one after another, in a process of its own, where pandas is missing."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/quickstart.md").read_text(), re.DOTALL)
+    """Every Python block of docs/quickstart.md, one after another, in a process of its own,
+    where pandas is missing.
+    """
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/quickstart.md").read_text(), re.DOTALL
+    )
     assert len(blocks) >= 6
     script = tmp_path / "quickstart.py"
     script.write_text("\n".join(["import sys", "sys.modules['pandas'] = None", *blocks]))
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=240, cwd=tmp_path, check=False
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
 

@@ -1,4 +1,6 @@
-"""What the tests of the file sink share: rows as Arrow, tasks without Spark, the real coordinator, plain readers."""
+"""What the tests of the file sink share: rows as Arrow, tasks without Spark, the real
+coordinator, plain readers.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ class OpenedSink:
         return prepared
 
     def permit(self, prepared: Sequence[PreparedTransaction], batch_id: int = 0) -> CommitPermit:
-        record = DecisionRecord(Epoch(self.query_id, batch_id), 0, Decision.COMMIT, self.incarnation, tuple(prepared))
+        record = DecisionRecord(
+            Epoch(self.query_id, batch_id), 0, Decision.COMMIT, self.incarnation, tuple(prepared)
+        )
         return CommitPermit(record)
 
     def commit(self, *batches: pa.RecordBatch, batch_id: int = 0) -> list[PreparedTransaction]:
@@ -105,8 +109,8 @@ class OpenedSink:
 
 @dataclass
 class FileWrite:
-    """The coordinator's write port over real writers. The first ``retried`` tasks run twice: a failed try leaves
-    staged files behind (its process died), every other one has even prepared."""
+    """The coordinator's write port over real writers. The first ``retried`` tasks run twice: a
+    failed try leaves staged files behind (its process died), every other one has even prepared."""
 
     opened: OpenSink
     tasks: int = 1
@@ -147,7 +151,11 @@ class World:
         participant = opened.participant
         write = FileWrite(opened.opened, self.tasks, self.retried)
         if plan is not None:
-            log, participant, write.around = faulty(log, plan), faulty(participant, plan), plan.around
+            log, participant, write.around = (
+                faulty(log, plan),
+                faulty(participant, plan),
+                plan.around,
+            )
         coordinator = Coordinator(opened.run, [participant], log)
         for batch_id in batches:
             coordinator.run(batch_id, SourceOffsets(), write)
@@ -163,19 +171,27 @@ _DUCK = {
 }
 
 
-def duck(folder: Path | str, select: str = "*", format_: str = "parquet", order: str = "id") -> list[tuple[Any, ...]]:
+def duck(
+    folder: Path | str, select: str = "*", format_: str = "parquet", order: str = "id"
+) -> list[tuple[Any, ...]]:
     """What DuckDB reads by its pattern, which does look into hidden folders."""
     place = str(folder).replace("'", "''")
     with duckdb.connect() as connection:
-        return connection.execute(f"select {select} from {_DUCK[format_].format(place)} order by {order}").fetchall()
+        return connection.execute(
+            f"select {select} from {_DUCK[format_].format(place)} order by {order}"
+        ).fetchall()
 
 
 def ids_in(folder: Path | str) -> list[int]:
-    """Every id that stands, by two independent readers that must agree. Empty where there is no file."""
+    """Every id that stands, by two independent readers that must agree. Empty where there is no
+    file.
+    """
     if not visible(folder):
         return []
     by_duck = [row[0] for row in duck(folder, "id")]
-    by_arrow = pyarrow.dataset.dataset(str(folder), format="parquet", partitioning="hive").to_table(columns=["id"])
+    by_arrow = pyarrow.dataset.dataset(str(folder), format="parquet", partitioning="hive").to_table(
+        columns=["id"]
+    )
     assert sorted(by_arrow["id"].to_pylist()) == by_duck
     return by_duck
 
@@ -194,7 +210,9 @@ def hidden(folder: Path | str, what: str = "staged") -> list[str]:
     """Every file below .exactum/<scope>/<what>."""
     top = os.path.join(folder, ".exactum")
     areas = [os.path.join(top, scope, what) for scope in os.listdir(top)]
-    return sorted(os.path.join(t, f) for area in areas for t, _, files in os.walk(area) for f in files)
+    return sorted(
+        os.path.join(t, f) for area in areas for t, _, files in os.walk(area) for f in files
+    )
 
 
 # ---- processes that die --------------------------------------------------------------------------
@@ -203,7 +221,9 @@ _CALLS = ("open", "rename", "unlink", "rmdir", "mkdir", "fsync")
 
 
 def die_at(call: int) -> None:
-    """Kill this process with SIGKILL before its ``call``-th call that changes the file system, from now on."""
+    """Kill this process with SIGKILL before its ``call``-th call that changes the file system,
+    from now on.
+    """
     done = 0
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,7 +240,9 @@ def die_at(call: int) -> None:
         setattr(os, name, counted(getattr(os, name)))
 
 
-def drive(folder: str, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]) -> None:
+def drive(
+    folder: str, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]
+) -> None:
     """One incarnation over a folder, with its decision log beside it; dies where it is told to."""
     opened = OpenedSink(FileSink(f"{folder}/table", partition_by=partition_by))
     log = FileDecisionLog(Path(folder) / "log", QUERY)
@@ -238,11 +260,18 @@ class Nursery:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-W", "error", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
-    def start(self, folder: Path, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]) -> int:
-        """Starts a driver (see ``drive``) and returns its process id, as soon as it is about to write."""
+    def start(
+        self, folder: Path, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]
+    ) -> int:
+        """Starts a driver (see ``drive``) and returns its process id, as soon as it is about to
+        write.
+        """
         (folder / "started").unlink(missing_ok=True)
         assert self._process.stdin is not None
         order = [str(folder), batches[0], batches[-1] + 1, kill_at, list(partition_by)]
@@ -256,7 +285,9 @@ class Nursery:
         return pid
 
     def wait(self) -> int:
-        """The exit code of the driver that was started last; negative: the signal that killed it."""
+        """The exit code of the driver that was started last; negative: the signal that killed
+        it.
+        """
         return self._answer()
 
     def close(self) -> None:

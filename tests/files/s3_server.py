@@ -1,7 +1,8 @@
-"""A small object store that speaks enough of S3 for obstore: objects in memory, over HTTP on a free port.
+"""A small object store that speaks enough of S3 for obstore: objects in memory, over HTTP on a free
+port.
 
-``condition``: how it takes ``If-None-Match: *``. "kept": as S3 does. "ignored": as stores do that never heard of it.
-"raced": looks first and puts later, as a proxy in front of one may.
+``condition``: how it takes ``If-None-Match: *``. "kept": as S3 does. "ignored": as stores do that
+never heard of it. "raced": looks first and puts later, as a proxy in front of one may.
 """
 
 from __future__ import annotations
@@ -75,8 +76,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if "/probe-" in self._key():
             self.server.probes.add(self._key())
-        done = self.server.put(self._key(), content, if_absent=self.headers.get("If-None-Match") == "*")
-        self._answer(200 if done else 412, b"" if done else b"<Error><Code>PreconditionFailed</Code></Error>", content)
+        done = self.server.put(
+            self._key(), content, if_absent=self.headers.get("If-None-Match") == "*"
+        )
+        self._answer(
+            200 if done else 412,
+            b"" if done else b"<Error><Code>PreconditionFailed</Code></Error>",
+            content,
+        )
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
@@ -135,7 +142,9 @@ def _tag(content: bytes) -> str:
 @contextmanager
 def s3_server(condition: str) -> Iterator[S3Server]:
     with S3Server(condition) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         thread.start()
         try:
             yield server

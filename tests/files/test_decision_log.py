@@ -1,4 +1,6 @@
-"""The decision log on a file system: the contract, real races, SIGKILL, and every file system failure."""
+"""The decision log on a file system: the contract, real races, SIGKILL, and every file system
+failure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from exactum.errors import CheckpointRefused, Fenced, InvariantBroken, OutcomeUnknown, SettingRefused, Unavailable
+from exactum.errors import (
+    CheckpointRefused,
+    Fenced,
+    InvariantBroken,
+    OutcomeUnknown,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.files import decision_log
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.decision_log import DecisionLog
@@ -56,9 +65,13 @@ def _race(folder: str, who: str, slots: int, ready: Barrier) -> None:
 
 
 def test_two_processes_race_and_each_slot_has_one_winner(folder: Path) -> None:
-    """Over 200 slots, what one process won and what the other won are exactly all slots, once each."""
+    """Over 200 slots, what one process won and what the other won are exactly all slots, once
+    each.
+    """
     ready = SPAWN.Barrier(2)
-    racers = [SPAWN.Process(target=_race, args=(str(folder), w, 200, ready)) for w in ("one", "two")]
+    racers = [
+        SPAWN.Process(target=_race, args=(str(folder), w, 200, ready)) for w in ("one", "two")
+    ]
     for racer in racers:
         racer.start()
     for racer in racers:
@@ -79,7 +92,9 @@ def _decide_for_ever(folder: str, first: int) -> None:
 
 
 def test_a_killed_writer_leaves_no_torn_record(folder: Path) -> None:
-    """SIGKILL at any moment: every record that can be read is whole, and none is missing in between."""
+    """SIGKILL at any moment: every record that can be read is whole, and none is missing in
+    between.
+    """
     first = 0
     for round_ in range(8):
         writer = SPAWN.Process(target=_decide_for_ever, args=(str(folder), first))
@@ -121,7 +136,9 @@ def test_a_record_of_another_query_is_refused(log: FileDecisionLog, tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}', "\xff"])
-def test_a_damaged_record_stops_the_query(log: FileDecisionLog, tmp_path: Path, content: str) -> None:
+def test_a_damaged_record_stops_the_query(
+    log: FileDecisionLog, tmp_path: Path, content: str
+) -> None:
     """A record that cannot be read is never taken for an absent one."""
     (tmp_path / "00000000000000000001-0.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(InvariantBroken, match="damaged"):
@@ -142,7 +159,9 @@ def test_a_record_of_a_newer_version_is_refused(log: FileDecisionLog, tmp_path: 
 def test_a_copied_record_is_refused(log: FileDecisionLog, tmp_path: Path) -> None:
     """A record under another slot's name is damage, not a decision."""
     log.decide(record(1))
-    (tmp_path / "00000000000000000002-0.json").write_bytes((tmp_path / "00000000000000000001-0.json").read_bytes())
+    (tmp_path / "00000000000000000002-0.json").write_bytes(
+        (tmp_path / "00000000000000000001-0.json").read_bytes()
+    )
     with pytest.raises(InvariantBroken, match="it holds attempt 0 of epoch 1"):
         log.read(2)
 
@@ -161,7 +180,9 @@ def test_a_missing_record_stops_a_start(log: FileDecisionLog, tmp_path: Path) ->
         FileDecisionLog(tmp_path, QUERY_ID).read(1)
 
 
-def test_no_hard_links_is_refused(log: FileDecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_hard_links_is_refused(
+    log: FileDecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file system that cannot create-if-absent is refused before anything is written."""
 
     def link(a: Path, b: Path) -> None:
@@ -174,7 +195,9 @@ def test_no_hard_links_is_refused(log: FileDecisionLog, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO])
-def test_a_lost_reply_of_link_is_settled(log: FileDecisionLog, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_a_lost_reply_of_link_is_settled(
+    log: FileDecisionLog, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     """A link that took effect and reported failure (NFS) is found to stand."""
     real = os.link
 
@@ -198,7 +221,9 @@ def test_an_unclear_link_is_unknown(log: FileDecisionLog, monkeypatch: pytest.Mo
         log.decide(record(1))
 
 
-def test_a_full_disk_changes_nothing(log: FileDecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_changes_nothing(
+    log: FileDecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An error before the link is Unavailable: no record was made."""
 
     def fsync(descriptor: int) -> None:
@@ -234,8 +259,12 @@ def test_pruning_works_only_now_and_then(folder: Path) -> None:
     assert [r for r in removed if r] == [20, 20, 20, 20]
 
 
-def _zombie(folder: Path, attempt: int, at: int, patched: pytest.MonkeyPatch) -> tuple[object, bool]:
-    """What a zombie's decide for batch 5 gets if two pruning rounds come before its ``at``-th call."""
+def _zombie(
+    folder: Path, attempt: int, at: int, patched: pytest.MonkeyPatch
+) -> tuple[object, bool]:
+    """What a zombie's decide for batch 5 gets if two pruning rounds come before its ``at``-th
+    call.
+    """
     newer = FileDecisionLog(folder, QUERY_ID, prune_every=1)
     for batch_id in range(12):
         newer.decide(record(batch_id))
@@ -268,7 +297,8 @@ def test_a_zombie_is_fenced_whenever_the_pruner_comes(
 ) -> None:
     """Two pruning rounds may come between any two file system calls of a zombie's decide.
 
-    It is told what stood before the pruner came, or is fenced; a slot emptied by the pruner is never its.
+    It is told what stood before the pruner came, or is fenced; a slot emptied by the pruner is
+    never its.
     """
     heard: list[object] = []
     for at in range(1, 40):
@@ -286,8 +316,12 @@ def test_a_zombie_is_fenced_whenever_the_pruner_comes(
     print(f"{len(heard)} runs: {heard.count('fenced')} fenced")
 
 
-def test_a_listing_that_misses_the_floor_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pruning round in the middle of a listing can hide both markers: the record is then looked for."""
+def test_a_listing_that_misses_the_floor_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pruning round in the middle of a listing can hide both markers: the record is then
+    looked for.
+    """
     newer = FileDecisionLog(tmp_path, QUERY_ID, prune_every=1)
     for batch_id in range(12):
         newer.decide(record(batch_id))

@@ -21,9 +21,28 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-from epochs_in_files import QUERY, Nursery, OpenedSink, World, drive, duck, expected, hidden, ids_in, rows, visible
+from epochs_in_files import (
+    QUERY,
+    Nursery,
+    OpenedSink,
+    World,
+    drive,
+    duck,
+    expected,
+    hidden,
+    ids_in,
+    rows,
+    visible,
+)
 
-from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, HeuristicOutcome, SettingRefused, Unavailable
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    ExactumError,
+    HeuristicOutcome,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.files import folder_place, writer
 from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitReport
@@ -63,7 +82,9 @@ def test_a_batch_that_was_published_is_refused_where_its_decision_is_gone(table:
 def test_rows_are_invisible_until_the_commit_and_then_as_they_were(
     table: Path, format_: str, partition_by: str | None
 ) -> None:
-    """DuckDB, whose pattern looks into hidden folders, finds nothing of a prepared task and all of a committed one."""
+    """DuckDB, whose pattern looks into hidden folders, finds nothing of a prepared task and all
+    of a committed one.
+    """
     opened = OpenedSink(FileSink(table, format=format_, partition_by=partition_by))
     prepared = opened.participant.verify(opened.prepare(rows(0, 0), rows(0, 1)))
     assert visible(table) == []
@@ -89,7 +110,9 @@ def test_partition_columns_are_not_in_the_files(table: Path) -> None:
 
 
 def test_many_batches_become_one_row_group_in_their_order(table: Path) -> None:
-    """Spark's Arrow batches are small, row groups are not; the order of rows is kept within a folder."""
+    """Spark's Arrow batches are small, row groups are not; the order of rows is kept within a
+    folder.
+    """
     opened = OpenedSink(FileSink(table))
     task = opened.writer()
     for start in range(0, 5_000, 100):
@@ -109,7 +132,9 @@ def test_a_task_without_rows_prepares_nothing(table: Path) -> None:
 
 
 def test_every_type_that_spark_has(table: Path) -> None:
-    """Numbers, texts, dates, times with and without a zone, decimals, binary and nested ones come back from Parquet."""
+    """Numbers, texts, dates, times with and without a zone, decimals, binary and nested ones
+    come back from Parquet.
+    """
     batch = all_types()
     OpenedSink(FileSink(table)).commit(batch)
     found = pq.read_table(table / visible(table)[0])
@@ -123,7 +148,9 @@ def all_types() -> pa.RecordBatch:
     from decimal import Decimal
 
     instant = datetime.datetime.fromisoformat("2026-01-02T03:04:05.678901")
-    nested = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string())), ("t", pa.timestamp("us", "UTC"))])
+    nested = pa.struct(
+        [("a", pa.int32()), ("b", pa.list_(pa.string())), ("t", pa.timestamp("us", "UTC"))]
+    )
     return pa.record_batch(
         {
             "id": pa.array([1, 2], pa.int64()),
@@ -133,11 +160,16 @@ def all_types() -> pa.RecordBatch:
             "single": pa.array([0.1, float("-inf")], pa.float32()),
             "yes": [True, None],
             "day": pa.array([instant.date(), None]),
-            "zoned": pa.array([instant, None], pa.timestamp("us")).cast(pa.timestamp("us", "Europe/Berlin")),
+            "zoned": pa.array([instant, None], pa.timestamp("us")).cast(
+                pa.timestamp("us", "Europe/Berlin")
+            ),
             "plain": pa.array([instant, None], pa.timestamp("us")),
             "money": pa.array([Decimal("12345678901234567890.12"), None], pa.decimal128(38, 2)),
             "bytes": pa.array([b"\x00\xff", b""], pa.binary()),
-            "nested": pa.array([{"a": 1, "b": ["x", None], "t": instant}, {"a": None, "b": None, "t": None}], nested),
+            "nested": pa.array(
+                [{"a": 1, "b": ["x", None], "t": instant}, {"a": None, "b": None, "t": None}],
+                nested,
+            ),
             "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
             "by_number": pa.array([[(7, 1.5)], None], pa.map_(pa.int32(), pa.float64())),
         }
@@ -145,7 +177,9 @@ def all_types() -> pa.RecordBatch:
 
 
 def test_json_as_spark_writes_it(table: Path) -> None:
-    """Null fields left out, instants in UTC with Z, decimals as numbers, binary in base64, NaN as text."""
+    """Null fields left out, instants in UTC with Z, decimals as numbers, binary in base64, NaN
+    as text.
+    """
     OpenedSink(FileSink(table, format="json")).commit(all_types())
     text = (table / visible(table)[0]).read_text()
     first, second = text.splitlines()
@@ -165,14 +199,22 @@ def test_json_as_spark_writes_it(table: Path) -> None:
         "map": {"k": 1},
         "by_number": {"7": 1.5},
     }
-    assert json.loads(second) == {"id": 2, "number": "NaN", "single": "-Infinity", "bytes": "", "nested": {}}
+    assert json.loads(second) == {
+        "id": 2,
+        "number": "NaN",
+        "single": "-Infinity",
+        "bytes": "",
+        "nested": {},
+    }
     assert '"money":12345678901234567890.12' in first
     assert '"number":1.0' in first
     assert text.endswith("}\n")
 
 
 def test_json_texts_survive_every_character(table: Path) -> None:
-    """Every ASCII character, one by one and in whole columns without control characters, read by Python's json."""
+    """Every ASCII character, one by one and in whole columns without control characters, read by
+    Python's json.
+    """
     texts = [chr(i) * 2 for i in range(128)] + ["", "plain", 'a"b\\c', "line\r\nend\t", "😀 ä"]
     before: set[str] = set()
     for batch_id, wanted in enumerate((texts, texts[32:], ["plain", None])):
@@ -180,12 +222,17 @@ def test_json_texts_survive_every_character(table: Path) -> None:
         OpenedSink(FileSink(table, format="json")).commit(batch, batch_id=batch_id)
         (newest,) = set(visible(table)) - before
         before.add(newest)
-        found = [json.loads(line).get('na"me') for line in (table / newest).read_bytes().decode().split("\n")[:-1]]
+        found = [
+            json.loads(line).get('na"me')
+            for line in (table / newest).read_bytes().decode().split("\n")[:-1]
+        ]
         assert found == wanted
 
 
 def test_csv_tells_null_from_the_empty_text(table: Path) -> None:
-    """Quoted fields, line breaks inside, a header, a delimiter of one's own, none of which DuckDB is told."""
+    """Quoted fields, line breaks inside, a header, a delimiter of one's own, none of which
+    DuckDB is told.
+    """
     texts = ["plain", "", None, 'quote " and ; and \n line', "ä"]
     batch = pa.record_batch({"id": range(5), "text": pa.array(texts)})
     OpenedSink(FileSink(table, format="csv", options={"delimiter": ";"})).commit(batch)
@@ -212,16 +259,38 @@ def test_compressed_files(table: Path, format_: str, options: dict[str, Any], en
 
 
 def test_special_characters_in_partition_values_and_in_the_path(tmp_path: Path) -> None:
-    """Escaped as Spark escapes them; DuckDB and pyarrow read the values back. Null and '' are Hive's default."""
+    """Escaped as Spark escapes them; DuckDB and pyarrow read the values back. Null and '' are
+    Hive's default.
+    """
     table = tmp_path / "a table, 100% 'ours' #1 ä"
-    values = ["a/b", "c=d", "50%", "x y", "ü:€", "..", "q?*[]{}^\"'#\\", "tab\there", "+plus", None, ""]
-    batch = pa.record_batch({"id": pa.array(range(len(values)), pa.int64()), "k=/y": pa.array(values)})
+    values = [
+        "a/b",
+        "c=d",
+        "50%",
+        "x y",
+        "ü:€",
+        "..",
+        "q?*[]{}^\"'#\\",
+        "tab\there",
+        "+plus",
+        None,
+        "",
+    ]
+    batch = pa.record_batch(
+        {"id": pa.array(range(len(values)), pa.int64()), "k=/y": pa.array(values)}
+    )
     OpenedSink(FileSink(table, partition_by=["k=/y"])).commit(batch)
     assert "k%3D%2Fy=a%2Fb" in os.listdir(table)
     assert sorted(set(os.listdir(table)) - {".exactum"})[0].startswith("k%3D%2Fy=")
     assert len(os.listdir(table)) == len(values)  # null and '' share one, and .exactum
-    part = pyarrow.dataset.HivePartitioning(pa.schema([("k%3D%2Fy", pa.string())]), segment_encoding="none")
-    files = pyarrow.dataset.dataset(str(table), format="parquet", partitioning=part).to_table().to_pylist()
+    part = pyarrow.dataset.HivePartitioning(
+        pa.schema([("k%3D%2Fy", pa.string())]), segment_encoding="none"
+    )
+    files = (
+        pyarrow.dataset.dataset(str(table), format="parquet", partitioning=part)
+        .to_table()
+        .to_pylist()
+    )
     from urllib.parse import unquote
 
     raw = {r["id"]: r["k%3D%2Fy"] for r in files}
@@ -248,7 +317,10 @@ def test_partition_values_of_every_type(table: Path) -> None:
     )
     OpenedSink(FileSink(table, partition_by=["n", "b", "d", "t", "m"])).commit(batch)
     [file] = visible(table)
-    assert os.path.dirname(file) == "n=-5/b=true/d=2026-01-02/t=2026-01-02 03%3A04%3A05.67/m=0.0000000100"
+    assert (
+        os.path.dirname(file)
+        == "n=-5/b=true/d=2026-01-02/t=2026-01-02 03%3A04%3A05.67/m=0.0000000100"
+    )
 
 
 def test_several_partition_columns(table: Path) -> None:
@@ -262,7 +334,9 @@ def test_several_partition_columns(table: Path) -> None:
             "c": [i % 2 == 0 for i in range(n)],
         }
     )
-    OpenedSink(FileSink(table, partition_by=["b", "a", "c"])).commit(batch.slice(0, 4_000), batch.slice(4_000))
+    OpenedSink(FileSink(table, partition_by=["b", "a", "c"])).commit(
+        batch.slice(0, 4_000), batch.slice(4_000)
+    )
     found = duck(table, "id, a, b, c")
     assert [(i, int(a), b, str(c).lower()) for i, a, b, c in found] == [
         (i, i % 7, f"b{i % 5}" if i % 5 else None, str(i % 2 == 0).lower()) for i in range(n)
@@ -275,7 +349,9 @@ def test_several_partition_columns(table: Path) -> None:
 
 def test_a_limit_of_rows_opens_a_new_file(table: Path) -> None:
     """Never more than so many rows, and no file without rows."""
-    OpenedSink(FileSink(table, rows_per_file_max=4, partition_by="day")).commit(rows(0, 0), rows(0, 1))
+    OpenedSink(FileSink(table, rows_per_file_max=4, partition_by="day")).commit(
+        rows(0, 0), rows(0, 1)
+    )
     counts = sorted(pq.ParquetFile(table / f).metadata.num_rows for f in visible(table))
     assert counts == [3, 3, 3, 3]
     assert ids_in(table) == expected([0], 2)
@@ -290,7 +366,10 @@ def test_a_limit_of_rows_opens_a_new_file(table: Path) -> None:
 def test_a_limit_of_bytes_opens_a_new_file(table: Path, format_: str) -> None:
     """A file ends soon after it has reached its limit."""
     batch = pa.record_batch(
-        {"id": pa.array(range(40_000), pa.int64()), "x": [os.urandom(8).hex() for _ in range(40_000)]}
+        {
+            "id": pa.array(range(40_000), pa.int64()),
+            "x": [os.urandom(8).hex() for _ in range(40_000)],
+        }
     )
     OpenedSink(FileSink(table, format=format_, bytes_per_file_max=100_000)).commit(batch)
     sizes = [(table / f).stat().st_size for f in visible(table)]
@@ -299,15 +378,21 @@ def test_a_limit_of_bytes_opens_a_new_file(table: Path, format_: str) -> None:
     assert [r[0] for r in duck(table, "id", format_)] == list(range(40_000))
 
 
-def test_a_thousand_partitions_with_few_open_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one used longest ago is closed; every row is where it belongs; the list of files is a file of its own."""
+def test_a_thousand_partitions_with_few_open_files(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one used longest ago is closed; every row is where it belongs; the list of files is a
+    file of its own.
+    """
     opened = OpenedSink(FileSink(table, partition_by="p"))
     monkeypatch.setattr(writer, "RUN_ROWS_MAX", 2_500)
     task = opened.writer()
     highest = 0
     for start in range(0, 10_000, 500):
         ids = range(start, start + 500)
-        task.write(pa.record_batch({"id": pa.array(ids, pa.int64()), "p": [i * 7 % 1_000 for i in ids]}))
+        task.write(
+            pa.record_batch({"id": pa.array(ids, pa.int64()), "p": [i * 7 % 1_000 for i in ids]})
+        )
         highest = max(highest, len(task._open))
     prepared = [task.prepare()]
     assert 0 < highest <= folder_place.OPEN_FILES_MAX
@@ -316,7 +401,9 @@ def test_a_thousand_partitions_with_few_open_files(table: Path, monkeypatch: pyt
     prepared = opened.participant.verify(prepared)
     other = OpenedSink(FileSink(table, partition_by="p"))
     assert other.participant.commit(other.permit(prepared), prepared).committed == tuple(prepared)
-    assert duck(table, "count(*), count(distinct p), sum(id)", order="1") == [(10_000, 1_000, sum(range(10_000)))]
+    assert duck(table, "count(*), count(distinct p), sum(id)", order="1") == [
+        (10_000, 1_000, sum(range(10_000)))
+    ]
     assert duck(table, "count(*) filter (where id * 7 % 1000 != p)", order="1") == [(0,)]
     assert hidden(table) == []
     assert other.participant.commit(other.permit(prepared), prepared).committed == tuple(prepared)
@@ -332,7 +419,9 @@ def open_below(folder: Path) -> int:
 
 
 def test_open_descriptors_are_bounded_and_all_closed(table: Path) -> None:
-    """Before and after a task with a thousand partitions, and after one that was aborted, as many are open."""
+    """Before and after a task with a thousand partitions, and after one that was aborted, as
+    many are open.
+    """
     opened = OpenedSink(FileSink(table, partition_by="p"))
     batch = pa.record_batch({"id": pa.array(range(1_000), pa.int64()), "p": range(1_000)})
     before = open_below(table)
@@ -367,7 +456,9 @@ def test_a_partition_value_too_long_for_a_folder_is_rejected(table: Path) -> Non
 
 @pytest.mark.parametrize("partition_by", [None, "day"])
 def test_a_fault_at_every_call(memory: Path, partition_by: str | None) -> None:
-    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly once, nothing staged."""
+    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
+    once, nothing staged.
+    """
 
     def scenario(plan: FaultPlan) -> None:
         table = memory / f"{plan.fault.name}-{plan.at}"
@@ -411,7 +502,9 @@ def _dies_in_commit() -> FaultPlan:
 
 
 def test_a_driver_that_was_superseded_leaves_nothing(table: Path) -> None:
-    """The newer one aborts what it saw; the old one's tasks, still writing, fail cleanly and show nothing."""
+    """The newer one aborts what it saw; the old one's tasks, still writing, fail cleanly and
+    show nothing.
+    """
     old = OpenedSink(FileSink(table, partition_by="day"))
     zombies = [old.writer(0, t) for t in range(3)]
     for task, zombie in enumerate(zombies):
@@ -440,7 +533,9 @@ def test_a_driver_that_was_superseded_leaves_nothing(table: Path) -> None:
 
 
 def test_a_late_commit_changes_nothing(table: Path) -> None:
-    """An old driver wakes up and commits an epoch that others have finished: done, no file twice."""
+    """An old driver wakes up and commits an epoch that others have finished: done, no file
+    twice.
+    """
     old = OpenedSink(FileSink(table))
     prepared = old.prepare(rows(0, 0), rows(0, 1))
     new = OpenedSink(FileSink(table))
@@ -470,7 +565,9 @@ def test_a_redelivery_after_a_compaction_job_took_the_files(table: Path, later: 
 
 
 def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
-    """What is decided and staged is published, whatever has been marked; what is not decided is refused before that."""
+    """What is decided and staged is published, whatever has been marked; what is not decided is
+    refused before that.
+    """
     opened = OpenedSink(FileSink(table))
     opened.commit(rows(9, 0), batch_id=9)
     decided = opened.prepare(rows(3, 0), batch_id=3)
@@ -479,8 +576,12 @@ def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["file", "folder", "manifest"])
-def test_a_decided_file_that_is_gone_stops_the_query(table: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reported as undone, and salvage says which file, how many rows, and what to do; the rest is not published."""
+def test_a_decided_file_that_is_gone_stops_the_query(
+    table: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reported as undone, and salvage says which file, how many rows, and what to do; the rest
+    is not published.
+    """
     if how == "manifest":
         monkeypatch.setattr(writer, "PAYLOAD_BYTES_MAX", 10)
     opened = OpenedSink(FileSink(table, partition_by="day"))
@@ -503,7 +604,9 @@ def test_a_decided_file_that_is_gone_stops_the_query(table: Path, how: str, monk
 
 
 def test_a_foreign_file_is_never_replaced(table: Path) -> None:
-    """A file of that very name with other content stops the commit; a copy of the staged one does not."""
+    """A file of that very name with other content stops the commit; a copy of the staged one
+    does not.
+    """
     opened = OpenedSink(FileSink(table))
     for content, batch_id in ((None, 0), (b"other", 1)):
         [prepared] = opened.prepare(rows(batch_id, 0), batch_id=batch_id)
@@ -520,14 +623,18 @@ def test_a_foreign_file_is_never_replaced(table: Path) -> None:
 
 
 def test_drivers_that_commit_at_the_same_time_agree(table: Path) -> None:
-    """Eight participants commit one epoch with two hundred files at once: all succeed, each row stands once."""
+    """Eight participants commit one epoch with two hundred files at once: all succeed, each row
+    stands once.
+    """
     batch = pa.record_batch({"id": pa.array(range(200), pa.int64()), "p": range(200)})
     for batch_id in range(3):
         opened = [OpenedSink(FileSink(table / str(batch_id), partition_by="p")) for _ in range(8)]
         prepared = opened[0].prepare(batch.slice(0, 100), batch.slice(100))
         permit = opened[0].permit(prepared)
         with ThreadPoolExecutor(8) as pool:
-            reports = list(pool.map(lambda o, p=permit, t=prepared: o.participant.commit(p, t), opened))
+            reports = list(
+                pool.map(lambda o, p=permit, t=prepared: o.participant.commit(p, t), opened)
+            )
         assert {r.committed for r in reports} == {tuple(prepared)}
         assert ids_in(table / str(batch_id)) == list(range(200))
         assert hidden(table / str(batch_id)) == []
@@ -573,7 +680,9 @@ def test_an_executor_that_does_not_see_the_folder_is_told(table: Path) -> None:
 
 
 def test_the_folders_of_dead_incarnations_go(table: Path) -> None:
-    """Starting a hundred times leaves no hundred folders, and no file of a start that was killed."""
+    """Starting a hundred times leaves no hundred folders, and no file of a start that was
+    killed.
+    """
     OpenedSink(FileSink(table))
     [scope] = (table / ".exactum").iterdir()
     left = [scope / "staged" / "temporary-1", scope / "staged" / "temporary-2"]
@@ -590,7 +699,9 @@ def test_the_folders_of_dead_incarnations_go(table: Path) -> None:
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
 def test_weaker_guarantees_show_their_files_at_prepare(table: Path, guarantee: Guarantee) -> None:
-    """No transaction is reported, nothing stays staged, and what a task that died has left goes after a day."""
+    """No transaction is reported, nothing stays staged, and what a task that died has left goes
+    after a day.
+    """
     opened = OpenedSink(FileSink(table, partition_by="day"), guarantee=guarantee)
     assert opened.prepare(rows(0, 0)) == []
     assert ids_in(table) == expected([0])
@@ -626,8 +737,12 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.mark.parametrize("partition_by", [(), ("day",)])
-def test_a_kill_before_every_file_system_call(partition_by: Sequence[str], memory: Path, nursery: Nursery) -> None:
-    """SIGKILL before the n-th call that changes the file system, for every n of an epoch: exact after a restart."""
+def test_a_kill_before_every_file_system_call(
+    partition_by: Sequence[str], memory: Path, nursery: Nursery
+) -> None:
+    """SIGKILL before the n-th call that changes the file system, for every n of an epoch: exact
+    after a restart.
+    """
     at = 0
     while True:
         at += 1
@@ -646,7 +761,9 @@ def test_a_kill_before_every_file_system_call(partition_by: Sequence[str], memor
 
 
 def test_random_kills_with_readers_all_along(memory: Path, nursery: Nursery) -> None:
-    """Drivers are killed at random moments; readers that list and open every file meet whole files, each row once."""
+    """Drivers are killed at random moments; readers that list and open every file meet whole
+    files, each row once.
+    """
     seed = int(os.environ.get("EXACTUM_SEED", random.randrange(2**32)))
     print(f"EXACTUM_SEED={seed}")
     moments = random.Random(seed)
@@ -657,7 +774,9 @@ def test_random_kills_with_readers_all_along(memory: Path, nursery: Nursery) -> 
     def read() -> None:
         while not stop.is_set():
             try:
-                ids = [i for f in visible(table) for i in pq.read_table(table / f)["id"].to_pylist()]
+                ids = [
+                    i for f in visible(table) for i in pq.read_table(table / f)["id"].to_pylist()
+                ]
                 assert len(ids) == len(set(ids))
                 assert len(ids) % (ROWS_OF_A_FILE) == 0
                 seen[0] += 1
@@ -739,7 +858,9 @@ def fill(path: Path) -> None:
 
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
 def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(small_disk: Path, format_: str) -> None:
-    """The message names the folder and the room left; earlier rows stand; with room again all goes on."""
+    """The message names the folder and the room left; earlier rows stand; with room again all
+    goes on.
+    """
     opened = OpenedSink(FileSink(small_disk, format=format_, options={"compression": "none"}))
     opened.commit(rows(0, 0))
     noise = pa.record_batch(
@@ -750,7 +871,10 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(small_disk: Path, format
         }
     )
     task = opened.writer(1)
-    with pytest.raises(EpochAborted, match=rf"could not write to {small_disk}: .*No space left.*bytes and .* are free"):
+    with pytest.raises(
+        EpochAborted,
+        match=rf"could not write to {small_disk}: .*No space left.*bytes and .* are free",
+    ):
         finish(task, noise)
     task.abort()
     assert hidden(small_disk) == []
@@ -789,7 +913,9 @@ def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
 
 
 def test_a_disk_that_is_full_at_the_commit_is_no_loss(small_disk: Path) -> None:
-    """A decided epoch that finds no room for its folders waits for it: Unavailable, then carried out."""
+    """A decided epoch that finds no room for its folders waits for it: Unavailable, then carried
+    out.
+    """
     opened = OpenedSink(FileSink(small_disk, partition_by="day"))
     prepared = opened.prepare(rows(0, 0))
     filler = small_disk / "filler"

@@ -38,7 +38,10 @@ copyreg.pickle(MemoryStore, lambda store: (_store, (id(store),)))
 
 def some_batches() -> list[pa.RecordBatch]:
     """Four, of rows that no other call has."""
-    return [pa.record_batch({"id": [next(_numbers) for _ in range(3)], "day": ["a", "b", "a"]}) for _ in range(4)]
+    return [
+        pa.record_batch({"id": [next(_numbers) for _ in range(3)], "day": ["a", "b", "a"]})
+        for _ in range(4)
+    ]
 
 
 class TestFolder(SinkContract):
@@ -81,7 +84,9 @@ class TestObjects(SinkContract):
 
     def visible_rows(self) -> Iterable[object]:
         names = [n for n in self._names() if not n.startswith(".exactum/")]
-        tables = (pq.read_table(io.BytesIO(bytes(obstore.get(self.store, n).bytes()))) for n in names)
+        tables = (
+            pq.read_table(io.BytesIO(bytes(obstore.get(self.store, n).bytes()))) for n in names
+        )
         return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
     def batches(self) -> Sequence[Any]:
@@ -95,7 +100,10 @@ class TestObjects(SinkContract):
 
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
         lost = {p.identity for p in prepared}
-        obstore.delete(self.store, [n for n in self._names() if n.split("/")[-2:-1] and n.split("/")[-2] in lost])
+        obstore.delete(
+            self.store,
+            [n for n in self._names() if n.split("/")[-2:-1] and n.split("/")[-2] in lost],
+        )
 
     def _names(self) -> list[str]:
         return [str(m["path"]) for chunk in obstore.list(self.store) for m in chunk]

@@ -11,16 +11,37 @@ import pytest
 from epochs_in_files import OpenedSink, expected, ids_in, rows
 from obstore.store import LocalStore
 
-from exactum.errors import FrameRefused, HeuristicOutcome, InvariantBroken, SettingRefused, Unavailable
+from exactum.errors import (
+    FrameRefused,
+    HeuristicOutcome,
+    InvariantBroken,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.files.sink import FileSink
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Sink
 
 SIMPLE = [
-    *("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(38,18)", "date"),
+    *(
+        "string",
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "decimal(38,18)",
+        "date",
+    ),
     *("timestamp", "timestamp_ntz", "varchar(10)", "char(3)"),
 ]
-NESTED = ["struct<a:int,interval:string>", "array<struct<variant:bigint>>", "map<string,array<double>>"]
+NESTED = [
+    "struct<a:int,interval:string>",
+    "array<struct<variant:bigint>>",
+    "map<string,array<double>>",
+]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +90,9 @@ def test_types_that_csv_holds(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["binary", *NESTED])
 def test_types_that_csv_does_not_hold(kind: str) -> None:
     """The message names the column, its type and a way out."""
-    with pytest.raises(FrameRefused, match=r"column 'c' has the type .*, which CSV cannot hold.*to_json"):
+    with pytest.raises(
+        FrameRefused, match=r"column 'c' has the type .*, which CSV cannot hold.*to_json"
+    ):
         FileSink("/tmp/x", format="csv").check_columns([("id", "bigint"), ("c", kind)])
 
 
@@ -105,7 +128,9 @@ def test_types_that_no_file_holds(format_: str, kind: str) -> None:
         ([("id", "int"), ("x", "binary")], ["x"], "partition column 'x'"),
     ],
 )
-def test_frames_that_cannot_be(columns: list[tuple[str, str]], partition_by: list[str], match: str) -> None:
+def test_frames_that_cannot_be(
+    columns: list[tuple[str, str]], partition_by: list[str], match: str
+) -> None:
     """Before anything is written."""
     with pytest.raises(FrameRefused, match=match):
         FileSink("/tmp/x", partition_by=partition_by).check_columns(columns)
@@ -113,7 +138,9 @@ def test_frames_that_cannot_be(columns: list[tuple[str, str]], partition_by: lis
 
 def test_partition_columns_of_csv_may_be_anything_that_names_a_folder() -> None:
     """They do not go into the file."""
-    FileSink("/tmp/x", format="csv", partition_by="day").check_columns([("id", "int"), ("day", "date")])
+    FileSink("/tmp/x", format="csv", partition_by="day").check_columns(
+        [("id", "int"), ("day", "date")]
+    )
 
 
 def test_dead_letters_fit_parquet_and_json_and_not_csv() -> None:
@@ -129,7 +156,9 @@ def test_dead_letters_fit_parquet_and_json_and_not_csv() -> None:
 def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) -> None:
     """A file stands in its place."""
     (tmp_path / "file").touch()
-    with pytest.raises(SettingRefused, match=r"cannot be written and renamed there: .*Not a directory"):
+    with pytest.raises(
+        SettingRefused, match=r"cannot be written and renamed there: .*Not a directory"
+    ):
         OpenedSink(FileSink(tmp_path / "file" / "table"))
 
 
@@ -150,8 +179,12 @@ def test_a_folder_that_cannot_be_written_is_refused_at_the_start(read_only: Path
         OpenedSink(FileSink(read_only))
 
 
-def test_paths_are_made_absolute_on_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Executors have a working directory of their own; file: URLs and spaces in them are understood."""
+def test_paths_are_made_absolute_on_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors have a working directory of their own; file: URLs and spaces in them are
+    understood.
+    """
     monkeypatch.chdir(tmp_path)
     assert FileSink("out").name == f"files:{tmp_path}/out"
     assert FileSink(f"file://{tmp_path}/a%20b").name == f"files:{tmp_path}/a b"
@@ -203,7 +236,9 @@ def test_a_sink_that_was_pointed_elsewhere_does_not_lose_a_decided_epoch(tmp_pat
     old, new = (OpenedSink(FileSink(tmp_path / name, name="mine")) for name in ("old", "new"))
     prepared = old.prepare(rows(0, 0))
     assert new.participant.commit(old.permit(prepared), prepared).expired == tuple(prepared)
-    with pytest.raises(HeuristicOutcome, match=rf"staged at {tmp_path}/old/.*If the sink was pointed elsewhere"):
+    with pytest.raises(
+        HeuristicOutcome, match=rf"staged at {tmp_path}/old/.*If the sink was pointed elsewhere"
+    ):
         new.participant.salvage(old.permit(prepared), prepared)
     assert old.participant.commit(old.permit(prepared), prepared).committed == tuple(prepared)
     assert ids_in(tmp_path / "old") == expected([0])

@@ -30,9 +30,15 @@ def memory() -> Iterator[Path]:
 
 
 def interrupted(
-    patched: pytest.MonkeyPatch, where: Any, names: tuple[str, ...], at: int, act: Callable[[], None]
+    patched: pytest.MonkeyPatch,
+    where: Any,
+    names: tuple[str, ...],
+    at: int,
+    act: Callable[[], None],
 ) -> Any:
-    """Let ``act`` happen before the ``at``-th of these calls from now on. Returns whether it has happened."""
+    """Let ``act`` happen before the ``at``-th of these calls from now on. Returns whether it has
+    happened.
+    """
     calls, acted, real = 0, False, {name: getattr(where, name) for name in names}
 
     def counting(name: str) -> Callable[..., Any]:
@@ -56,8 +62,8 @@ def interrupted(
 def test_a_driver_that_stalls_anywhere_in_its_commit(
     memory: Path, monkeypatch: pytest.MonkeyPatch, place: str, compacts: bool
 ) -> None:
-    """Meanwhile a newer one commits the epoch and the next, and a compaction job may take the files: when the old one
-    wakes up it reports success and changes nothing."""
+    """Meanwhile a newer one commits the epoch and the next, and a compaction job may take the
+    files: when the old one wakes up it reports success and changes nothing."""
     where, names = (os, CALLS) if place == "folder" else (obstore, REQUESTS)
     for at in range(1, 200):
         table = memory / str(at)
@@ -69,7 +75,10 @@ def test_a_driver_that_stalls_anywhere_in_its_commit(
         permit = old.permit(prepared)
 
         def overtake(
-            new: OpenedSink = new, prepared: Any = prepared, permit: Any = permit, table: Path = table
+            new: OpenedSink = new,
+            prepared: Any = prepared,
+            permit: Any = permit,
+            table: Path = table,
         ) -> None:
             assert new.participant.commit(permit, prepared).committed == tuple(prepared)
             if compacts:
@@ -94,8 +103,8 @@ def test_a_driver_that_stalls_anywhere_in_its_commit(
 def test_a_task_whose_staging_is_aborted_at_any_moment(
     memory: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """A newer driver aborts what it sees between any two calls of the task: it fails, or what it prepared is found
-    missing or is swept by the next listing. Nothing is ever visible."""
+    """A newer driver aborts what it sees between any two calls of the task: it fails, or what it
+    prepared is found missing or is swept by the next listing. Nothing is ever visible."""
     where, names = (os, CALLS) if place == "folder" else (obstore, REQUESTS)
     for at in range(1, 200):
         table = memory / str(at)
@@ -136,7 +145,9 @@ def test_a_task_whose_staging_is_aborted_at_any_moment(
 
 
 def test_the_whole_place_is_removed_under_a_running_query(memory: Path) -> None:
-    """The user deletes the table's folder: the running attempt is aborted or told, and a restart makes it anew."""
+    """The user deletes the table's folder: the running attempt is aborted or told, and a restart
+    makes it anew.
+    """
     opened = OpenedSink(FileSink(memory / "table"))
     opened.commit(rows(0, 0))
     shutil.rmtree(memory / "table")

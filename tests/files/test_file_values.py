@@ -1,4 +1,6 @@
-"""Odd but legal values in files: each is read back as it was, or its row is put aside before anything is decided."""
+"""Odd but legal values in files: each is read back as it was, or its row is put aside before
+anything is decided.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def lines(table: Path) -> list[str]:
 
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
 def test_bytes_that_are_no_text_spoil_no_file(tmp_path: Path, format_: str) -> None:
-    """Rows with invalid UTF-8 in a string, in a nested one or in a partition are put aside; DuckDB reads the others."""
+    """Rows with invalid UTF-8 in a string, in a nested one or in a partition are put aside;
+    DuckDB reads the others.
+    """
     columns = {"id": pa.array(range(6), pa.int64()), "text": BAD}
     rejection = written(FileSink(tmp_path / "a", format=format_), pa.record_batch(columns))
     assert rejection is not None
@@ -46,16 +50,24 @@ def test_bytes_that_are_no_text_spoil_no_file(tmp_path: Path, format_: str) -> N
     assert rejection.reasons[0] == "column 'text' is no text in UTF-8, the row has b'\\xff'"
     assert duck(tmp_path / "a", "id, text", format_) == [(0, "good"), (3, None), (5, "end")]
     columns = {"id": columns["id"], "text": pa.array(["\x01"] * 6), "part": BAD}
-    rejection = written(FileSink(tmp_path / "b", format=format_, partition_by="part"), pa.record_batch(columns))
+    rejection = written(
+        FileSink(tmp_path / "b", format=format_, partition_by="part"), pa.record_batch(columns)
+    )
     assert rejection is not None
     assert rejection.rows.column("id").to_pylist() == [1, 2, 4]
     assert [i for (i,) in duck(tmp_path / "b", "id", format_)] == [0, 3, 5]
     if format_ != "csv":
-        keys = pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), pa.array(["a"] + ["b"] * 2), BAD.slice(0, 3))
-        batch = pa.record_batch({"id": pa.array([0, 1]), "nested": pa.StructArray.from_arrays([keys], ["map"])})
+        keys = pa.MapArray.from_arrays(
+            pa.array([0, 1, 3], pa.int32()), pa.array(["a"] + ["b"] * 2), BAD.slice(0, 3)
+        )
+        batch = pa.record_batch(
+            {"id": pa.array([0, 1]), "nested": pa.StructArray.from_arrays([keys], ["map"])}
+        )
         rejection = written(FileSink(tmp_path / "c", format=format_), batch)
         assert rejection is not None
-        assert rejection.reasons == ("column 'nested' at map (a value) is no text in UTF-8, the row has b'\\xff'",)
+        assert rejection.reasons == (
+            "column 'nested' at map (a value) is no text in UTF-8, the row has b'\\xff'",
+        )
         assert [i for (i,) in duck(tmp_path / "c", "id", format_)] == [0]
 
 
@@ -63,15 +75,26 @@ def test_json_keeps_a_row_of_nulls(tmp_path: Path) -> None:
     """A row in which all columns are null is a line of its own."""
     batch = pa.record_batch({"a": pa.array([1, None, 3]), "b": pa.array(["x", None, "y"])})
     assert written(FileSink(tmp_path, format="json"), batch) is None
-    assert [json.loads(line) for line in lines(tmp_path)] == [{"a": 1, "b": "x"}, {}, {"a": 3, "b": "y"}]
+    assert [json.loads(line) for line in lines(tmp_path)] == [
+        {"a": 1, "b": "x"},
+        {},
+        {"a": 3, "b": "y"},
+    ]
 
 
 def test_csv_has_an_instant_in_utc(tmp_path: Path) -> None:
-    """Whatever the session's zone, whose offset once had seconds; the last second of New York's 9999 too."""
+    """Whatever the session's zone, whose offset once had seconds; the last second of New York's
+    9999 too.
+    """
     micros = [-2_717_668_562_000_001, 253_402_318_799_000_000, 253_402_346_000_000_000]
-    batch = pa.record_batch({"id": [0, 1, 2], "t": pa.array(micros).view(pa.timestamp("us", "America/New_York"))})
+    batch = pa.record_batch(
+        {"id": [0, 1, 2], "t": pa.array(micros).view(pa.timestamp("us", "America/New_York"))}
+    )
     rejection = written(FileSink(tmp_path, format="csv", options={"header": False}), batch)
-    assert lines(tmp_path) == ["0,1883-11-18T12:03:57.999999Z", "1,9999-12-31T16:59:59.000000-12:00"]
+    assert lines(tmp_path) == [
+        "0,1883-11-18T12:03:57.999999Z",
+        "1,9999-12-31T16:59:59.000000-12:00",
+    ]
     assert rejection is not None
     assert rejection.reasons == (
         "column 't' is outside the years 1 to 9999, for which readers of csv have no text, "
@@ -83,7 +106,11 @@ def test_csv_spells_what_is_no_number_as_spark_does(tmp_path: Path) -> None:
     """NaN and the infinities; DuckDB and Python read them as well."""
     values = [float("nan"), float("inf"), float("-inf"), -0.0, 5.0, 1e300, None]
     batch = pa.record_batch(
-        {"id": range(7), "d": pa.array(values), "f": pa.array([*values[:5], 0.1, None], pa.float32())}
+        {
+            "id": range(7),
+            "d": pa.array(values),
+            "f": pa.array([*values[:5], 0.1, None], pa.float32()),
+        }
     )
     assert written(FileSink(tmp_path, format="csv"), batch) is None
     rows = list(csv.reader(lines(tmp_path)))
@@ -94,9 +121,15 @@ def test_csv_spells_what_is_no_number_as_spark_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("partition_by", [None, "day"])
 def test_csv_of_one_column_refuses_null(tmp_path: Path, partition_by: str | None) -> None:
-    """Its line would be empty, and readers skip empty lines. The empty text is quoted, and stands."""
-    columns: dict[str, Any] = {"text": ["a", None, ""]} | ({"day": ["1"] * 3} if partition_by else {})
-    rejection = written(FileSink(tmp_path, format="csv", partition_by=partition_by), pa.record_batch(columns))
+    """Its line would be empty, and readers skip empty lines. The empty text is quoted, and
+    stands.
+    """
+    columns: dict[str, Any] = {"text": ["a", None, ""]} | (
+        {"day": ["1"] * 3} if partition_by else {}
+    )
+    rejection = written(
+        FileSink(tmp_path, format="csv", partition_by=partition_by), pa.record_batch(columns)
+    )
     assert rejection is not None
     assert rejection.reasons == (
         "column 'text' is null, and readers of CSV skip the empty line of a file with one column",
@@ -104,10 +137,14 @@ def test_csv_of_one_column_refuses_null(tmp_path: Path, partition_by: str | None
     assert lines(tmp_path) == ['"text"', '"a"', '""']
 
 
-@pytest.mark.parametrize("delimiter", [".", "-", " ", "+", ":", "e", "7", "\\", "\0", "\x7f", "ä", ""])
+@pytest.mark.parametrize(
+    "delimiter", [".", "-", " ", "+", ":", "e", "7", "\\", "\0", "\x7f", "ä", ""]
+)
 def test_a_delimiter_that_numbers_and_times_are_made_of_is_refused(delimiter: str) -> None:
     """Fields would run together."""
-    with pytest.raises(SettingRefused, match="must be one ASCII character that stands in no number"):
+    with pytest.raises(
+        SettingRefused, match="must be one ASCII character that stands in no number"
+    ):
         FileSink("/tmp/x", format="csv", options={"delimiter": delimiter})
 
 
@@ -121,7 +158,9 @@ def test_any_other_delimiter_divides(tmp_path: Path, delimiter: str) -> None:
             "x": pa.array([f'{delimiter}"{delimiter}', None]),
         }
     )
-    assert written(FileSink(tmp_path, format="csv", options={"delimiter": delimiter}), batch) is None
+    assert (
+        written(FileSink(tmp_path, format="csv", options={"delimiter": delimiter}), batch) is None
+    )
     (name,) = visible(tmp_path)
     with (tmp_path / name).open(newline="") as file:
         found = list(csv.reader(file, delimiter=delimiter, strict=True))
@@ -133,21 +172,29 @@ def test_any_other_delimiter_divides(tmp_path: Path, delimiter: str) -> None:
 
 
 def test_a_long_name_of_a_partition_column_is_found_before_the_decision(tmp_path: Path) -> None:
-    """What makes a folder's name too long is put aside; a name that leaves no room is refused with the frame."""
+    """What makes a folder's name too long is put aside; a name that leaves no room is refused
+    with the frame.
+    """
     column = "p" * 250
     numbers = [7, -5, 12345, 123456, None]
-    batch = pa.record_batch({"id": pa.array(range(5), pa.int64()), column: pa.array(numbers, pa.int64())})
+    batch = pa.record_batch(
+        {"id": pa.array(range(5), pa.int64()), column: pa.array(numbers, pa.int64())}
+    )
     rejection = written(FileSink(tmp_path, partition_by=column), batch)
     assert rejection is not None
     assert rejection.rows.column("id").to_pylist() == [2, 3, 4]
     assert "is longer than 255 bytes" in rejection.reasons[0]
     assert ids_in(tmp_path) == [0, 1]
     with pytest.raises(FrameRefused, match="so long a name that no folder"):
-        FileSink(tmp_path, partition_by="p" * 254).check_columns([("id", "int"), ("p" * 254, "int")])
+        FileSink(tmp_path, partition_by="p" * 254).check_columns(
+            [("id", "int"), ("p" * 254, "int")]
+        )
 
 
 def test_a_long_path_is_found_before_the_decision(tmp_path: Path) -> None:
-    """Near the longest path of the system only short partitions have room; a place without any is refused at start."""
+    """Near the longest path of the system only short partitions have room; a place without any
+    is refused at start.
+    """
 
     def place(length: int) -> Path:
         deep = tmp_path
@@ -162,14 +209,24 @@ def test_a_long_path_is_found_before_the_decision(tmp_path: Path) -> None:
     assert rejection.rows.column("id").to_pylist() == [1]
     assert "longer than 127 bytes" in rejection.reasons[0]
     assert os.listdir(table / ("k=" + "x" * 20)) != []
-    with pytest.raises(SettingRefused, match=r"(?s)paths there may have 223 bytes below it.*shorter path"):
+    with pytest.raises(
+        SettingRefused, match=r"(?s)paths there may have 223 bytes below it.*shorter path"
+    ):
         OpenedSink(FileSink(place(4095 - 1 - 223)))
 
 
 def test_values_that_no_folder_can_say_are_put_aside(tmp_path: Path) -> None:
-    """Years beyond 9999, the second of an hour that comes twice, the text that readers take for null."""
+    """Years beyond 9999, the second of an hour that comes twice, the text that readers take for
+    null.
+    """
     zone = "America/New_York"
-    micros = [253_402_318_799_000_000, 253_402_318_800_000_000, 1_730_611_800_000_000, 1_730_615_400_000_000, None]
+    micros = [
+        253_402_318_799_000_000,
+        253_402_318_800_000_000,
+        1_730_611_800_000_000,
+        1_730_615_400_000_000,
+        None,
+    ]
     batch = pa.record_batch(
         {"id": pa.array(range(5), pa.int64()), "t": pa.array(micros).view(pa.timestamp("us", zone))}
     )
@@ -178,15 +235,18 @@ def test_values_that_no_folder_can_say_are_put_aside(tmp_path: Path) -> None:
     assert rejection.reasons == (
         "column 't', which names the partition folder, is outside the years 1 to 9999, "
         "the row has +10000-01-01 00:00:00",
-        "column 't', which names the partition folder, is 2024-11-03 01:30:00 for the second time, when the clock of "
-        "America/New_York was set back, and readers take that for the first",
+        "column 't', which names the partition folder, is 2024-11-03 01:30:00 for the second "
+        "time, when the clock of America/New_York was set back, and readers take that for the "
+        "first",
     )
     assert {os.path.dirname(n) for n in visible(tmp_path / "t")} == {
         "t=9999-12-31 23%3A59%3A59",
         "t=2024-11-03 01%3A30%3A00",
         "t=__HIVE_DEFAULT_PARTITION__",
     }
-    batch = pa.record_batch({"id": pa.array([0, 1], pa.int64()), "k": ["__HIVE_DEFAULT_PARTITION__", "a"]})
+    batch = pa.record_batch(
+        {"id": pa.array([0, 1], pa.int64()), "k": ["__HIVE_DEFAULT_PARTITION__", "a"]}
+    )
     rejection = written(FileSink(tmp_path / "k", partition_by="k"), batch)
     assert rejection is not None
     assert "which readers take for null" in rejection.reasons[0]
@@ -204,16 +264,24 @@ def test_partitions_by_time_know_every_kind_of_zone(tmp_path: Path, zone: str, c
 
 def test_a_zone_that_nobody_knows_is_said_so(tmp_path: Path) -> None:
     """A setting to change, not a task that fails for ever."""
-    batch = pa.record_batch({"id": [0], "t": pa.array([0]).view(pa.timestamp("us", "Mars/Olympus"))})
-    with pytest.raises(SettingRefused, match=r"time zone 'Mars/Olympus'.*is not known on this machine"):
+    batch = pa.record_batch(
+        {"id": [0], "t": pa.array([0]).view(pa.timestamp("us", "Mars/Olympus"))}
+    )
+    with pytest.raises(
+        SettingRefused, match=r"time zone 'Mars/Olympus'.*is not known on this machine"
+    ):
         written(FileSink(tmp_path, partition_by="t"), batch)
 
 
 def test_structs_whose_fields_readers_mix_up_are_refused(tmp_path: Path) -> None:
     """Two fields of one name, at any depth."""
     inner = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "A"])
-    batch = pa.record_batch({"id": [0], "s": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), inner)})
-    with pytest.raises(FrameRefused, match="'s' holds structs with two fields 'a' that differ in case only"):
+    batch = pa.record_batch(
+        {"id": [0], "s": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), inner)}
+    )
+    with pytest.raises(
+        FrameRefused, match="'s' holds structs with two fields 'a' that differ in case only"
+    ):
         written(FileSink(tmp_path), batch)
     with pytest.raises(FrameRefused, match="'s' has the type"):
         FileSink(tmp_path).check_columns([("id", "int"), ("s", "struct<x:struct<>>")])
@@ -230,5 +298,7 @@ def test_good_rows_stand_beside_bad_ones_of_a_later_batch(tmp_path: Path) -> Non
     prepared = [task.prepare()]
     opened.participant.commit(opened.permit(prepared), prepared)
     with duckdb.connect() as connection:
-        found = connection.execute(f"select id from read_parquet('{tmp_path}/*.parquet')").fetchall()
+        found = connection.execute(
+            f"select id from read_parquet('{tmp_path}/*.parquet')"
+        ).fetchall()
     assert [i for (i,) in found] == [3, 5, 5]

@@ -1,8 +1,9 @@
-"""A checkpoint's decision log and a file sink on a network file system that answers wrongly, at every call.
+"""A checkpoint's decision log and a file sink on a network file system that answers wrongly, at
+every call.
 
-A request whose reply was lost is sent again, and the second answer is that of a step that was done already (a link that
-EXISTS, a removal of what is NOT there); a handle turns STALE after the step or before it; fsync reports what a write
-could not: I/O, no space, no quota.
+A request whose reply was lost is sent again, and the second answer is that of a step that was done
+already (a link that EXISTS, a removal of what is NOT there); a handle turns STALE after the step or
+before it; fsync reports what a write could not: I/O, no space, no quota.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def memory() -> Iterator[Path]:
 
 
 def answering(patched: pytest.MonkeyPatch, fault: str, at: int) -> Callable[[], str]:
-    """Let the ``at``-th step from now on meet the fault; tells which step that was, "" for none yet."""
+    """Let the ``at``-th step from now on meet the fault; tells which step that was, "" for none
+    yet.
+    """
     calls, struck = 0, ""
     takes_effect, code = FAULTS[fault]
 
@@ -79,10 +82,12 @@ def answering(patched: pytest.MonkeyPatch, fault: str, at: int) -> Callable[[], 
     return lambda: struck
 
 
-@pytest.mark.parametrize("fault", [pytest.param(f, marks=pytest.mark.deep if f in ALIKE else ()) for f in FAULTS])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=pytest.mark.deep if f in ALIKE else ()) for f in FAULTS]
+)
 def test_a_wrong_answer_at_every_step_of_an_epoch(memory: Path, fault: str) -> None:
-    """Whichever step is answered wrongly: the run goes on, or stops with an error that lets it be started again, and in
-    the end every row stands once. Nothing staged is left.
+    """Whichever step is answered wrongly: the run goes on, or stops with an error that lets it be
+    started again, and in the end every row stands once. Nothing staged is left.
     """
     refused = []
     for at in range(1, 400):
@@ -113,7 +118,9 @@ def test_a_wrong_answer_at_every_step_of_an_epoch(memory: Path, fault: str) -> N
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_answer_at_every_step_of_a_decision(memory: Path, fault: str) -> None:
-    """What ``decide`` returns stands for whoever reads later; what it refuses stands as it is, or not at all."""
+    """What ``decide`` returns stands for whoever reads later; what it refuses stands as it is,
+    or not at all.
+    """
     for at in range(1, 60):
         folder = memory / str(at)
         log = FileDecisionLog(folder, QUERY_ID, prune_every=1)
@@ -128,7 +135,9 @@ def test_a_wrong_answer_at_every_step_of_a_decision(memory: Path, fault: str) ->
                 refused = error
         if not struck():
             break
-        assert refused is None or refused.disposition is not Disposition.HALT, f"{struck()}: {refused!r}"
+        assert refused is None or refused.disposition is not Disposition.HALT, (
+            f"{struck()}: {refused!r}"
+        )
         later = FileDecisionLog(folder, QUERY_ID)
         if told is not None and not list(folder.glob("floor-*")):
             assert told == record(0) == later.decide(record(0, 0, "later")), struck()
@@ -138,7 +147,9 @@ def test_a_wrong_answer_at_every_step_of_a_decision(memory: Path, fault: str) ->
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_file_that_is_made_once_is_there_or_an_error_says_so(memory: Path, fault: str) -> None:
-    """``create_whole`` says False only where somebody else has made the file; what it says was made is there, whole."""
+    """``create_whole`` says False only where somebody else has made the file; what it says was
+    made is there, whole.
+    """
     for at in range(1, 10):
         path = memory / f"{at}.json"
         with pytest.MonkeyPatch.context() as patched:
@@ -154,8 +165,12 @@ def test_a_file_that_is_made_once_is_there_or_an_error_says_so(memory: Path, fau
     assert create_whole(path, b"other") is False
 
 
-def test_a_file_that_was_made_and_reported_as_there_is_no_success(memory: Path, monkeypatch: Any) -> None:
-    """The temporary file is refused as there already: nothing was made, and nobody is told otherwise."""
+def test_a_file_that_was_made_and_reported_as_there_is_no_success(
+    memory: Path, monkeypatch: Any
+) -> None:
+    """The temporary file is refused as there already: nothing was made, and nobody is told
+    otherwise.
+    """
 
     def there(path: str | Path, content: bytes) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -166,9 +181,11 @@ def test_a_file_that_was_made_and_reported_as_there_is_no_success(memory: Path, 
     assert not (memory / "file").exists()
 
 
-def test_a_listing_that_lags_behind_decides_nothing(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that still sees the folder as it was takes no slot that another one has, and finds what stands there:
-    ``link`` is the server's, not the cache's.
+def test_a_listing_that_lags_behind_decides_nothing(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that still sees the folder as it was takes no slot that another one has, and finds
+    what stands there: ``link`` is the server's, not the cache's.
     """
     slow = FileDecisionLog(memory, QUERY_ID)
     before = os.listdir(memory)
@@ -177,8 +194,12 @@ def test_a_listing_that_lags_behind_decides_nothing(memory: Path, monkeypatch: p
     assert slow.decide(record(0)) == record(0, 0, "other")
 
 
-def test_a_name_that_is_taken_and_not_seen_is_unknown(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server says that the slot is taken, and the client's cache that there is nothing: neither is believed."""
+def test_a_name_that_is_taken_and_not_seen_is_unknown(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server says that the slot is taken, and the client's cache that there is nothing:
+    neither is believed.
+    """
     FileDecisionLog(memory, QUERY_ID).decide(record(0, 0, "other"))
     monkeypatch.setattr(FileDecisionLog, "_bytes", lambda log, name: None)
     with pytest.raises(OutcomeUnknown, match="vanished 10 times.*nocto"):

@@ -1,4 +1,6 @@
-"""The decision log in an object store: the contract over real stores of obstore, races, damage, and zombies."""
+"""The decision log in an object store: the contract over real stores of obstore, races, damage,
+and zombies.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ import pytest
 from obstore.store import LocalStore, MemoryStore
 from s3_server import s3_server
 
-from exactum.errors import CheckpointRefused, Fenced, InvariantBroken, OutcomeUnknown, SettingRefused, Unavailable
+from exactum.errors import (
+    CheckpointRefused,
+    Fenced,
+    InvariantBroken,
+    OutcomeUnknown,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.files import object_decision_log
 from exactum.files.object_decision_log import ObjectDecisionLog
 from exactum.protocol.decision_log import DecisionLog
@@ -37,7 +46,9 @@ class TestOnDisk(LogContract):
         self.folder = tmp_path
 
     def open_log(self, query_id: str) -> DecisionLog:
-        return ObjectDecisionLog("file://log", query_id, store=LocalStore(self.folder), prune_every=1)
+        return ObjectDecisionLog(
+            "file://log", query_id, store=LocalStore(self.folder), prune_every=1
+        )
 
 
 @pytest.fixture
@@ -54,7 +65,9 @@ def names(store: Any) -> list[str]:
 
 
 def test_racing_threads_over_files_have_one_winner_for_each_slot(tmp_path: Path) -> None:
-    """Four handles over one folder, 50 slots: all are told the same record, which is one of theirs."""
+    """Four handles over one folder, 50 slots: all are told the same record, which is one of
+    theirs.
+    """
     logs = [log_in(LocalStore(tmp_path)) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         for batch_id in range(50):
@@ -118,7 +131,9 @@ def test_the_log_does_not_grow(store: MemoryStore) -> None:
 def test_a_lost_reply_of_the_put_is_settled_or_unknown(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:
-    """A put that took effect and reported failure stands; one that is not seen is neither success nor failure."""
+    """A put that took effect and reported failure stands; one that is not seen is neither
+    success nor failure.
+    """
     real = obstore.put
 
     def put(*args: Any, **kwargs: Any) -> Any:
@@ -136,7 +151,9 @@ def test_a_lost_reply_of_the_put_is_settled_or_unknown(
             log.decide(record(1))
 
 
-def test_a_store_without_conditional_puts_is_refused(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_conditional_puts_is_refused(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before anything is written."""
 
     def put(*args: Any, **kwargs: Any) -> Any:
@@ -150,20 +167,29 @@ def test_a_store_without_conditional_puts_is_refused(store: MemoryStore, monkeyp
 
 @pytest.mark.parametrize("condition", ["ignored", "raced"])
 def test_a_store_that_takes_every_put_is_refused(condition: str) -> None:
-    """It does not know If-None-Match, or looks first and puts later: seen before anything is written."""
+    """It does not know If-None-Match, or looks first and puts later: seen before anything is
+    written.
+    """
     with s3_server(condition) as server:
         for batch_id in (0, 0, 1):  # by each driver, whatever is there
             log = ObjectDecisionLog("s3://bucket/log", QUERY_ID, store=server.settings)
-            with pytest.raises(SettingRefused, match=r"does not keep to conditional puts: \d of 5 puts .* were taken"):
+            with pytest.raises(
+                SettingRefused,
+                match=r"does not keep to conditional puts: \d of 5 puts .* were taken",
+            ):
                 log.decide(record(batch_id))
             assert log.read(batch_id) == ()
         assert server.objects == {}
 
 
 def test_a_store_that_keeps_to_conditional_puts_is_tried_once() -> None:
-    """Two drivers that decide one slot are told the same record; what was there to try it is gone."""
+    """Two drivers that decide one slot are told the same record; what was there to try it is
+    gone.
+    """
     with s3_server("kept") as server:
-        logs = [ObjectDecisionLog("s3://bucket/log", QUERY_ID, store=server.settings) for _ in range(2)]
+        logs = [
+            ObjectDecisionLog("s3://bucket/log", QUERY_ID, store=server.settings) for _ in range(2)
+        ]
         for batch_id in range(5):
             mine = [record(batch_id, 0, f"i{i}") for i in range(2)]
             with ThreadPoolExecutor(2) as pool:
@@ -188,7 +214,9 @@ def test_a_store_that_fails_while_it_is_tried_is_unavailable() -> None:
 
 
 def _zombie(attempt: int, at: int, patched: pytest.MonkeyPatch) -> tuple[object, bool, list[str]]:
-    """What a zombie's decide for batch 5 gets if two pruning rounds come before its ``at``-th request."""
+    """What a zombie's decide for batch 5 gets if two pruning rounds come before its ``at``-th
+    request.
+    """
     store = MemoryStore()
     newer = log_in(store)
     for batch_id in range(12):
@@ -221,15 +249,23 @@ def _zombie(attempt: int, at: int, patched: pytest.MonkeyPatch) -> tuple[object,
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_a_zombie_is_fenced_whenever_the_pruner_comes(monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
-    """Two pruning rounds may come between any two requests: a slot emptied by the pruner is never the zombie's."""
+def test_a_zombie_is_fenced_whenever_the_pruner_comes(
+    monkeypatch: pytest.MonkeyPatch, attempt: int
+) -> None:
+    """Two pruning rounds may come between any two requests: a slot emptied by the pruner is
+    never the zombie's.
+    """
     heard = []
     for at in range(1, 40):
         with monkeypatch.context() as patched:
             stands, pruned, left = _zombie(attempt, at, patched)
         heard.append("fenced" if stands == "fenced" else "stands")
-        assert stands in ("fenced", record(5) if attempt == 0 else record(5, 1, "zombie")), f"at request {at}: {stands}"
-        assert not (pruned and [n for n in left if f"/{5:020d}-" in n]), f"at request {at}: left behind"
+        assert stands in ("fenced", record(5) if attempt == 0 else record(5, 1, "zombie")), (
+            f"at request {at}: {stands}"
+        )
+        assert not (pruned and [n for n in left if f"/{5:020d}-" in n]), (
+            f"at request {at}: left behind"
+        )
         if not pruned:
             break
     assert heard[0] == "fenced"
@@ -243,7 +279,9 @@ def test_credentials_are_never_shown() -> None:
         ObjectDecisionLog("s3://user:secret@bucket/log", QUERY_ID, store={"no_such": "secret"})
     assert "secret" not in str(refused.value)
     log = ObjectDecisionLog(
-        "s3://bucket/log", QUERY_ID, store={"access_key_id": "a", "secret_access_key": "secret", "region": "x"}
+        "s3://bucket/log",
+        QUERY_ID,
+        store={"access_key_id": "a", "secret_access_key": "secret", "region": "x"},
     )
     assert "secret" not in repr(log._location)
     assert json.dumps(log._where) == f'"s3://bucket/log/{QUERY_ID}"'

@@ -1,4 +1,6 @@
-"""Files in object stores: the same promises as in a folder, over obstore's stores in memory and on disk."""
+"""Files in object stores: the same promises as in a folder, over obstore's stores in memory and
+on disk.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_rows_are_invisible_until_the_commit(store: Any, partition_by: str | Non
 
 
 def test_objects_on_a_disk_are_what_any_reader_lists(tmp_path: Path) -> None:
-    """DuckDB and pyarrow read the prefix with its partitions; special characters stay what they are."""
+    """DuckDB and pyarrow read the prefix with its partitions; special characters stay what they
+    are.
+    """
     batch = pa.record_batch({"id": pa.array(range(3), pa.int64()), "k": ["a/b%c", "x y", None]})
     OpenedSink(sink(LocalStore(tmp_path), partition_by="k")).commit(batch)
     assert ids_in(tmp_path) == [0, 1, 2]
@@ -79,7 +83,9 @@ def test_objects_on_a_disk_are_what_any_reader_lists(tmp_path: Path) -> None:
 
 
 def test_a_fault_at_every_call(tmp_path: Path) -> None:
-    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly once, nothing staged."""
+    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
+    once, nothing staged.
+    """
 
     def scenario(plan: FaultPlan) -> None:
         store = MemoryStore()
@@ -94,15 +100,21 @@ def test_a_fault_at_every_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("effect", ["before", "after"])
-def test_a_failure_at_every_request_of_a_commit(monkeypatch: pytest.MonkeyPatch, effect: str) -> None:
-    """The n-th request fails, before or after its effect, for every n: the next commit carries it out, once."""
+def test_a_failure_at_every_request_of_a_commit(
+    monkeypatch: pytest.MonkeyPatch, effect: str
+) -> None:
+    """The n-th request fails, before or after its effect, for every n: the next commit carries
+    it out, once.
+    """
     for at in range(1, 200):
         store = MemoryStore()
         opened = OpenedSink(sink(store, partition_by="day"))
         prepared = opened.prepare(rows(0, 0), rows(0, 1))
         numbers = itertools.count(1)  # counts over threads
 
-        def failing(real: Callable[..., Any], at: int = at, numbers: Iterator[int] = numbers) -> Callable[..., Any]:
+        def failing(
+            real: Callable[..., Any], at: int = at, numbers: Iterator[int] = numbers
+        ) -> Callable[..., Any]:
             def call(*args: Any, **kwargs: Any) -> Any:
                 struck_now = next(numbers) == at
                 if struck_now and effect == "after":
@@ -122,7 +134,9 @@ def test_a_failure_at_every_request_of_a_commit(monkeypatch: pytest.MonkeyPatch,
             except Unavailable:
                 struck = True
         late = OpenedSink(sink(store))
-        assert late.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+        assert late.participant.commit(opened.permit(prepared), prepared).committed == tuple(
+            prepared
+        )
         assert ids_of_objects(store) == expected([0], 2)
         assert staged(store) == []
         if not struck:
@@ -157,7 +171,9 @@ def test_a_decided_object_that_is_gone_stops_the_query(store: Any) -> None:
 
 
 def test_a_foreign_object_is_never_replaced(store: Any) -> None:
-    """An object of that very name and another size stops the commit; a copy of the staged one does not."""
+    """An object of that very name and another size stops the commit; a copy of the staged one
+    does not.
+    """
     for content, batch_id in ((None, 0), (b"other", 1)):
         opened = OpenedSink(sink(store))
         [prepared] = opened.prepare(rows(batch_id, 0), batch_id=batch_id)
@@ -204,7 +220,9 @@ def test_a_store_without_conditional_copies(monkeypatch: pytest.MonkeyPatch, tim
 
 
 def test_a_driver_that_was_superseded_leaves_nothing(store: Any) -> None:
-    """The newer one removes what it sees; the old one's task, still writing, fails at prepare and shows nothing."""
+    """The newer one removes what it sees; the old one's task, still writing, fails at prepare
+    and shows nothing.
+    """
     old = OpenedSink(sink(store, partition_by="day", rows_per_file_max=1))
     zombie, done = old.writer(0, 0), old.prepare(rows(0, 1))
     zombie.write(rows(0, 0))
@@ -224,7 +242,9 @@ def test_a_driver_that_was_superseded_leaves_nothing(store: Any) -> None:
 
 
 def test_drivers_that_commit_at_the_same_time_agree(store: Any) -> None:
-    """Eight participants commit one epoch with a hundred objects at once: all succeed, each row stands once."""
+    """Eight participants commit one epoch with a hundred objects at once: all succeed, each row
+    stands once.
+    """
     batch = pa.record_batch({"id": pa.array(range(100), pa.int64()), "p": range(100)})
     opened = [OpenedSink(sink(store, partition_by="p")) for _ in range(8)]
     prepared = opened[0].prepare(batch)
@@ -236,7 +256,9 @@ def test_drivers_that_commit_at_the_same_time_agree(store: Any) -> None:
     assert staged(store) == []
 
 
-def test_a_long_list_of_objects_goes_into_a_manifest(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_list_of_objects_goes_into_a_manifest(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The payload stays small; any process finds the list."""
     monkeypatch.setattr(writer, "PAYLOAD_BYTES_MAX", 500)
     opened = OpenedSink(sink(store, partition_by="p"))
@@ -249,7 +271,9 @@ def test_a_long_list_of_objects_goes_into_a_manifest(store: Any, monkeypatch: py
     late = OpenedSink(sink(store))
     late.participant.verify(prepared)
     for _ in range(2):
-        assert late.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+        assert late.participant.commit(opened.permit(prepared), prepared).committed == tuple(
+            prepared
+        )
     assert ids_of_objects(store) == list(range(100))
 
 
@@ -304,7 +328,10 @@ def test_the_writer_factory_pickles_with_its_store(tmp_path: Path) -> None:
     factory: Any = OpenedSink(sink(LocalStore(tmp_path))).opened.writers
     again = pickle.loads(pickle.dumps(factory))
     assert again == factory
-    s3 = FileSink("s3://bucket/table", store={"secret_access_key": "hidden", "access_key_id": "a", "region": "x"})
+    s3 = FileSink(
+        "s3://bucket/table",
+        store={"secret_access_key": "hidden", "access_key_id": "a", "region": "x"},
+    )
     assert "hidden" not in repr(s3) + s3.name
     place = s3._place(object_place.Scope("q", "p"))
     assert "hidden" not in repr(place)
@@ -329,8 +356,15 @@ def test_settings_that_cannot_be_are_refused(arguments: dict[str, Any], match: s
 
 def test_a_store_that_does_not_answer_is_unavailable() -> None:
     """Within seconds, with its place."""
-    nowhere = {"endpoint": "http://127.0.0.1:1", "allow_http": "true", "access_key_id": "a", "secret_access_key": "b"}
+    nowhere = {
+        "endpoint": "http://127.0.0.1:1",
+        "allow_http": "true",
+        "access_key_id": "a",
+        "secret_access_key": "b",
+    }
     retry: Any = {"max_retries": 0}
-    store = obstore.store.S3Store("bucket", prefix="t", config={**nowhere, "region": "x"}, retry_config=retry)
+    store = obstore.store.S3Store(
+        "bucket", prefix="t", config={**nowhere, "region": "x"}, retry_config=retry
+    )
     with pytest.raises(Unavailable, match=r"s3://bucket/t could not be opened"):
         OpenedSink(FileSink("s3://bucket/t", store=store))

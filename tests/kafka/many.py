@@ -1,5 +1,5 @@
-"""Thousands of open transactions with a record each, as an epoch of as many tasks leaves them: by plain requests, for a
-librdkafka producer takes 20 to 60 ms to begin.
+"""Thousands of open transactions with a record each, as an epoch of as many tasks leaves them: by
+plain requests, for a librdkafka producer takes 20 to 60 ms to begin.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ AGAIN = {15, 16, 51, 14}
 """Coordinator not available, not its coordinator, concurrent transactions, coordinator loading."""
 
 
-def open_many(servers: str, sink: OpenedSink, topic: str, partitions: int, count: int) -> list[PreparedTransaction]:
-    """``count`` prepared transactions of ``sink``'s run, on a broker of one node; the nth holds the record b"n"."""
+def open_many(
+    servers: str, sink: OpenedSink, topic: str, partitions: int, count: int
+) -> list[PreparedTransaction]:
+    """``count`` prepared transactions of ``sink``'s run, on a broker of one node; the nth holds
+    the record b"n".
+    """
     scope = TransactionScope(DEFAULT_PREFIX, sink.run.query_id, sink.participant.name)
     worker = secrets.token_hex(8)
     names = [scope.transactional_id(sink.run.incarnation, worker, n) for n in range(count)]
@@ -40,7 +44,9 @@ def open_many(servers: str, sink: OpenedSink, topic: str, partitions: int, count
         prepared: dict[int, PreparedTransaction] = {}
 
         async def one(number: int) -> None:
-            transaction = await _opened(manager, names[number], (topic, number % partitions), b"%d" % number)
+            transaction = await _opened(
+                manager, names[number], (topic, number % partitions), b"%d" % number
+            )
             prepared[number] = transaction.prepared(sink.participant.name, 1)
 
         in_lanes(manager, one, range(count))
@@ -56,7 +62,11 @@ async def _opened(
     begun = await _answered(
         manager,
         lambda: InitProducerIdRequest(
-            transactional_id=name, transaction_timeout_ms=600_000, producer_id=-1, producer_epoch=-1, max_version=4
+            transactional_id=name,
+            transaction_timeout_ms=600_000,
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=4,
         ),
         lambda answer: answer.error_code,
     )
@@ -71,7 +81,9 @@ async def _opened(
             v3_and_below_topics=[added(name=topic, partitions=[index])],
             max_version=3,
         ),
-        lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+        lambda answer: (
+            answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        ),
     )
     await _answered(
         manager,
@@ -102,13 +114,18 @@ def produce_request(
         acks=-1,
         timeout_ms=30_000,
         topic_data=[
-            data(name=partition[0], partition_data=[cell(index=partition[1], records=bytes(batch.build()))]),
+            data(
+                name=partition[0],
+                partition_data=[cell(index=partition[1], records=bytes(batch.build()))],
+            ),
         ],
         max_version=11,
     )
 
 
-async def _answered(manager: Any, request: Callable[[], Any], error_of: Callable[[Any], int]) -> Any:
+async def _answered(
+    manager: Any, request: Callable[[], Any], error_of: Callable[[Any], int]
+) -> Any:
     (node,) = manager.cluster.brokers()
     while True:
         answer = await manager.send(request(), node.node_id)

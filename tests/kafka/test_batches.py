@@ -1,4 +1,6 @@
-"""When records are sent: in full batches, at the end of the task, and where the queue has no room for more."""
+"""When records are sent: in full batches, at the end of the task, and where the queue has no
+room for more.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ WAIT_S = 30
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
-def test_a_record_waits_for_the_end_of_its_task(kafka: LocalKafka, topic: Callable[..., str], guarantee) -> None:
+def test_a_record_waits_for_the_end_of_its_task(
+    kafka: LocalKafka, topic: Callable[..., str], guarantee
+) -> None:
     name = topic("waits", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers), guarantee=guarantee) as sink:
+    with opened(
+        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers), guarantee=guarantee
+    ) as sink:
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         writer.write(frame([b"v"]))
         time.sleep(LATER_S)
@@ -42,7 +48,9 @@ def test_a_record_waits_for_the_end_of_its_task(kafka: LocalKafka, topic: Callab
 def test_the_users_linger_wins(kafka: LocalKafka, topic: Callable[..., str], name: str) -> None:
     """Under both of its names."""
     target = topic("lingers", partitions=1)
-    with opened(KafkaSink(target, bootstrap_servers=kafka.bootstrap_servers, producer={name: 1})) as sink:
+    with opened(
+        KafkaSink(target, bootstrap_servers=kafka.bootstrap_servers, producer={name: 1})
+    ) as sink:
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         writer.write(frame([b"v"]))
         end_s = time.monotonic() + SENT_WITHIN_S
@@ -51,11 +59,20 @@ def test_the_users_linger_wins(kafka: LocalKafka, topic: Callable[..., str], nam
         writer.prepare()
 
 
-@pytest.mark.parametrize("producer", [{"message.timeout.ms": 4_000}, {"delivery.timeout.ms": 4_000}, {}])
-def test_the_default_fits_every_timeout(kafka: LocalKafka, topic: Callable[..., str], producer) -> None:
-    """librdkafka refuses to wait longer for a batch than for an acknowledgement: all are shorter than the 5 s."""
+@pytest.mark.parametrize(
+    "producer", [{"message.timeout.ms": 4_000}, {"delivery.timeout.ms": 4_000}, {}]
+)
+def test_the_default_fits_every_timeout(
+    kafka: LocalKafka, topic: Callable[..., str], producer
+) -> None:
+    """librdkafka refuses to wait longer for a batch than for an acknowledgement: all are shorter
+    than the 5 s.
+    """
     sink = KafkaSink(
-        topic("short"), bootstrap_servers=kafka.bootstrap_servers, producer=producer, transaction_timeout_ms=4_500
+        topic("short"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        producer=producer,
+        transaction_timeout_ms=4_500,
     )
     for guarantee in (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE):
         with opened(sink, guarantee=guarantee) as short:
@@ -63,7 +80,9 @@ def test_the_default_fits_every_timeout(kafka: LocalKafka, topic: Callable[..., 
 
 
 def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    """Many partitions share one queue: what it holds is sent before any of their batches is full."""
+    """Many partitions share one queue: what it holds is sent before any of their batches is
+    full.
+    """
     name = topic("narrow", partitions=8)
     plan = ProducerPlan(
         kafka.bootstrap_servers,
@@ -77,7 +96,9 @@ def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable
     try:
         producer.begin_transaction()
         rows = frame([bytes(1_000)] * 4_000, [str(number).encode() for number in range(4_000)])
-        produce(producer, rows, name, timeout_ms=20_000)  # far less than records wait for full batches
+        produce(
+            producer, rows, name, timeout_ms=20_000
+        )  # far less than records wait for full batches
         producer.flush(WAIT_S * 1_000)
         producer.abort_transaction(WAIT_S * 1_000)
     finally:
@@ -87,9 +108,15 @@ def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable
 
 def end(kafka: LocalKafka, topic: str, partition: int = 0) -> int:
     """The offset after the last record, visible or not."""
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "end", "isolation.level": "read_uncommitted"}
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": "end",
+        "isolation.level": "read_uncommitted",
+    }
     consumer = Consumer(settings)
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S)[1])
+        return int(
+            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S)[1]
+        )
     finally:
         consumer.close()

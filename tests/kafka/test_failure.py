@@ -1,4 +1,6 @@
-"""What each of Kafka's errors means, by its name in both clients: the codes of one are those of the other."""
+"""What each of Kafka's errors means, by its name in both clients: the codes of one are those of
+the other.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,16 @@ from exactum.protocol.sink import TaskName
 LIBRDKAFKA = {
     Failure.NONE: "NO_ERROR",
     Failure.TOPIC_DENIED: "TOPIC_AUTHORIZATION_FAILED",
-    Failure.DENIED: "GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED "
-    "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+    Failure.DENIED: "GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED "
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTHORIZATION_FAILED",
     Failure.LOGIN: "SASL_AUTHENTICATION_FAILED _AUTHENTICATION",
     Failure.MECHANISM: "UNSUPPORTED_SASL_MECHANISM",
-    Failure.MOVED: "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH "
-    "OFFSET_NOT_AVAILABLE _NOENT",
+    Failure.MOVED: "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION FENCED_LEADER_EPOCH "
+    "UNKNOWN_LEADER_EPOCH OFFSET_NOT_AVAILABLE _NOENT",
     Failure.COORDINATOR: "COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR "
     "UNSTABLE_OFFSET_COMMIT _WAIT_COORD _TIMED_OUT",
-    Failure.BUSY: "UNKNOWN REQUEST_TIMED_OUT REPLICA_NOT_AVAILABLE NETWORK_EXCEPTION KAFKA_STORAGE_ERROR",
+    Failure.BUSY: "UNKNOWN REQUEST_TIMED_OUT REPLICA_NOT_AVAILABLE NETWORK_EXCEPTION "
+    "KAFKA_STORAGE_ERROR",
     Failure.MISSING: "UNKNOWN_TOPIC_OR_PART",
     Failure.UNFOUND: "_UNKNOWN_TOPIC _UNKNOWN_PARTITION",
     Failure.TOPIC: "TOPIC_EXCEPTION",
@@ -40,14 +43,17 @@ LIBRDKAFKA = {
     Failure.TIMEOUT: "INVALID_TRANSACTION_TIMEOUT",
     Failure.TOO_LARGE: "MSG_SIZE_TOO_LARGE",
     Failure.RECORD: "INVALID_RECORD",
-    Failure.REFUSED: "INVALID_TIMESTAMP POLICY_VIOLATION UNSUPPORTED_COMPRESSION_TYPE UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    Failure.REFUSED: "INVALID_TIMESTAMP POLICY_VIOLATION UNSUPPORTED_COMPRESSION_TYPE "
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT",
     Failure.PURGED: "_PURGE_INFLIGHT _PURGE_QUEUE",
     Failure.STATE: "_STATE",
     Failure.FULL: "_QUEUE_FULL",
 }
 WANTED = {name: failure for failure, names in LIBRDKAFKA.items() for name in names.split()}
 CODES = {
-    name: code for name, code in inspect.getmembers(KafkaError) if name.strip("_").isupper() and isinstance(code, int)
+    name: code
+    for name, code in inspect.getmembers(KafkaError)
+    if name.strip("_").isupper() and isinstance(code, int)
 }
 ASKED_AGAIN = {
     "NotLeaderForPartitionError", "LeaderNotAvailableError", "CoordinatorLoadInProgressError",
@@ -85,7 +91,9 @@ def test_every_name_of_librdkafka(name: str) -> None:
 def test_every_class_of_kafka_python() -> None:
     """What a router asks again, and what ends it, among all that a broker can answer."""
     assert len(ANSWERS) > 100
-    assert {error.__name__ for error in ANSWERS if failure_of(error.errno) in RETRIABLE} == ASKED_AGAIN
+    assert {
+        error.__name__ for error in ANSWERS if failure_of(error.errno) in RETRIABLE
+    } == ASKED_AGAIN
     assert {error.__name__ for error in ANSWERS if is_denied(error())} == DENIED
     assert failure_of(kafka_errors.TransactionalIdNotFoundError.errno) is Failure.NO_TRANSACTION
     assert failure_of(kafka_errors.OffsetOutOfRangeError.errno) is Failure.OUTSIDE
@@ -93,7 +101,9 @@ def test_every_class_of_kafka_python() -> None:
 
 
 def test_errors_of_other_kinds() -> None:
-    """A number of the operating system is none of Kafka's; a code that nobody knows, or none, says nothing."""
+    """A number of the operating system is none of Kafka's; a code that nobody knows, or none,
+    says nothing.
+    """
     assert not is_denied(OSError(58, "number 58 of the operating system"))
     assert not is_denied(kafka_errors.KafkaConnectionError())
     assert failure_of(None) is failure_of(9_999) is Failure.OTHER

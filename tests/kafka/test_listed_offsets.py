@@ -1,4 +1,6 @@
-"""Offsets are told of partitions that are new, and by a client that knew their leader before it was killed."""
+"""Offsets are told of partitions that are new, and by a client that knew their leader before it
+was killed.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,15 @@ PARTITIONS = 8
 def test_while_leaders_are_not_known() -> None:
     with LocalKafka() as kafka:
         client = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
-        latest = {(f"t{n}", p): OffsetSpec.latest() for n in range(TOPICS) for p in range(PARTITIONS)}
+        latest = {
+            (f"t{n}", p): OffsetSpec.latest() for n in range(TOPICS) for p in range(PARTITIONS)
+        }
         for n in range(TOPICS):
             kafka.create_topic(f"t{n}", partitions=PARTITIONS)
         lasting = AdminClient(client)
-        assert listed_offsets(lasting, latest, TIMEOUT_S, read_committed=True) == dict.fromkeys(latest, 0)
+        assert listed_offsets(lasting, latest, TIMEOUT_S, read_committed=True) == dict.fromkeys(
+            latest, 0
+        )
         producer = Producer({**client, "enable.idempotence": True})
         for topic, partition in latest:
             producer.produce(topic, b"x", partition=partition)
@@ -32,7 +38,9 @@ def test_while_leaders_are_not_known() -> None:
             kafka.kill()
             kafka.restart()
             for admin in (AdminClient(client), lasting):
-                assert listed_offsets(admin, latest, TIMEOUT_S, read_committed=True) == dict.fromkeys(latest, 1)
+                assert listed_offsets(
+                    admin, latest, TIMEOUT_S, read_committed=True
+                ) == dict.fromkeys(latest, 1)
 
 
 def test_a_topic_that_is_not_there(kafka: LocalKafka, topic: Callable[..., str]) -> None:
@@ -42,9 +50,14 @@ def test_a_topic_that_is_not_there(kafka: LocalKafka, topic: Callable[..., str])
     answers = listed_offsets(kafka.admin(), wanted, TIMEOUT_S, read_committed=True)
     assert answers.pop((name, 0)) == 0
     assert [error.code() for error in answers.values()] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
-    alone = listed_offsets(kafka.admin(), {("nowhere", 0): OffsetSpec.latest()}, 2.0, read_committed=True)
+    alone = listed_offsets(
+        kafka.admin(), {("nowhere", 0): OffsetSpec.latest()}, 2.0, read_committed=True
+    )
     (error,) = alone.values()
-    assert error.code() in (KafkaError._NOENT, KafkaError._TIMED_OUT)  # the second one on a starved machine
+    assert error.code() in (
+        KafkaError._NOENT,
+        KafkaError._TIMED_OUT,
+    )  # the second one on a starved machine
     assert "nowhere" not in kafka.admin().list_topics(timeout=10).topics
 
 
@@ -53,7 +66,13 @@ def test_nobody_answers(kafka: LocalKafka) -> None:
     began_s = time.monotonic()
     admin = AdminClient({"bootstrap.servers": "localhost:9", "log_level": 0})
     answers = listed_offsets(
-        admin, {("t", 0): OffsetSpec.latest(), ("u", 0): OffsetSpec.latest()}, 2.0, read_committed=True
+        admin,
+        {("t", 0): OffsetSpec.latest(), ("u", 0): OffsetSpec.latest()},
+        2.0,
+        read_committed=True,
     )
     assert time.monotonic() - began_s < 20.0
-    assert {error.code() for error in answers.values()} <= {KafkaError._NOENT, KafkaError._TIMED_OUT}
+    assert {error.code() for error in answers.values()} <= {
+        KafkaError._NOENT,
+        KafkaError._TIMED_OUT,
+    }

@@ -20,7 +20,9 @@ ROWS = [b"a", b"b", b"c"]
 
 
 def decided(sink: OpenedSink) -> list[PreparedTransaction]:
-    """Two epochs, of which the second is verified and not committed. Its records begin at 3 or 4."""
+    """Two epochs, of which the second is verified and not committed. Its records begin at 3 or
+    4.
+    """
     first = sink.participant.verify(sink.write(frame(ROWS)))
     sink.participant.commit(sink.permit(first), first)
     return list(sink.participant.verify(sink.write(frame(ROWS))))
@@ -52,29 +54,43 @@ def make_anew(kafka: LocalKafka, name: str, values: int) -> None:
 def settle(kafka: LocalKafka, transaction: PreparedTransaction) -> None:
     """Somebody else takes the id: the transaction is aborted, and its coordinator forgets it."""
     name = KafkaTransaction.of(transaction).transactional_id
-    Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}).init_transactions(30)
+    Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}
+    ).init_transactions(30)
 
 
 @pytest.mark.parametrize("values", [0, 2, 9])
-def test_a_topic_made_anew_after_the_decision(kafka: LocalKafka, topic: Callable[..., str], values: int) -> None:
-    """The next start does not commit what is no more there as if it were; nor does the one after."""
+def test_a_topic_made_anew_after_the_decision(
+    kafka: LocalKafka, topic: Callable[..., str], values: int
+) -> None:
+    """The next start does not commit what is no more there as if it were; nor does the one
+    after.
+    """
     name = topic("anew", partitions=1)
     sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
     permit, verified = crashed_after_the_decision(sink_)
     make_anew(kafka, name, values)
-    says = "and the log there holds others" if values == 9 else f"and the log ends at offset {values}"
+    says = (
+        "and the log there holds others" if values == 9 else f"and the log ends at offset {values}"
+    )
     for _ in range(2):
         with opened(sink_) as later:
-            with pytest.raises(HeuristicOutcome, match=f"{name}-0: 3 records from offset [34], {says}"):
+            with pytest.raises(
+                HeuristicOutcome, match=f"{name}-0: 3 records from offset [34], {says}"
+            ):
                 later.participant.commit(permit, verified)
-    assert [r.value for r in read_all(kafka.bootstrap_servers, name, open_ones=True)] == [b"new"] * values
+    assert [r.value for r in read_all(kafka.bootstrap_servers, name, open_ones=True)] == [
+        b"new"
+    ] * values
 
 
 @pytest.mark.parametrize("values", [0, 2, 9])
 def test_a_topic_made_anew_after_the_transaction_was_settled(
     kafka: LocalKafka, topic: Callable[..., str], values: int
 ) -> None:
-    """Where the log has to tell what became of a transaction, and is another one: in the run that decided as well."""
+    """Where the log has to tell what became of a transaction, and is another one: in the run
+    that decided as well.
+    """
     name = topic("settled", partitions=1)
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         verified = decided(sink)
@@ -85,7 +101,9 @@ def test_a_topic_made_anew_after_the_transaction_was_settled(
 
 
 def test_a_topic_deleted_after_the_decision(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    """A sink that takes its topics from a column starts without it; the epoch is not called done."""
+    """A sink that takes its topics from a column starts without it; the epoch is not called
+    done.
+    """
     name = topic("deleted", partitions=1)
     sink_ = KafkaSink(bootstrap_servers=kafka.bootstrap_servers)
     with opened(sink_) as crashed:
@@ -98,7 +116,9 @@ def test_a_topic_deleted_after_the_decision(kafka: LocalKafka, topic: Callable[.
             later.participant.commit(permit, verified)
 
 
-def test_records_deleted_after_the_transaction_was_settled(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def test_records_deleted_after_the_transaction_was_settled(
+    kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
     """With its records and its marker gone, nobody can tell what became of it, and that is said."""
     name = topic("emptied", partitions=1)
     sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
@@ -111,8 +131,12 @@ def test_records_deleted_after_the_transaction_was_settled(kafka: LocalKafka, to
             later.participant.commit(permit, verified)
 
 
-def test_a_log_that_has_grown_is_committed_by_the_next_start(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    """Records of others behind ours, and a start of the log beyond what is committed long ago, are no loss."""
+def test_a_log_that_has_grown_is_committed_by_the_next_start(
+    kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    """Records of others behind ours, and a start of the log beyond what is committed long ago,
+    are no loss.
+    """
     name = topic("grown", partitions=1)
     sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
     permit, verified = crashed_after_the_decision(sink_)

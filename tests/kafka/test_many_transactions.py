@@ -1,4 +1,6 @@
-"""An epoch of very many tasks: its transactions are committed whatever time that takes, also over several starts."""
+"""An epoch of very many tasks: its transactions are committed whatever time that takes, also
+over several starts.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ T = TypeVar("T")
 
 
 def test_a_deadline_counts_from_the_last_answer(kafka: LocalKafka) -> None:
-    """What goes on is not given up, however often it has to ask; who hears nothing more gives up."""
+    """What goes on is not given up, however often it has to ask; who hears nothing more gives
+    up.
+    """
     achieved: list[int] = []
 
     async def step() -> str:
@@ -47,9 +51,11 @@ def test_a_deadline_counts_from_the_last_answer(kafka: LocalKafka) -> None:
         requests.close()
 
 
-def test_many_commits_need_no_deadline_of_their_own(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    """With a deadline in which not all of them can be answered, all are committed; so are they by a start that comes
-    after a half of them, and by one that comes after all.
+def test_many_commits_need_no_deadline_of_their_own(
+    kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    """With a deadline in which not all of them can be answered, all are committed; so are they by a
+    start that comes after a half of them, and by one that comes after all.
     """
     name, count = topic("many", partitions=PARTITIONS), 200
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
@@ -67,18 +73,26 @@ def test_many_commits_need_no_deadline_of_their_own(kafka: LocalKafka, topic: Ca
     assert len(read_all(kafka.bootstrap_servers, name)) == count
 
 
-def test_others_are_answered_while_many_commit(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def test_others_are_answered_while_many_commit(
+    kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
     """Their requests are not refused because so many are under way on the same connection."""
     name, count = topic("crowd", partitions=PARTITIONS), 100
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         ends = {
             t.transactional_id: t.producer
-            for t in map(KafkaTransaction.of, open_many(kafka.bootstrap_servers, sink, name, PARTITIONS, count))
+            for t in map(
+                KafkaTransaction.of,
+                open_many(kafka.bootstrap_servers, sink, name, PARTITIONS, count),
+            )
         }
         requests = BrokerRequests(kafka.bootstrap_servers, (), "test", deadline_ms=20)
         requests.cluster_id()
         ended: list[dict[str, int]] = []
-        threads = [threading.Thread(target=lambda: ended.append(requests.commit_transactions(ends))) for _ in range(4)]
+        threads = [
+            threading.Thread(target=lambda: ended.append(requests.commit_transactions(ends)))
+            for _ in range(4)
+        ]
         try:
             for thread in threads:
                 thread.start()
@@ -93,15 +107,23 @@ def test_others_are_answered_while_many_commit(kafka: LocalKafka, topic: Callabl
 
 @pytest.mark.deep
 def test_ten_thousand(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    """As many are verified, committed, committed again by the next start, and swept, each in a linear time."""
+    """As many are verified, committed, committed again by the next start, and swept, each in a
+    linear time.
+    """
     name, count, servers = topic("huge", partitions=PARTITIONS), 10_000, kafka.bootstrap_servers
     with opened(KafkaSink(name, bootstrap_servers=servers)) as sink:
         prepared = open_many(servers, sink, name, PARTITIONS, count)
         verified = timed("verify", lambda: sink.participant.verify(prepared))
         permit = sink.permit(verified)
-        assert len(timed("commit", lambda: sink.participant.commit(permit, verified)).committed) == count
+        assert (
+            len(timed("commit", lambda: sink.participant.commit(permit, verified)).committed)
+            == count
+        )
         with opened(KafkaSink(name, bootstrap_servers=servers)) as later:
-            assert len(timed("again", lambda: later.participant.commit(permit, verified)).committed) == count
+            assert (
+                len(timed("again", lambda: later.participant.commit(permit, verified)).committed)
+                == count
+            )
             open_many(servers, sink, name, PARTITIONS, count)
             seen = timed("list", later.participant.list_open)
             assert len(seen) == count

@@ -1,6 +1,8 @@
-"""Rows that Kafka can never take are handed back, each with its key, its column and the reason; all others are written.
+"""Rows that Kafka can never take are handed back, each with its key, its column and the reason; all
+others are written.
 
-Whatever a row holds, it arrives exactly or is handed back: never altered, never an error of the task.
+Whatever a row holds, it arrives exactly or is handed back: never altered, never an error of the
+task.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def text(values: Sequence[bytes | None]) -> pa.Array:
-    """A column of strings with just these bytes, valid UTF-8 or not: Spark's strings may hold any."""
+    """A column of strings with just these bytes, valid UTF-8 or not: Spark's strings may hold
+    any.
+    """
     raw = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count)
 
@@ -73,8 +77,12 @@ def refused(rejection: Rejection | None) -> dict[bytes | None, str]:
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
-def test_a_topic_that_no_record_can_go_to(kafka: LocalKafka, topic: TopicFactory, guarantee: Guarantee) -> None:
-    """Null, empty, illegal, endless, not UTF-8, unknown, or Kafka's own: the row is handed back, the others arrive."""
+def test_a_topic_that_no_record_can_go_to(
+    kafka: LocalKafka, topic: TopicFactory, guarantee: Guarantee
+) -> None:
+    """Null, empty, illegal, endless, not UTF-8, unknown, or Kafka's own: the row is handed back,
+    the others arrive.
+    """
     good = topic("named", partitions=1)
     odd: dict[bytes, tuple[bytes | None, str]] = {
         b"null": (None, "null"),
@@ -106,7 +114,9 @@ def test_a_topic_that_no_record_can_go_to(kafka: LocalKafka, topic: TopicFactory
 def test_an_unknown_topic_is_asked_for_once(
     kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Again and again at first, as it may have been made a moment ago; a row that names it later does not wait."""
+    """Again and again at first, as it may have been made a moment ago; a row that names it later
+    does not wait.
+    """
     good, asked = topic("named-too", partitions=1), []
     described = TopicBook._described
 
@@ -115,7 +125,9 @@ def test_an_unknown_topic_is_asked_for_once(
         return described(book, admin, names)
 
     monkeypatch.setattr(TopicBook, "_described", counted)
-    batch = frame([b"v"] * 3, [b"a", b"b", b"c"], topic=text([good.encode(), b"unknown-1", b"unknown-2"]))
+    batch = frame(
+        [b"v"] * 3, [b"a", b"b", b"c"], topic=text([good.encode(), b"unknown-1", b"unknown-2"])
+    )
     with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
         for _ in range(5):
             assert refused(written(sink, batch)).keys() == {b"b", b"c"}
@@ -126,7 +138,9 @@ def test_an_unknown_topic_is_asked_for_once(
 def test_a_topic_made_a_moment_ago_is_found(
     kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a row named it before it was there, once what was learned of it is some seconds old."""
+    """Also where a row named it before it was there, once what was learned of it is some seconds
+    old.
+    """
     monkeypatch.setattr(topic_facts, "UNKNOWN_AGE_MAX_S", 0.2)
     name = "made-later-" + topic("x", partitions=1)
     batch = frame([b"v"], [b"k"], topic=text([name.encode()]))
@@ -141,13 +155,17 @@ def test_a_topic_made_a_moment_ago_is_found(
 
 
 @pytest.mark.parametrize("own_topic", [True, False])
-def test_a_partition_that_does_not_exist(kafka: LocalKafka, topic: TopicFactory, own_topic: bool) -> None:
+def test_a_partition_that_does_not_exist(
+    kafka: LocalKafka, topic: TopicFactory, own_topic: bool
+) -> None:
     """Negative ones too: -1 is not null."""
     name = topic("two", partitions=2)
     partitions = [0, -1, 2, None, 1, -(2**31), 2**31 - 1]
     keys = [str(partition).encode() for partition in partitions]
     columns = {"partition": pa.array(partitions, pa.int32()), "topic": text([name.encode()] * 7)}
-    with opened(KafkaSink(name if own_topic else None, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(
+        KafkaSink(name if own_topic else None, bootstrap_servers=kafka.bootstrap_servers)
+    ) as sink:
         reasons = refused(written(sink, frame([b"v"] * 7, keys, **columns)))
     assert reasons.keys() == {b"-1", b"2", b"-2147483648", b"2147483647"}
     for key, reason in reasons.items():
@@ -158,14 +176,19 @@ def test_a_partition_that_does_not_exist(kafka: LocalKafka, topic: TopicFactory,
     assert (placed[b"0"], placed[b"1"]) == (0, 1)
 
 
-def test_a_partition_that_was_added_while_the_query_runs(kafka: LocalKafka, topic: TopicFactory) -> None:
+def test_a_partition_that_was_added_while_the_query_runs(
+    kafka: LocalKafka, topic: TopicFactory
+) -> None:
     """Before a row is handed back, the broker is asked again."""
     name = topic("grows", partitions=1)
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         assert written(sink, frame([b"v"], [b"0"], partition=pa.array([0], pa.int32()))) is None
         add_partitions(kafka, name, 3)
         assert written(sink, frame([b"v"], [b"2"], partition=pa.array([2], pa.int32()))) is None
-    assert {record.key: record.partition for record in read_all(kafka.bootstrap_servers, name)} == {b"0": 0, b"2": 2}
+    assert {record.key: record.partition for record in read_all(kafka.bootstrap_servers, name)} == {
+        b"0": 0,
+        b"2": 2,
+    }
 
 
 def add_partitions(kafka: LocalKafka, name: str, count: int) -> None:
@@ -181,7 +204,9 @@ def add_partitions(kafka: LocalKafka, name: str, count: int) -> None:
 
 
 def test_headers_that_kafka_has_no_form_for(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """A header without a name, with one that is not UTF-8, or that is null: the row is handed back."""
+    """A header without a name, with one that is not UTF-8, or that is null: the row is handed
+    back.
+    """
     name = topic("odd-headers", partitions=1)
     rows: dict[bytes, Any] = {
         b"good": [(b"a", b"1"), (b"a", None)],
@@ -236,12 +261,16 @@ def test_a_record_sent_again_keeps_its_headers(kafka: LocalKafka, topic: TopicFa
         producer.destroy()
     records = read_by_another_client(kafka, name, 3)
     assert [(r.key, r.value) for r in records] == [(b"k\0", None), (b"k\0", b""), (b"k\0", b"\0v")]
-    assert [[(n, v if v is None else bytes(v)) for n, v in r.headers] for r in records] == [given] * 3
+    assert [[(n, v if v is None else bytes(v)) for n, v in r.headers] for r in records] == [
+        given
+    ] * 3
 
 
 def read_by_another_client(kafka: LocalKafka, name: str, count: int = 1) -> list[Any]:
     """By kafka-python: librdkafka's consumers show the name of a header up to its first NUL."""
-    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed")
+    consumer = KafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed"
+    )
     try:
         partition = Partition(name, 0)
         consumer.assign([partition])
@@ -263,7 +292,9 @@ def test_a_record_without_a_key_for_a_compacted_topic(
     """The broker would refuse the whole batch; an empty key is one."""
     name = topic("compacted", partitions=1, config={"cleanup.policy": policy})
     batch = frame([b"1", b"2", b"3"], [b"k", None, b""], topic=text([name.encode()] * 3))
-    with opened(KafkaSink(name if own_topic else None, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+    with opened(
+        KafkaSink(name if own_topic else None, bootstrap_servers=kafka.bootstrap_servers)
+    ) as sink:
         reasons = refused(written(sink, batch))
         assert reasons.keys() == {None}
         assert "null in the column 'key'" in reasons[None]
@@ -276,13 +307,19 @@ def test_a_record_without_a_key_for_a_compacted_topic(
 
 
 def test_text_that_is_not_utf8_arrives_as_it_is(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """Key and value are bytes to Kafka, and Spark's own sink writes a string's bytes; a refused one is shown too."""
+    """Key and value are bytes to Kafka, and Spark's own sink writes a string's bytes; a refused
+    one is shown too.
+    """
     name = topic("bytes", partitions=1, config={"max.message.bytes": 10_000})
-    batch = pa.record_batch({"key": text([NOT_UTF8, NOT_UTF8 + b"large"]), "value": text([b"\xc3(", b"\xff" * 20_000])})
+    batch = pa.record_batch(
+        {"key": text([NOT_UTF8, NOT_UTF8 + b"large"]), "value": text([b"\xc3(", b"\xff" * 20_000])}
+    )
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         reasons = refused(written(sink, batch))
     assert "xfelarge" in reasons[NOT_UTF8 + b"large"]
-    assert [(r.key, r.value) for r in read_all(kafka.bootstrap_servers, name)] == [(NOT_UTF8, b"\xc3(")]
+    assert [(r.key, r.value) for r in read_all(kafka.bootstrap_servers, name)] == [
+        (NOT_UTF8, b"\xc3(")
+    ]
 
 
 @pytest.mark.parametrize("name", ["orders\0x", "x" * 600, "a b", ".", "ä", "\ud800"])
@@ -308,13 +345,25 @@ def test_a_setting_with_a_nul_is_refused(more: dict[str, Any]) -> None:
         KafkaSink(**{"topic": "t", "bootstrap_servers": "h:1", **more})
 
 
-def test_a_topic_that_became_compacted_while_the_query_runs(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """What only the broker can know is no reason to try again: the error says that rows are refused, and which."""
-    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+def test_a_topic_that_became_compacted_while_the_query_runs(
+    kafka: LocalKafka, topic: TopicFactory
+) -> None:
+    """What only the broker can know is no reason to try again: the error says that rows are
+    refused, and which.
+    """
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ResourceType,
+    )
 
     name = topic("turns", partitions=1)
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        entry = ConfigEntry(
+            "cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET
+        )
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         for future in admin.incremental_alter_configs([resource]).values():

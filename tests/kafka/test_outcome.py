@@ -1,8 +1,16 @@
-"""What became of a transaction, read off facts: the table of facts/kafka-transactions.md, section 4.8."""
+"""What became of a transaction, read off facts: the table of facts/kafka-transactions.md,
+section 4.8.
+"""
 
 import pytest
 
-from exactum.kafka.outcome import Marker, Outcome, TransactionDescription, from_description, from_markers
+from exactum.kafka.outcome import (
+    Marker,
+    Outcome,
+    TransactionDescription,
+    from_description,
+    from_markers,
+)
 
 
 def described(state: str, producer_id: int = 7, epoch: int = 3) -> TransactionDescription:
@@ -53,14 +61,26 @@ def test_the_coordinator_is_believed_only_where_it_speaks_of_this_very_transacti
 def test_the_log_decides_where_the_coordinator_cannot(
     markers: list[Marker], description: TransactionDescription | None, outcome: Outcome
 ) -> None:
-    """One marker of either kind is enough; without any, only a timeout just made is taken for an abort."""
+    """One marker of either kind is enough; without any, only a timeout just made is taken for an
+    abort.
+    """
     assert from_markers(markers, description, 7, 3) is outcome
 
 
 @pytest.mark.parametrize(
     ("wall_ms", "open_ms_max", "left_ms"),
-    [(20_000, 50_000, 40_000), (55_000, 58_000, 5_000), (3_620_000, 20_000, 40_000), (3_620_000, 59_000, 1_000)],
-    ids=["clocks agree", "clocks agree, and little is left", "ours is an hour ahead", "ahead, and little is left"],
+    [
+        (20_000, 50_000, 40_000),
+        (55_000, 58_000, 5_000),
+        (3_620_000, 20_000, 40_000),
+        (3_620_000, 59_000, 1_000),
+    ],
+    ids=[
+        "clocks agree",
+        "clocks agree, and little is left",
+        "ours is an hour ahead",
+        "ahead, and little is left",
+    ],
 )
 def test_what_is_left_of_a_transaction_does_not_rest_on_two_clocks_alone(
     wall_ms: float, open_ms_max: float, left_ms: float

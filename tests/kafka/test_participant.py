@@ -61,7 +61,9 @@ def test_verify_finds_a_missing_record(kafka, topic) -> None:
 
 
 def test_open_transactions_are_listed_and_aborted_exactly(kafka, topic) -> None:
-    """Ours are seen by every incarnation; those of a neighbour whose prefix begins like ours are not."""
+    """Ours are seen by every incarnation; those of a neighbour whose prefix begins like ours are
+    not.
+    """
     name = topic("sweep", partitions=1)
     servers = kafka.bootstrap_servers
     neighbours = [
@@ -69,7 +71,12 @@ def test_open_transactions_are_listed_and_aborted_exactly(kafka, topic) -> None:
         KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app/q"),
     ]
     mine = KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app")
-    with opened(neighbours[0]) as a, opened(neighbours[1]) as b, opened(mine, "q2") as c, opened(mine) as crashed:
+    with (
+        opened(neighbours[0]) as a,
+        opened(neighbours[1]) as b,
+        opened(mine, "q2") as c,
+        opened(mine) as crashed,
+    ):
         foreign = [s.participant.verify(s.write(frame([b"foreign"]))) for s in (a, b, c)]
         lost = crashed.write(frame([b"lost"]))
         with opened(mine) as next_run:
@@ -85,8 +92,8 @@ def test_open_transactions_are_listed_and_aborted_exactly(kafka, topic) -> None:
 
 
 def test_committed_transactions_are_told_from_those_on_record(kafka, topic) -> None:
-    """By the incarnation, and by a name on record that has gone on; a neighbour's, a query's fork's and open ones are
-    left out."""
+    """By the incarnation, and by a name on record that has gone on; a neighbour's, a query's fork's
+    and open ones are left out."""
     name, servers = topic("committed", partitions=1), kafka.bootstrap_servers
     mine = KafkaSink(name, bootstrap_servers=servers, transactional_id_prefix="app")
     with opened(mine) as sink, opened(mine, "q2") as fork, opened(mine) as other:
@@ -98,11 +105,15 @@ def test_committed_transactions_are_told_from_those_on_record(kafka, topic) -> N
         first, second, others, forks = committed
         with opened(mine) as third:
             third.write(frame([b"open"]))
-            seen = other.participant.list_committed({sink.run.incarnation, third.run.incarnation}, [])
+            seen = other.participant.list_committed(
+                {sink.run.incarnation, third.run.incarnation}, []
+            )
         # The first one's id may be initialised again by now: the last job's never are.
         assert {second.identity} <= {s.identity for s in seen} <= {first.identity, second.identity}
         assert {s.incarnation for s in seen} == {sink.run.incarnation}
-        assert [s.identity for s in other.participant.list_committed(set(), [others, forks])] == [others.identity]
+        assert [s.identity for s in other.participant.list_committed(set(), [others, forks])] == [
+            others.identity
+        ]
         assert other.participant.list_committed(set(), []) == []
         slots = {KafkaTransaction.of(p).transactional_id: p for p in (first, second)}
         for _ in range(10):  # until a slot has come round again
@@ -139,18 +150,24 @@ def test_an_abort_never_hits_a_later_transaction_of_the_same_id(kafka, topic) ->
 def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(kafka, topic) -> None:
     """Nothing was decided, so the batch is simply run again."""
     name = topic("early", partitions=1)
-    sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=SHORT_TIMEOUT_MS)
+    sink_ = KafkaSink(
+        name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=SHORT_TIMEOUT_MS
+    )
     with opened(sink_) as sink:
         prepared = sink.write(frame([b"a"]))
         wait_until_aborted(sink)
-        with pytest.raises(EpochAborted, match="Something else initialised it|before it was decided"):
+        with pytest.raises(
+            EpochAborted, match="Something else initialised it|before it was decided"
+        ):
             sink.participant.verify(prepared)
 
 
 def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
     """Flink drops these records and goes on."""
     name = topic("late", partitions=2)
-    sink_ = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=SHORT_TIMEOUT_MS)
+    sink_ = KafkaSink(
+        name, bootstrap_servers=kafka.bootstrap_servers, transaction_timeout_ms=SHORT_TIMEOUT_MS
+    )
     rows = [f"{i}".encode() for i in range(500)]
     with opened(sink_) as sink:
         verified = sink.participant.verify(sink.write(frame(rows, rows)))
@@ -163,7 +180,9 @@ def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
         again = sink.participant.salvage(permit, report.expired)
         assert sum(p.rows for p in again) == 500
         assert len(sink.participant.commit(sink.permit(again), again).committed) == 1
-        assert sink.participant.list_committed({sink.run.incarnation}, verified) == [], "a copy is no task's"
+        assert sink.participant.list_committed({sink.run.incarnation}, verified) == [], (
+            "a copy is no task's"
+        )
     assert sorted(values(kafka, name)) == sorted(rows)
 
 
@@ -232,12 +251,16 @@ def test_a_decision_on_another_cluster_is_refused(kafka, topic) -> None:
     name = topic("cluster", partitions=1)
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         (verified,) = sink.participant.verify(sink.write(frame([b"a"])))
-        elsewhere = replace(verified, payload=verified.payload.replace('"cluster_id": "', '"cluster_id": "other-'))
+        elsewhere = replace(
+            verified, payload=verified.payload.replace('"cluster_id": "', '"cluster_id": "other-')
+        )
         with pytest.raises(SettingRefused, match="Point it back"):
             sink.participant.commit(sink.permit([elsewhere]), [elsewhere])
 
 
 def hijack(kafka, transactional_id: str) -> None:
     """What a second application configured with our id does."""
-    thief = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id})
+    thief = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id}
+    )
     thief.init_transactions(20)

@@ -41,7 +41,9 @@ def plan(kafka: LocalKafka, topic: Callable[..., str]) -> ProducerPlan:
 
 
 def test_a_ready_one_is_taken_first(plan: ProducerPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker may take its time with one of them; whoever needs one does not wait for just that one."""
+    """The broker may take its time with one of them; whoever needs one does not wait for just
+    that one.
+    """
     initialised, goes_on = producer_pool.initialised, threading.Event()
 
     def second_is_slow(plan: ProducerPlan, transactional_id: str, *rest: Any) -> Producer:
@@ -111,7 +113,9 @@ def test_whatever_the_user_logs(
         producer.destroy()
 
 
-def test_a_librdkafka_that_logs_something_else(plan: ProducerPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_librdkafka_that_logs_something_else(
+    plan: ProducerPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("exactum.kafka.producer._ACQUIRED", re.compile(b"Got PID"))
     with pytest.raises(SettingRefused, match=r"librdkafka 2\.\d+.* does not log the producer id"):
         initialised(plan, "other")
@@ -131,7 +135,9 @@ def no_pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[ProducerPlan, Pro
         pool.close()
 
 
-def test_many_sinks_in_one_task(kafka: LocalKafka, topic: Callable[..., str], no_pools: Any) -> None:
+def test_many_sinks_in_one_task(
+    kafka: LocalKafka, topic: Callable[..., str], no_pools: Any
+) -> None:
     """However many they are, and however often: each keeps the producers that it writes with."""
     count = producer_pool.POOLS_IDLE_MAX + 1
     names = [topic(f"many-{number}", partitions=1) for number in range(count)]
@@ -140,7 +146,10 @@ def test_many_sinks_in_one_task(kafka: LocalKafka, topic: Callable[..., str], no
         sinks = [stack.enter_context(opened(sink)) for sink in made]
         for sequence in (1, 2):
             order = [WriteOrder(sink.run, sequence, 0, sequence) for sink in sinks]
-            writers = [s.opened.writers.open(o, TaskName(0, 0, 0)) for s, o in zip(sinks, order, strict=True)]
+            writers = [
+                s.opened.writers.open(o, TaskName(0, 0, 0))
+                for s, o in zip(sinks, order, strict=True)
+            ]
             for writer in writers * 2:
                 assert writer.write(frame([b"v"])) is None
             for sink, one in zip(sinks, [writer.prepare() for writer in writers], strict=True):
@@ -153,7 +162,10 @@ def test_many_sinks_in_one_task(kafka: LocalKafka, topic: Callable[..., str], no
 
 def plans(kafka: LocalKafka, count: int) -> list[ProducerPlan]:
     scopes = [TransactionScope("test", "query", f"out-{number}") for number in range(count)]
-    return [ProducerPlan(kafka.bootstrap_servers, (), scope, new_incarnation(), 60_000) for scope in scopes]
+    return [
+        ProducerPlan(kafka.bootstrap_servers, (), scope, new_incarnation(), 60_000)
+        for scope in scopes
+    ]
 
 
 class User:
@@ -163,7 +175,9 @@ class User:
 def test_pools_go_when_nobody_uses_them(
     kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those idle for longest, of more than a few, and never at once; one whose user was forgotten is idle as well."""
+    """Those idle for longest, of more than a few, and never at once; one whose user was
+    forgotten is idle as well.
+    """
     many = plans(kafka, SINKS)
     kept, users = User(), [User() for _ in many]
     for plan, user in zip(many, users, strict=True):
@@ -196,7 +210,9 @@ def test_a_later_run_ends_the_pools_of_the_one_before(
     assert list(no_pools) == [other, later]
 
 
-def test_a_forked_process_has_pools_of_its_own(kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool]) -> None:
+def test_a_forked_process_has_pools_of_its_own(
+    kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool]
+) -> None:
     """And ends nothing of its parent's: librdkafka would wait for threads that are not there."""
     (plan,) = plans(kafka, 1)
     user = User()
@@ -231,7 +247,9 @@ def test_a_producer_that_was_let_go_is_not_used(plan: ProducerPlan) -> None:
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 600, "a b", "\ud800"])
 def test_a_producer_takes_no_name_that_c_reads_otherwise(plan: ProducerPlan, name: str) -> None:
-    """Whoever calls it: the name would be cut at a NUL, and for an endless one there is no topic at all."""
+    """Whoever calls it: the name would be cut at a NUL, and for an endless one there is no topic
+    at all.
+    """
     producer = Producer(plan.producer_settings(None))
     try:
         with pytest.raises(DeliveryError, match="TOPIC_EXCEPTION"):
@@ -239,6 +257,8 @@ def test_a_producer_takes_no_name_that_c_reads_otherwise(plan: ProducerPlan, nam
         with pytest.raises(DeliveryError, match="TOPIC_EXCEPTION"):
             producer.produce_array(name, np.zeros(1, dtype=librdkafka.MESSAGE), timeout_ms=1_000)
         with pytest.raises(InvariantBroken):
-            producer.produce_array("t", np.zeros(4, dtype=librdkafka.MESSAGE)[::2], timeout_ms=1_000)
+            producer.produce_array(
+                "t", np.zeros(4, dtype=librdkafka.MESSAGE)[::2], timeout_ms=1_000
+            )
     finally:
         producer.destroy()

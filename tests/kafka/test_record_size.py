@@ -1,4 +1,6 @@
-"""The largest record that arrives, and the smallest that is handed back: exact, for every limit and compression."""
+"""The largest record that arrives, and the smallest that is handed back: exact, for every limit
+and compression.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,29 @@ def varint(number: int) -> int:
 
 def alone(key: bytes | None, value: bytes, headers: Sequence[Any]) -> int:
     """Bytes of a batch with this record alone, by the page on Kafka's message format."""
-    body = 3 + varint(-1 if key is None else len(key)) + len(key or b"") + varint(len(value)) + len(value)
+    body = (
+        3
+        + varint(-1 if key is None else len(key))
+        + len(key or b"")
+        + varint(len(value))
+        + len(value)
+    )
     body += varint(len(headers))
     for header in headers:
         name, content = header["key"].encode(), header["value"]
-        body += varint(len(name)) + len(name) + varint(-1 if content is None else len(content)) + len(content or b"")
+        body += (
+            varint(len(name))
+            + len(name)
+            + varint(-1 if content is None else len(content))
+            + len(content or b"")
+        )
     return 61 + varint(body) + body
 
 
 def fitting(limit: int, key: bytes | None, headers: Sequence[Any]) -> bytes:
-    """Random bytes, which no codec makes smaller, for a record that fills a batch of just ``limit`` bytes."""
+    """Random bytes, which no codec makes smaller, for a record that fills a batch of just
+    ``limit`` bytes.
+    """
     value = os.urandom(limit)
     while alone(key, value, headers) > limit:
         value = value[:-1]
@@ -53,7 +68,9 @@ def fitting(limit: int, key: bytes | None, headers: Sequence[Any]) -> bytes:
 
 
 def around(limit: int) -> pa.RecordBatch:
-    """Records that just fit, and others with one byte more; key and headers count as the value does."""
+    """Records that just fit, and others with one byte more; key and headers count as the value
+    does.
+    """
     rows: list[tuple[bytes | None, bytes, list[Any]]] = []
     for key in (b"k", b"k" * 200, None):
         for headers in ([], HEADER):
@@ -83,9 +100,14 @@ def test_what_just_fits_arrives_and_a_byte_more_is_handed_back(
             (rejection,) = run.rejections
         assert rejection is not None
         assert [value[-1:] for value in rejection.rows.column("value").to_pylist()] == [b"!"] * 6
-        assert all(f"larger than the {LIMIT} that the topic" in reason for reason in rejection.reasons)
+        assert all(
+            f"larger than the {LIMIT} that the topic" in reason for reason in rejection.reasons
+        )
         values = batch.column("value").to_pylist()
-        assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == [*values[0:12:2], values[12]]
+        assert [r.value for r in read_all(kafka.bootstrap_servers, name)] == [
+            *values[0:12:2],
+            values[12],
+        ]
         assert not broker_takes(kafka, name, codec, batch.column("key")[1].as_py(), values[1])
         assert broker_takes(kafka, name, codec, batch.column("key")[0].as_py(), values[0])
 
@@ -93,7 +115,11 @@ def test_what_just_fits_arrives_and_a_byte_more_is_handed_back(
 def broker_takes(kafka: LocalKafka, name: str, codec: str, key: bytes, value: bytes) -> bool:
     """Whether a plain producer gets the record there."""
     failed: list[Any] = []
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "message.max.bytes": 10 * LIMIT, "linger.ms": 0}
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "message.max.bytes": 10 * LIMIT,
+        "linger.ms": 0,
+    }
     plain = Producer({**settings, "compression.type": codec})
     plain.produce(name, key=key, value=value, on_delivery=lambda error, _: failed.append(error))
     assert plain.flush(20) == 0
@@ -102,8 +128,12 @@ def broker_takes(kafka: LocalKafka, name: str, codec: str, key: bytes, value: by
 
 
 @pytest.mark.parametrize("limit", [300, 1_000, 3_000_000, 2_147_483_647])
-def test_limits_that_librdkafka_does_not_take_for_its_own(kafka: LocalKafka, topic: TopicFactory, limit: int) -> None:
-    """From a topic's smallest to its largest; a sink without a topic of its own goes by the topic's as well."""
+def test_limits_that_librdkafka_does_not_take_for_its_own(
+    kafka: LocalKafka, topic: TopicFactory, limit: int
+) -> None:
+    """From a topic's smallest to its largest; a sink without a topic of its own goes by the
+    topic's as well.
+    """
     shown = min(limit, 4_000_000)
     name = topic(f"limit-{limit}", partitions=1, config={"max.message.bytes": limit})
     value = fitting(shown, b"k", [])
@@ -119,18 +149,28 @@ def test_limits_that_librdkafka_does_not_take_for_its_own(kafka: LocalKafka, top
 
 @pytest.mark.parametrize(
     ("made_anew", "codec"),
-    [(a, c) for a in (*CODECS[1:], "uncompressed") for c in sorted({"none", a, "zstd"} - {"uncompressed"})],
+    [
+        (a, c)
+        for a in (*CODECS[1:], "uncompressed")
+        for c in sorted({"none", a, "zstd"} - {"uncompressed"})
+    ],
 )
 def test_a_topic_whose_broker_compresses_anew(
     kafka: LocalKafka, topic: TopicFactory, made_anew: str, codec: str
 ) -> None:
-    """What it makes of random bytes is a little larger, and counts: what is not handed back arrives."""
-    name = topic("anew", partitions=1, config={"max.message.bytes": LIMIT, "compression.type": made_anew})
+    """What it makes of random bytes is a little larger, and counts: what is not handed back
+    arrives.
+    """
+    name = topic(
+        "anew", partitions=1, config={"max.message.bytes": LIMIT, "compression.type": made_anew}
+    )
     most = LIMIT if made_anew == "uncompressed" else record_size.after_recompression(LIMIT)
     value = fitting(most, b"k", [])
     many = [os.urandom(100) for _ in range(3 * LIMIT // 100)]  # which fill batches to their end
     batch = frame([value, value + b"!", *many], [b"k"] * (2 + len(many)))
-    sink = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer={"compression.type": codec})
+    sink = KafkaSink(
+        name, bootstrap_servers=kafka.bootstrap_servers, producer={"compression.type": codec}
+    )
     with opened(sink) as run:
         verified = run.participant.verify(run.write(batch))
         run.participant.commit(run.permit(verified), verified)
@@ -141,8 +181,12 @@ def test_a_topic_whose_broker_compresses_anew(
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_record_that_fits_once_it_is_compressed(kafka: LocalKafka, topic: TopicFactory, codec: str) -> None:
-    """Where the user lets larger ones through; those that do not become small enough are handed back."""
+def test_a_record_that_fits_once_it_is_compressed(
+    kafka: LocalKafka, topic: TopicFactory, codec: str
+) -> None:
+    """Where the user lets larger ones through; those that do not become small enough are handed
+    back.
+    """
     name = topic(f"packed-{codec}", partitions=1, config={"max.message.bytes": LIMIT})
     chance = random.Random(11)
     words = [chance.randbytes(chance.randrange(3, 12)) for _ in range(300)]
@@ -156,7 +200,9 @@ def test_a_record_that_fits_once_it_is_compressed(kafka: LocalKafka, topic: Topi
         **{f"half {n}".encode(): os.urandom(n * LIMIT // 10) + b"." * LIMIT for n in range(3, 12)},
     }
     producer = {"compression.type": codec, "message.max.bytes": 50 * LIMIT}
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=producer)) as run:
+    with opened(
+        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=producer)
+    ) as run:
         verified = run.participant.verify(run.write(frame(list(rows.values()), list(rows))))
         run.participant.commit(run.permit(verified), verified)
         (rejection,) = run.rejections
@@ -174,12 +220,17 @@ def test_librdkafkas_own_limit(kafka: LocalKafka, topic: TopicFactory) -> None:
     producer = {"message.max.bytes": LIMIT}
     fits = b"x" * (LIMIT - 36 - 1)
     keys, values = [b"k", b"k", b"kk"], [fits, fits + b"!", fits]
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=producer)) as run:
+    with opened(
+        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=producer)
+    ) as run:
         verified = run.participant.verify(run.write(frame(values, keys)))
         run.participant.commit(run.permit(verified), verified)
         (rejection,) = run.rejections
     assert rejection is not None
-    assert [len(value) for value in rejection.rows.column("value").to_pylist()] == [len(fits) + 1, len(fits)]
+    assert [len(value) for value in rejection.rows.column("value").to_pylist()] == [
+        len(fits) + 1,
+        len(fits),
+    ]
     assert "message.max.bytes of the sink's producer settings" in rejection.reasons[0]
     assert len(read_all(kafka.bootstrap_servers, name)) == 1
 
@@ -189,7 +240,11 @@ def test_a_value_that_the_queue_can_never_hold(kafka: LocalKafka, topic: TopicFa
     name = topic("queue", partitions=1, config={"max.message.bytes": 3_000_000})
     fits = b"x" * 1024 * 1024
     with opened(
-        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer={"queue.buffering.max.kbytes": 1024})
+        KafkaSink(
+            name,
+            bootstrap_servers=kafka.bootstrap_servers,
+            producer={"queue.buffering.max.kbytes": 1024},
+        )
     ) as run:
         verified = run.participant.verify(run.write(frame([fits, fits + b"!", fits])))
         run.participant.commit(run.permit(verified), verified)
@@ -199,8 +254,12 @@ def test_a_value_that_the_queue_can_never_hold(kafka: LocalKafka, topic: TopicFa
     assert len(read_all(kafka.bootstrap_servers, name)) == 2
 
 
-def test_topics_with_small_and_large_limits_in_one_transaction(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """A producer fills its batches without knowing the topics' limits, so those of a narrow one are filled for it."""
+def test_topics_with_small_and_large_limits_in_one_transaction(
+    kafka: LocalKafka, topic: TopicFactory
+) -> None:
+    """A producer fills its batches without knowing the topics' limits, so those of a narrow one
+    are filled for it.
+    """
     narrow = topic("narrow", partitions=2, config={"max.message.bytes": 2_000})
     wide = topic("wide", partitions=2)
     chance = random.Random(7)
@@ -211,7 +270,9 @@ def test_topics_with_small_and_large_limits_in_one_transaction(kafka: LocalKafka
         verified = run.participant.verify(run.write(frame(values, keys, topic=pa.array(names))))
         run.participant.commit(run.permit(verified), verified)
     for name in (narrow, wide):
-        expected = {key: value for key, value, of in zip(keys, values, names, strict=True) if of == name}
+        expected = {
+            key: value for key, value, of in zip(keys, values, names, strict=True) if of == name
+        }
         assert {r.key: r.value for r in read_all(kafka.bootstrap_servers, name)} == expected
 
 

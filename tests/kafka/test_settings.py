@@ -65,11 +65,17 @@ def test_no_password_in_what_is_shown() -> None:
 @pytest.mark.parametrize(
     ("producer", "reason"),
     [
-        ({"compresion.type": "zstd"}, r"knows no setting 'compresion\.type'\. Did you mean 'compression\.type'\?"),
+        (
+            {"compresion.type": "zstd"},
+            r"knows no setting 'compresion\.type'\. Did you mean 'compression\.type'\?",
+        ),
         ({"compression_type": "zstd"}, r"Did you mean 'compression\.type'\?"),
         ({"kafka.linger.ms": 1}, r"Did you mean 'linger\.ms'\?"),
         ({"max.request.size": 2_000_000}, r"Did you mean 'message\.max\.bytes'\?"),
-        ({"key.serializer": "x"}, r"knows no setting 'key\.serializer'\. Its CONFIGURATION\.md lists"),
+        (
+            {"key.serializer": "x"},
+            r"knows no setting 'key\.serializer'\. Its CONFIGURATION\.md lists",
+        ),
         ({"compression.type": "zstdd"}, r"does not take the setting 'compression\.type'.*zstdd"),
         ({"batch.size": 0}, r"does not take the setting 'batch\.size'.*1\.\.2147483647\.$"),
         ({"log_level": "loud"}, r"does not take the setting 'log_level'"),
@@ -81,13 +87,19 @@ def test_no_password_in_what_is_shown() -> None:
         (["linger.ms"], r"producer must be a dict"),
     ],
 )
-def test_a_setting_that_librdkafka_does_not_take_is_refused_when_the_sink_is_made(producer: Any, reason: str) -> None:
-    """Not in a task: with its name, librdkafka's reason and what was probably meant. Nothing is connected to."""
+def test_a_setting_that_librdkafka_does_not_take_is_refused_when_the_sink_is_made(
+    producer: Any, reason: str
+) -> None:
+    """Not in a task: with its name, librdkafka's reason and what was probably meant. Nothing is
+    connected to.
+    """
     with pytest.raises(SettingRefused, match=rf"KafkaSink\('t'\).*{reason}"):
         KafkaSink("t", bootstrap_servers="h:1", producer=producer)
 
 
-@pytest.mark.parametrize("more", [{"transaction_timeout_ms": "60000"}, {"transaction_timeout_ms": True}])
+@pytest.mark.parametrize(
+    "more", [{"transaction_timeout_ms": "60000"}, {"transaction_timeout_ms": True}]
+)
 def test_an_argument_of_another_kind_is_refused(more: dict[str, Any]) -> None:
     """By name, before it fails somewhere else."""
     with pytest.raises(SettingRefused, match=next(iter(more))):
@@ -101,7 +113,12 @@ def test_settings_are_tried_without_a_trace(capfd: pytest.CaptureFixture[str]) -
         KafkaSink(
             "t",
             bootstrap_servers="h:1",
-            producer={"group.id": "g", "ssl.ca.location": "/nowhere", "security.protocol": "ssl", "debug": "all"},
+            producer={
+                "group.id": "g",
+                "ssl.ca.location": "/nowhere",
+                "security.protocol": "ssl",
+                "debug": "all",
+            },
         )
     assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == before
     assert capfd.readouterr() == ("", "")

@@ -1,4 +1,6 @@
-"""Records without key and partition: each array into one partition, all partitions in turn, none without a leader."""
+"""Records without key and partition: each array into one partition, all partitions in turn, none
+without a leader.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ OLD_S = 2.0
 
 @contextmanager
 def producer(kafka: LocalKafka, topic: str, **settings: str) -> Iterator[Producer]:
-    made = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random", **settings})
+    made = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random", **settings}
+    )
     try:
         made.learn(topic, TIMEOUT_MS)
         yield made
@@ -37,7 +41,14 @@ def producer(kafka: LocalKafka, topic: str, **settings: str) -> Iterator[Produce
         made.destroy()
 
 
-def send(producer: Producer, topic: str, arrays: int, pause_s: float, key: bytes | None = None, **more: Any) -> None:
+def send(
+    producer: Producer,
+    topic: str,
+    arrays: int,
+    pause_s: float,
+    key: bytes | None = None,
+    **more: Any,
+) -> None:
     """Each record says which array it was in, and its place there."""
     for number in range(arrays):
         values = [f"{number} {row}".encode() for row in range(ROWS)]
@@ -46,7 +57,9 @@ def send(producer: Producer, topic: str, arrays: int, pause_s: float, key: bytes
     producer.flush(TIMEOUT_MS)
 
 
-def placed(kafka: LocalKafka, topic: str, *, committed: bool = True) -> dict[str, list[tuple[int, int]]]:
+def placed(
+    kafka: LocalKafka, topic: str, *, committed: bool = True
+) -> dict[str, list[tuple[int, int]]]:
     """Array -> (partition, place in it) of its records, in the order of each partition."""
     found = defaultdict(list)
     for record in read_all(kafka.bootstrap_servers, topic, committed=committed):
@@ -95,19 +108,28 @@ def test_a_key_decides_wherever_there_is_one(kafka: LocalKafka, topic: Callable[
     name = topic("keyed", partitions=4)
     with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         send(sender, name, ARRAYS, 0.002, key=b"k")
-    assert len({partition for records in placed(kafka, name).values() for partition, _ in records}) == 1
+    assert (
+        len({partition for records in placed(kafka, name).values() for partition, _ in records})
+        == 1
+    )
 
 
 def test_a_partition_without_a_leader_is_left_out() -> None:
     with LocalKafka(nodes=3) as kafka:
         admin = kafka.admin()
         nodes = [[1], [2], [3], [1], [2], [3]]
-        admin.create_topics([NewTopic("led", replica_assignment=nodes, num_partitions=6)])["led"].result(30)
+        admin.create_topics([NewTopic("led", replica_assignment=nodes, num_partitions=6)])[
+            "led"
+        ].result(30)
         kafka.kill(node=2)
         end_s = time.monotonic() + 90
         while True:  # the controller takes its time to notice
             topics = admin.list_topics("led", timeout=10).topics
-            led = {number for number, partition in topics["led"].partitions.items() if partition.leader >= 0}
+            led = {
+                number
+                for number, partition in topics["led"].partitions.items()
+                if partition.leader >= 0
+            }
             if led == {0, 2, 3, 5}:
                 break
             assert time.monotonic() < end_s, f"{led} have a leader"
@@ -118,14 +140,20 @@ def test_a_partition_without_a_leader_is_left_out() -> None:
 
 @pytest.mark.parametrize(("age_max_s", "together"), [(60.0, True), (0.0, False)])
 def test_what_was_learned_long_ago_does_not_count(
-    kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, age_max_s: float, together: bool
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    age_max_s: float,
+    together: bool,
 ) -> None:
     """A spare producer may wait for an hour, and a partition may lose its leader meanwhile."""
     monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", age_max_s)
     name = topic("old", partitions=4)
     with producer(kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
         assert sender.knows(name) == together
-        produce(sender, frame([f"0 {row}".encode() for row in range(MANY)]), name, timeout_ms=TIMEOUT_MS)
+        produce(
+            sender, frame([f"0 {row}".encode() for row in range(MANY)]), name, timeout_ms=TIMEOUT_MS
+        )
         sender.flush(TIMEOUT_MS)
     partitions = {partition for partition, _ in placed(kafka, name)["0"]}
     assert (len(partitions) == 1) == together
@@ -133,12 +161,19 @@ def test_what_was_learned_long_ago_does_not_count(
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 def test_a_task_asks_again_when_that_is_long_ago(
-    kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    guarantee: Guarantee,
 ) -> None:
     monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", OLD_S)
     name = topic("asks", partitions=4)
     settings = {"sticky.partitioning.linger.ms": 1}
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=settings), "q", guarantee) as sink:
+    with opened(
+        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers, producer=settings),
+        "q",
+        guarantee,
+    ) as sink:
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         for number in range(2):
             writer.write(frame([f"{number} {row}".encode() for row in range(MANY)]))

@@ -41,7 +41,12 @@ def test_what_only_begins_alike_is_not_ours(other: str) -> None:
 def test_a_prefix_with_pattern_signs_matches_itself_only() -> None:
     """Dots in a prefix are dots."""
     dotted = TransactionScope("a.b", "q", "kafka:*")
-    assert dotted.incarnation_of(TransactionScope("axb", "q", "kafka:*").transactional_id(RUN, WORKER, 0)) is None
+    assert (
+        dotted.incarnation_of(
+            TransactionScope("axb", "q", "kafka:*").transactional_id(RUN, WORKER, 0)
+        )
+        is None
+    )
     assert dotted.incarnation_of(dotted.transactional_id(RUN, WORKER, 0)) == RUN
 
 

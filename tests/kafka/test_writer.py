@@ -1,4 +1,6 @@
-"""Rows become the records that Spark's own sink would have made, and stay invisible until the commit."""
+"""Rows become the records that Spark's own sink would have made, and stay invisible until the
+commit.
+"""
 
 import re
 import time
@@ -36,7 +38,13 @@ def test_strings_binary_and_sliced_arrays_all_the_same(kafka, topic) -> None:
     frames = [
         whole,
         pa.record_batch({"value": pa.array(texts, pa.large_string())}),
-        pa.record_batch({"value": pa.array([None if t is None else t.encode() for t in texts], pa.large_binary())}),
+        pa.record_batch(
+            {
+                "value": pa.array(
+                    [None if t is None else t.encode() for t in texts], pa.large_binary()
+                )
+            }
+        ),
         pa.record_batch({"value": pa.array(["x", *texts, "y"])}).slice(1, 5),
     ]
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
@@ -81,7 +89,9 @@ def test_the_partition_column_counts_and_null_leaves_it_to_the_key(kafka, topic)
 
 
 def test_keys_go_where_javas_partitioner_puts_them(kafka, topic) -> None:
-    """murmur2 of the key, sign bit off, modulo: computed here by the text of Kafka's Utils.murmur2."""
+    """murmur2 of the key, sign bit off, modulo: computed here by the text of Kafka's
+    Utils.murmur2.
+    """
     name = topic("murmur", partitions=4)
     keys = [f"key-{i}".encode() for i in range(200)]
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
@@ -113,10 +123,14 @@ def test_an_empty_partition_prepares_nothing(kafka, topic) -> None:
 
 
 def test_a_failing_task_aborts_its_own_transaction(kafka, topic) -> None:
-    """Nothing is left open, nothing is visible, whenever it fails: also while its first record is on its way."""
+    """Nothing is left open, nothing is visible, whenever it fails: also while its first record
+    is on its way.
+    """
     name = topic("failing", partitions=1)
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
-        order = WriteOrder(sink.run, 1, 0, 1)  # one write job: no transactional id is used again, which would tidy up
+        order = WriteOrder(
+            sink.run, 1, 0, 1
+        )  # one write job: no transactional id is used again, which would tidy up
         for number in range(20):
             writer = sink.opened.writers.open(order, TaskName(number, 0, 0))
             writer.write(frame([b"a"] * 1000))
@@ -134,12 +148,17 @@ def test_a_record_larger_than_the_topic_takes_is_refused_alone(kafka, topic) -> 
     name = topic("large", partitions=1, config={"max.message.bytes": "100000"})
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         values = [b"small", b"x" * 200_000, b"small too", None]
-        verified = sink.participant.verify(sink.write(frame(values, [b"s", b"big-one", b"t", b"n"])))
+        verified = sink.participant.verify(
+            sink.write(frame(values, [b"s", b"big-one", b"t", b"n"]))
+        )
         (rejection,) = sink.rejections
         assert rejection is not None
         assert rejection.rows.column("key").to_pylist() == [b"big-one"]
         (reason,) = rejection.reasons
-        assert re.search(r"big-one.*200007 bytes.*larger than the 100000 that the topic.*max\.message\.bytes", reason)
+        assert re.search(
+            r"big-one.*200007 bytes.*larger than the 100000 that the topic.*max\.message\.bytes",
+            reason,
+        )
         assert sum(p.rows for p in verified) == 3
         sink.participant.commit(sink.permit(verified), verified)
     assert [r.key for r in read_all(kafka.bootstrap_servers, name)] == [b"s", b"t", b"n"]
@@ -165,7 +184,10 @@ def test_a_record_as_large_as_the_topic_allows_passes(kafka, topic) -> None:
 def test_at_least_once_rows_are_visible_when_the_task_is_done(kafka, topic) -> None:
     """No transaction: acknowledged means visible."""
     name = topic("plain", partitions=1)
-    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers), guarantee=Guarantee.AT_LEAST_ONCE) as sink:
+    with opened(
+        KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers),
+        guarantee=Guarantee.AT_LEAST_ONCE,
+    ) as sink:
         assert sink.write(frame([b"a", b"b"])) == []
     assert read_all(kafka.bootstrap_servers, name) == [Record(0, None, v, ()) for v in (b"a", b"b")]
 
@@ -180,9 +202,15 @@ def test_at_least_once_rows_are_visible_when_the_task_is_done(kafka, topic) -> N
         ({"producer": {"message.timeout.ms": "9999999"}}, SettingRefused, r"message\.timeout\.ms"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_at_start(kafka, topic, arguments, error, match) -> None:
+def test_settings_that_cannot_work_are_refused_at_start(
+    kafka, topic, arguments, error, match
+) -> None:
     """Each with one clear message, before anything is written."""
-    settings = {"topic": topic("refused"), "bootstrap_servers": kafka.bootstrap_servers, **arguments}
+    settings = {
+        "topic": topic("refused"),
+        "bootstrap_servers": kafka.bootstrap_servers,
+        **arguments,
+    }
     with pytest.raises(error, match=match), opened(KafkaSink(**settings)) as sink:
         sink.write(frame([b"a"]))
 
@@ -218,10 +246,14 @@ def test_a_frame_without_a_topic_is_refused_only_where_the_sink_has_none() -> No
 
 
 def test_plain_clients_agree_with_the_partitioner(kafka, topic) -> None:
-    """A librdkafka producer set to Java's partitioner and our sink write one key to one partition."""
+    """A librdkafka producer set to Java's partitioner and our sink write one key to one
+    partition.
+    """
     name = topic("shared", partitions=4)
     keys = [f"k{i}".encode() for i in range(50)]
-    plain = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
+    plain = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"}
+    )
     for key in keys:
         plain.produce(name, key=key, value=b"plain")
     assert plain.flush(20) == 0

@@ -1,4 +1,6 @@
-"""What the tests of the Kafka sink share: a sink opened without Spark, rows as Arrow, readers of their own."""
+"""What the tests of the Kafka sink share: a sink opened without Spark, rows as Arrow, readers of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +65,19 @@ class OpenedSink:
 
     def permit(self, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
         record = DecisionRecord(
-            Epoch(self.run.query_id, self.sequence), 0, Decision.COMMIT, self.run.incarnation, tuple(prepared)
+            Epoch(self.run.query_id, self.sequence),
+            0,
+            Decision.COMMIT,
+            self.run.incarnation,
+            tuple(prepared),
         )
         return CommitPermit(record)
 
 
 @contextmanager
-def opened(sink: KafkaSink, query_id: str = "q", guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> Iterator[OpenedSink]:
+def opened(
+    sink: KafkaSink, query_id: str = "q", guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+) -> Iterator[OpenedSink]:
     run = QueryRun(query_id, new_incarnation(), guarantee)
     open_sink = sink.open(run, sink.name)
     try:
@@ -78,18 +86,22 @@ def opened(sink: KafkaSink, query_id: str = "q", guarantee: Guarantee = Guarante
         open_sink.participant.close()
 
 
-def frame(values: Sequence[object], keys: Sequence[object] | None = None, **more: pa.Array) -> pa.RecordBatch:
+def frame(
+    values: Sequence[object], keys: Sequence[object] | None = None, **more: pa.Array
+) -> pa.RecordBatch:
     columns = {"value": pa.array(values, pa.binary())}
     if keys is not None:
         columns["key"] = pa.array(keys, pa.binary())
     return pa.record_batch({**columns, **more})
 
 
-def read_all(servers: str, topic: str, *, committed: bool = True, open_ones: bool = False) -> list[Record]:
+def read_all(
+    servers: str, topic: str, *, committed: bool = True, open_ones: bool = False
+) -> list[Record]:
     """Every record from the beginning up to the end that this isolation level shows.
 
-    The broker answers a commit before its markers are written, so the committed end is waited for: call it with
-    no transaction open, or with ``open_ones`` set.
+    The broker answers a commit before its markers are written, so the committed end is waited for:
+    call it with no transaction open, or with ``open_ones`` set.
     """
     level = "read_committed" if committed else "read_uncommitted"
     consumer = Consumer(
@@ -114,22 +126,30 @@ def read_all(servers: str, topic: str, *, committed: bool = True, open_ones: boo
             if message.error() is not None:
                 ended.add(message.partition())
                 continue
-            headers = tuple((n, None if v is None else bytes(v)) for n, v in message.headers() or ())
+            headers = tuple(
+                (n, None if v is None else bytes(v)) for n, v in message.headers() or ()
+            )
             records.append(Record(message.partition(), message.key(), message.value(), headers))
         return records
     finally:
         consumer.close()
 
 
-def wait_for_rest(servers: str, partitions: Sequence[TopicPartition], within_s: float = 30.0) -> None:
+def wait_for_rest(
+    servers: str, partitions: Sequence[TopicPartition], within_s: float = 30.0
+) -> None:
     """Until no transaction holds the last stable offset back."""
     admin = AdminClient({"bootstrap.servers": servers})
 
     def ends(level: IsolationLevel) -> list[int]:
-        asked = admin.list_offsets({p: OffsetSpec.latest() for p in partitions}, isolation_level=level)
+        asked = admin.list_offsets(
+            {p: OffsetSpec.latest() for p in partitions}, isolation_level=level
+        )
         return [future.result(timeout=10).offset for future in asked.values()]
 
     end_s = time.monotonic() + within_s
     while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
-        assert time.monotonic() < end_s, f"a transaction on {partitions[0].topic} is still open after {within_s} s"
+        assert time.monotonic() < end_s, (
+            f"a transaction on {partitions[0].topic} is still open after {within_s} s"
+        )
         time.sleep(0.02)

@@ -1,4 +1,5 @@
-"""The connector of the installed PySpark: its own, else the newest of its minor line, else what to install.
+"""The connector of the installed PySpark: its own, else the newest of its minor line, else what to
+install.
 
 Ivy is the real one; the repository that it asks is a folder, so that what is published is known.
 """
@@ -71,7 +72,9 @@ def install(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
 
 
 def test_own_version_comes_first(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where PySpark's own version of the connector is published, no other is taken, also no newer one."""
+    """Where PySpark's own version of the connector is published, no other is taken, also no
+    newer one.
+    """
     published.write("4.2.1", "4.2.9")
     install(monkeypatch, "4.2.1")
     assert connector.connector_version(spark_kafka_jars()) == "4.2.1"
@@ -80,7 +83,9 @@ def test_own_version_comes_first(published: Published, monkeypatch: pytest.Monke
 def test_newest_of_the_minor_line(
     published: Published, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A PySpark without a connector of its own reads with the newest of its minor line; the log says which."""
+    """A PySpark without a connector of its own reads with the newest of its minor line; the log
+    says which.
+    """
     published.write("4.1.9", "4.2.0-preview1", "4.2.0", "4.2.10", "4.3.0")
     install(monkeypatch, "4.2.11")
     found = spark_kafka_jars()
@@ -90,12 +95,18 @@ def test_newest_of_the_minor_line(
     monkeypatch.delenv("JAVA_HOME")
     with caplog.at_level(logging.INFO, "exactum"):
         session._defaults({})
-    (line,) = [record.getMessage() for record in caplog.records if "connector" in record.getMessage()]
+    (line,) = [
+        record.getMessage() for record in caplog.records if "connector" in record.getMessage()
+    ]
     assert line == "PySpark 4.2.11 reads Kafka with the connector of Spark 4.2.10"
 
 
-def test_no_connector_of_the_minor_line(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is none, ``local_session`` ends in two frames, and the last line says what to install."""
+def test_no_connector_of_the_minor_line(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is none, ``local_session`` ends in two frames, and the last line says what to
+    install.
+    """
     published.write("4.1.9", "4.2.7", "4.4.0", "4.3.0-preview1")
     install(monkeypatch, "4.3.1")
     with pytest.raises(LocalServerError) as failure:
@@ -106,7 +117,9 @@ def test_no_connector_of_the_minor_line(published: Published, monkeypatch: pytes
     assert shown.splitlines()[-1] == last
     assert "PySpark 4.3.1" in last
     assert last.endswith("pip install 'pyspark==4.2.7'")
-    assert "spark.jars" not in session._defaults({"spark.jars": "mine.jar"}), "who has jars is asked for no others"
+    assert "spark.jars" not in session._defaults({"spark.jars": "mine.jar"}), (
+        "who has jars is asked for no others"
+    )
 
 
 def test_silence_is_not_absence(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +133,12 @@ def test_silence_is_not_absence(published: Published, monkeypatch: pytest.Monkey
     assert not list(published.settings.parent.glob("cache/jars/*/*.jar"))
 
 
-def test_archive_is_of_the_jars_in_use(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another connector is another class archive: the JVM would not take one that was made with other jars."""
+def test_archive_is_of_the_jars_in_use(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another connector is another class archive: the JVM would not take one that was made with
+    other jars.
+    """
     published.write("4.2.0", "4.2.1")
     install(monkeypatch, "4.2.0")
     first = spark_archive().path

@@ -36,7 +36,9 @@ os._exit(0)
 def owner(*arguments: str) -> int:
     """Run one that starts a session of two processes and dies; return the session."""
     command = [sys.executable, "-c", OWNER, *arguments]
-    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=True)
+    ran = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=True
+    )
     return int(ran.stdout)
 
 

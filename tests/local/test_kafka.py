@@ -37,10 +37,14 @@ def quiet(settings: dict[str, object]) -> dict[str, object]:
 
 def send(cluster: LocalKafka, topic: str, values: list[bytes], **settings: object) -> None:
     """Send with acks=all, and raise the first error that a delivery met."""
-    producer = Producer(quiet({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", **settings}))
+    producer = Producer(
+        quiet({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", **settings})
+    )
     errors: list[KafkaError] = []
     for value in values:
-        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error) if error else None)
+        producer.produce(
+            topic, value, on_delivery=lambda error, _: errors.append(error) if error else None
+        )
     left = producer.flush(WAIT_S)
     if errors:
         raise KafkaException(errors[0])
@@ -109,7 +113,9 @@ def test_serves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     assert read(kafka, name, 2) == [b"a", b"b"]
 
 
-def test_topics_are_made_and_deleted_but_never_by_themselves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def test_topics_are_made_and_deleted_but_never_by_themselves(
+    kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
     """A deleted topic is gone at once, one that exists is refused, and a typo makes no topic."""
     name = topic("once")
     with pytest.raises(LocalServerError, match="already exists"):
@@ -184,7 +190,9 @@ def test_three_nodes_survive_one(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def secure() -> Iterator[LocalKafka]:
-    with LocalKafka(security="SASL_SSL", users={"app": "app-secret"}, jvm_options=SMALL_OPTIONS) as cluster:
+    with LocalKafka(
+        security="SASL_SSL", users={"app": "app-secret"}, jvm_options=SMALL_OPTIONS
+    ) as cluster:
         cluster.create_topic("guarded", partitions=1)
         yield cluster
 
@@ -209,7 +217,9 @@ def test_wrong_password_is_rejected(secure: LocalKafka) -> None:
         return KafkaError._AUTHENTICATION in {error.code() for error in errors}
 
     wait_until(told)  # a broker's first handshake may take longer than that
-    right = Producer(quiet({"bootstrap.servers": secure.bootstrap_servers, **secure.client_settings("app")}))
+    right = Producer(
+        quiet({"bootstrap.servers": secure.bootstrap_servers, **secure.client_settings("app")})
+    )
     assert right.list_topics(timeout=WAIT_S).brokers
 
 

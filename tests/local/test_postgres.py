@@ -26,7 +26,9 @@ def value(url: str, sql: str) -> object:
 
 
 def test_it_starts_is_killed_and_keeps_its_data(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Committed rows and prepared transactions outlive SIGKILL, restart and a new object on the same folder."""
+    """Committed rows and prepared transactions outlive SIGKILL, restart and a new object on the
+    same folder.
+    """
     folder = Path(f"/tmp/exactum-pg-test-{os.getpid()}")
     try:
         with LocalPostgres(data_dir=folder, settings={"work_mem": "5MB"}) as server:
@@ -85,8 +87,8 @@ def test_a_wrong_setting_is_told_in_the_servers_words() -> None:
 def test_it_dies_with_its_owner() -> None:
     """The owner is killed with SIGKILL; the server goes, too."""
     program = (
-        "from exactum.local.postgres import LocalPostgres; import time; server = LocalPostgres(); server.start(); "
-        "print(server.pid, server.folder, flush=True); time.sleep(60)"
+        "from exactum.local.postgres import LocalPostgres; import time; server = LocalPostgres(); "
+        "server.start(); print(server.pid, server.folder, flush=True); time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
@@ -102,7 +104,9 @@ def test_it_dies_with_its_owner() -> None:
         subprocess.run(["rm", "-rf", folder], check=True)
 
 
-def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """No server installed: the error names the package."""
     monkeypatch.setattr(postgres, "INSTALLED", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -14,7 +14,9 @@ from exactum.local import sockets
 
 
 def test_workers_use_it(spark: SparkSession) -> None:
-    """The daemon that forks the session's workers listens in the folder, and a worker has no TCP connection."""
+    """The daemon that forks the session's workers listens in the folder, and a worker has no TCP
+    connection.
+    """
     folder = sockets.private_folder(Path(tempfile.gettempdir()))
     assert spark.conf.get(sockets.FOLDER) == str(folder)
     ((name, tcp),) = spark.sparkContext.parallelize([0], 1).map(lambda _: seen()).collect()
@@ -23,16 +25,22 @@ def test_workers_use_it(spark: SparkSession) -> None:
 
 
 def seen() -> tuple[str, int]:
-    """In a worker: the folder of its daemon's socket, and how many of its open files are TCP sockets."""
+    """In a worker: the folder of its daemon's socket, and how many of its open files are TCP
+    sockets.
+    """
     own = {
         os.readlink(f"/proc/self/fd/{fd}")
         for fd in os.listdir("/proc/self/fd")
         if os.path.lexists(f"/proc/self/fd/{fd}")
     }
     tcp = [
-        line.split()[9] for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
+        line.split()[9]
+        for file in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
     ]
-    return os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"], sum(f"socket:[{inode}]" in own for inode in tcp)
+    return os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"], sum(
+        f"socket:[{inode}]" in own for inode in tcp
+    )
 
 
 @pytest.fixture

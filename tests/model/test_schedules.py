@@ -1,4 +1,6 @@
-"""The command that plays random schedules: it counts what happened, and it catches what is broken."""
+"""The command that plays random schedules: it counts what happened, and it catches what is
+broken.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from model.broken import BROKEN
 from model.schedules import caught_after, play_chunk, run
 
 SEED = random.SystemRandom().randrange(2**31)
-CAUGHT_SOON = ("no door", "redeliver nothing", "commit before the record", "any record will do", "prune too early")
+CAUGHT_SOON = (
+    "no door",
+    "redeliver nothing",
+    "commit before the record",
+    "any record will do",
+    "prune too early",
+)
 
 
 def test_random_schedules_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,14 +31,23 @@ def test_random_schedules_are_counted(capsys: pytest.CaptureFixture[str]) -> Non
     assert tally.runs == 600
     assert tally.disturbed > 300
     assert len(set(tally.traces)) > 300
-    for name in ("ended: Crash", "refused", "reply lost", "sent twice", "EpochRedelivered", "transactions expired"):
+    for name in (
+        "ended: Crash",
+        "refused",
+        "reply lost",
+        "sent twice",
+        "EpochRedelivered",
+        "transactions expired",
+    ):
         times, runs = tally.count(name)
         assert times >= runs > 0, name
 
 
 @pytest.mark.parametrize("name", CAUGHT_SOON)
 def test_random_schedules_catch_what_is_broken(name: str) -> None:
-    """The same schedules, with a broken protocol. The slower ones are caught by ``python -m model broken``."""
+    """The same schedules, with a broken protocol. The slower ones are caught by ``python -m
+    model broken``.
+    """
     print(f"seed {SEED}")
     broken = next(b for b in BROKEN if b.name == name)
     caught = caught_after(broken, SEED)

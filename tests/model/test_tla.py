@@ -18,7 +18,9 @@ def test_the_models_hold_and_every_mutation_is_caught() -> None:
 
 
 def test_a_wrong_answer_is_noticed() -> None:
-    """A mutation that breaks nothing, and one that breaks another promise than it is said to, are both off."""
+    """A mutation that breaks nothing, and one that breaks another promise than it is said to,
+    are both off.
+    """
     wrong = [
         Check("SlotLog", "Slots", "no such mutation", "NoSlotTwice"),
         Check("SlotLog", "Slots", "no_look", "TheHighestFloorStays"),
@@ -31,7 +33,10 @@ def test_a_wrong_answer_is_noticed() -> None:
 def test_a_failure_of_tlc_is_no_answer() -> None:
     """Neither a crash of the checker nor an unfinished run may pass for a model that holds."""
     check = Check("SlotLog", "Slots")
-    unfinished = "Progress(3) at ...: 723 states generated, 391 distinct states found, 191 states left on queue."
+    unfinished = (
+        "Progress(3) at ...: 723 states generated, 391 distinct states found, 191 states left on "
+        "queue."
+    )
     for output in ("", "Error: TLC threw an unexpected exception.", unfinished):
         assert not read_answer(check, output, 0.0).as_expected
     held = "No error has been found.\n20 states generated, 5 distinct states found, 0 states left on queue."
@@ -41,7 +46,9 @@ def test_a_failure_of_tlc_is_no_answer() -> None:
 
 @pytest.mark.parametrize("module", sorted(p.stem for p in FOLDER.glob("*.tla")))
 def test_every_mutation_of_a_module_is_checked(module: str) -> None:
-    """No ``Broken("...")`` in a module is left without a check, and no check names one that is not there."""
+    """No ``Broken("...")`` in a module is left without a check, and no check names one that is
+    not there.
+    """
     text = (FOLDER / f"{module}.tla").read_text()
     written = {part.partition('"')[0] for part in text.split('Broken("')[1:]}
     assert written == {c.mutation for c in (*SMALL, *LARGE) if c.module == module and c.broken}

@@ -1,4 +1,6 @@
-"""One real MariaDB for these tests, and databases on it. The helper modules of this folder are imported by name."""
+"""One real MariaDB for these tests, and databases on it. The helper modules of this folder are
+imported by name.
+"""
 
 from __future__ import annotations
 

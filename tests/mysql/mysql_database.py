@@ -1,4 +1,6 @@
-"""A database of one test, seen by a plain client: the oracle, which uses nothing of exactum's SQL layer."""
+"""A database of one test, seen by a plain client: the oracle, which uses nothing of exactum's
+SQL layer.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,23 @@ class Database:
 
     def client(self, database: str | None = None, **options: Any) -> pymysql.Connection[Any]:
         """A new plain connection, in autocommit."""
-        options = {"user": self.server.user, "password": self.server.password, "autocommit": True, **options}
+        options = {
+            "user": self.server.user,
+            "password": self.server.password,
+            "autocommit": True,
+            **options,
+        }
         return pymysql.connect(
-            host=self.server.host, port=self.server.port, database=database or self.name, charset="utf8mb4", **options
+            host=self.server.host,
+            port=self.server.port,
+            database=database or self.name,
+            charset="utf8mb4",
+            **options,
         )
 
-    def run(self, sql: str, arguments: tuple[Any, ...] | None = None, database: str | None = None) -> list[Any]:
+    def run(
+        self, sql: str, arguments: tuple[Any, ...] | None = None, database: str | None = None
+    ) -> list[Any]:
         """One statement by the plain client; its rows."""
         if self._client is None:
             self._client = self.client(database)
@@ -67,12 +80,16 @@ class Database:
     # ---- what is left over -------------------------------------------------------------------
 
     def tables(self, prefix: str) -> list[str]:
-        rows = self.run("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.name,))
+        rows = self.run(
+            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.name,)
+        )
         return [name for (name,) in rows if name.startswith(prefix)]
 
     def staged(self) -> int:
         """Rows in all staging tables and in the directory."""
-        count = sum(self.run(f"SELECT COUNT(*) FROM `{t}`")[0][0] for t in self.tables("exactum_stage_"))
+        count = sum(
+            self.run(f"SELECT COUNT(*) FROM `{t}`")[0][0] for t in self.tables("exactum_stage_")
+        )
         return int(count) + int(self.run("SELECT COUNT(*) FROM exactum_prepared")[0][0])
 
     def xids(self) -> list[str]:
@@ -80,7 +97,9 @@ class Database:
         return [str(row[3]) for row in self.run("XA RECOVER FORMAT='SQL'")]
 
     def roll_back_all(self) -> None:
-        """Nobody else may end one before the server has noticed that the connection of its task is gone."""
+        """Nobody else may end one before the server has noticed that the connection of its task
+        is gone.
+        """
         deadline = time.monotonic() + 30
         while xids := self.xids():
             for xid in xids:

@@ -1,4 +1,6 @@
-"""A query without Spark: a real Coordinator and a real sink; its tasks run here, one after another."""
+"""A query without Spark: a real Coordinator and a real sink; its tasks run here, one after
+another.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ import pyarrow as pa
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
-from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, Sink, TaskName, WriteOrder
+from exactum.protocol.sink import (
+    Guarantee,
+    OpenSink,
+    QueryRun,
+    Rejection,
+    Sink,
+    TaskName,
+    WriteOrder,
+)
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import FaultPlan, MemoryDecisionLog, MemoryStorage, faulty, interpose
 
@@ -48,13 +58,17 @@ class Incarnation:
         self.participant = self.opened.participant
         log = MemoryDecisionLog(query.storage, query.query_id)
         self._plan = plan
-        ports = (self.participant, log) if plan is None else (faulty(self.participant, plan), faulty(log, plan))
+        ports = (
+            (self.participant, log)
+            if plan is None
+            else (faulty(self.participant, plan), faulty(log, plan))
+        )
         self.coordinator = Coordinator(self.run, [ports[0]], ports[1])
         self.rejections: list[Rejection] = []
 
     def epoch(self, batch_id: int, *tasks: Any, losers: int = 0) -> Completed:
-        """One batch; each task is a record batch or several. The first ``losers`` tasks run twice, and their first
-        try stays prepared, as a speculative copy's would."""
+        """One batch; each task is a record batch or several. The first ``losers`` tasks run twice,
+        and their first try stays prepared, as a speculative copy's would."""
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             for number, rows in enumerate(tasks[:losers]):
@@ -81,7 +95,9 @@ class Incarnation:
         return WriteOrder(self.run, batch_id, attempt, 1)
 
     def die(self) -> None:
-        """The process is gone: the system closes its connections, and the server rolls back what they had begun."""
+        """The process is gone: the system closes its connections, and the server rolls back what
+        they had begun.
+        """
         self.participant.close()
 
 

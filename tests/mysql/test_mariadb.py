@@ -41,7 +41,9 @@ def gone(pid: int) -> bool:
 
 
 def test_data_outlive_kill_and_stop(tmp_path: Path) -> None:
-    """Committed rows are there after SIGKILL, and after a new object has taken over the folder and its password."""
+    """Committed rows are there after SIGKILL, and after a new object has taken over the folder
+    and its password.
+    """
     server = LocalMariaDB(data_dir=tmp_path / "data", settings={"max_connections": 17})
     with server:
         ask(server, "CREATE TABLE t (v int)")
@@ -67,7 +69,9 @@ def test_nothing_is_left_behind() -> None:
     """A temporary folder goes with the server."""
     with LocalMariaDB() as server:
         folder, pid = server.data_dir, server.pid
-        assert server.url.startswith(f"mysql://exactum:{server.password}@127.0.0.1:{server.port}/exactum")
+        assert server.url.startswith(
+            f"mysql://exactum:{server.password}@127.0.0.1:{server.port}/exactum"
+        )
         assert folder.exists()
         assert "ready for connections" in server.log_tail()
     assert not folder.exists()
@@ -90,10 +94,12 @@ def test_pause_and_resume(mariadb: LocalMariaDB) -> None:
 def test_it_dies_with_its_owner(tmp_path: Path) -> None:
     """SIGKILL of the owner takes the server with it."""
     program = (
-        "import sys, time; from exactum.local.mariadb import LocalMariaDB; "
-        "s = LocalMariaDB(data_dir=sys.argv[1]); s.start(); print(s.pid, flush=True); time.sleep(600)"
+        "import sys, time; from exactum.local.mariadb import LocalMariaDB; s = "
+        "LocalMariaDB(data_dir=sys.argv[1]); s.start(); print(s.pid, flush=True); time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "d")], stdout=subprocess.PIPE) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "d")], stdout=subprocess.PIPE
+    ) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         os.kill(owner.pid, signal.SIGKILL)
@@ -109,7 +115,9 @@ def test_a_setting_that_is_none(tmp_path: Path) -> None:
         LocalMariaDB(data_dir=tmp_path / "d", settings={"no_such_setting": 1}).start()
 
 
-def test_a_missing_server_names_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_server_names_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Where MariaDB is not installed, the error says how to install it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(mariadb, "_PLACES", ())

@@ -19,7 +19,13 @@ from exactum.protocol.parallel import all_at_once
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.sql.dialect import LEDGER
 from exactum.sql.mysql.sink import MySQLSink
-from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget, MemoryWrite
+from exactum.testing import (
+    MemoryDecisionLog,
+    MemoryParticipant,
+    MemoryStorage,
+    MemoryTarget,
+    MemoryWrite,
+)
 
 WAIT_S = 30.0
 LONGER_S = 0.7
@@ -29,13 +35,18 @@ LONGER_S = 0.7
 class FailsAmidst(MemoryParticipant):
     """Fails to verify as soon as the MariaDB sink is in the middle of its own verification."""
 
-    def __init__(self, target: MemoryTarget, run: QueryRun, database: Database, amidst: threading.Event) -> None:
+    def __init__(
+        self, target: MemoryTarget, run: QueryRun, database: Database, amidst: threading.Event
+    ) -> None:
         super().__init__(target, run)
         self._database = database
         self._amidst = amidst
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table%%lock'"
+        waiting = (
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for "
+            "table%%lock'"
+        )
         end_s = time.monotonic() + WAIT_S
         while self._database.run(waiting, ()) != [(1,)]:
             assert time.monotonic() < end_s, "the MariaDB sink is not held up"
@@ -45,7 +56,9 @@ class FailsAmidst(MemoryParticipant):
 
 
 def test_a_sink_at_work_is_waited_for_when_another_fails(database: Database) -> None:
-    """The epoch is aborted in both, on connections that nobody else uses, and nothing is left open."""
+    """The epoch is aborted in both, on connections that nobody else uses, and nothing is left
+    open.
+    """
     database.run("CREATE TABLE t (v bigint NOT NULL)")
     run = QueryRun("q", new_incarnation(), Guarantee.EXACTLY_ONCE)
     sink = opened(MySQLSink(database.url, table="t", mechanism="staged"), NUMBERS, run, "mysql:t")
@@ -70,7 +83,9 @@ def test_a_sink_at_work_is_waited_for_when_another_fails(database: Database) -> 
     with ThreadPoolExecutor(2) as pool:
         participants = [FailsAmidst(target, run, database, amidst), sink.participant]
         log = MemoryDecisionLog(MemoryStorage(), "q")
-        coordinator = Coordinator(run, participants, log, on_event=seen.append, parallel=all_at_once(pool))
+        coordinator = Coordinator(
+            run, participants, log, on_event=seen.append, parallel=all_at_once(pool)
+        )
         with pytest.raises(Unavailable, match="the other sink's server"):
             coordinator.run(0, SourceOffsets(), write)
     releasing.join()

@@ -23,7 +23,9 @@ _numbers = itertools.count()
 
 
 class MySQLContract(SinkContract):
-    """The short half of the suite: the sweeps over every call are in test_mysql_exactly_once, in ways of their own."""
+    """The short half of the suite: the sweeps over every call are in test_mysql_exactly_once, in
+    ways of their own.
+    """
 
     test_every_fault_at_every_call_of_the_driver = None  # type: ignore[assignment]
     test_every_fault_at_every_call_of_a_recovery = None  # type: ignore[assignment]
@@ -51,7 +53,9 @@ class MySQLContract(SinkContract):
     def batches(self) -> Sequence[Any]:
         def batch() -> Any:
             values = [next(_numbers) for _ in range(3)]
-            return pa.record_batch([pa.array(values), pa.array([f"it's {v}\n" for v in values])], ["v", "s"])
+            return pa.record_batch(
+                [pa.array(values), pa.array([f"it's {v}\n" for v in values])], ["v", "s"]
+            )
 
         return [batch() for _ in range(8)]
 
@@ -67,7 +71,9 @@ class MySQLContract(SinkContract):
         for transaction in prepared:
             payload = json.loads(transaction.payload)
             if "part" in payload:
-                self.database.run(f"DELETE FROM `{payload['staging']}` WHERE exactum_part = {payload['part']}")
+                self.database.run(
+                    f"DELETE FROM `{payload['staging']}` WHERE exactum_part = {payload['part']}"
+                )
         self.database.roll_back_all()
 
     def kill_task(self, writer: Writer) -> None:

@@ -24,6 +24,8 @@ class TestMySQLDecisionLog(LogContract):
             log.close()
 
     def open_log(self, query_id: str) -> DecisionLog:
-        log = SqlDecisionLog(MySQLDialect(), address_of(self.url, None, "decision_log"), query_id, prune_every=1)
+        log = SqlDecisionLog(
+            MySQLDialect(), address_of(self.url, None, "decision_log"), query_id, prune_every=1
+        )
         self.opened.append(log)
         return log

@@ -13,7 +13,14 @@ import pytest
 from mysql_database import Database
 from mysql_query import Query, numbers
 
-from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, Fenced, HeuristicOutcome, OutcomeUnknown
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    ExactumError,
+    Fenced,
+    HeuristicOutcome,
+    OutcomeUnknown,
+)
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.sink import MySQLSink
@@ -30,7 +37,9 @@ def numbers_query(database: Database, mechanism: str) -> Query:
 def decided(query: Query, batch_id: int) -> DecisionRecord:
     """The COMMIT on record."""
     return next(
-        r for r in query.storage.records.values() if r.epoch.batch_id == batch_id and r.decision is Decision.COMMIT
+        r
+        for r in query.storage.records.values()
+        if r.epoch.batch_id == batch_id and r.decision is Decision.COMMIT
     )
 
 
@@ -63,7 +72,9 @@ def test_epochs_stand_once(database: Database, mechanism: str) -> None:
 
 
 def test_sweep_of_every_fault(database: Database, mechanism: str) -> None:
-    """Crash, lost reply, repeated call at every call of the ports: the next incarnation makes it exact."""
+    """Crash, lost reply, repeated call at every call of the ports: the next incarnation makes it
+    exact.
+    """
     database.run("CREATE TABLE t (v bigint NOT NULL)")
 
     runs = itertools.count()
@@ -90,7 +101,9 @@ def test_sweep_of_every_fault(database: Database, mechanism: str) -> None:
 
 
 def test_two_incarnations(database: Database, mechanism: str) -> None:
-    """A newer incarnation fences the running one; what that had written is gone, and nothing is doubled."""
+    """A newer incarnation fences the running one; what that had written is gone, and nothing is
+    doubled.
+    """
     query = numbers_query(database, mechanism)
     old, new = query.started(), query.started()
     old.epoch(0, numbers(1))
@@ -105,7 +118,9 @@ def test_two_incarnations(database: Database, mechanism: str) -> None:
 
 
 def test_late_commit_of_an_older_driver(database: Database, mechanism: str) -> None:
-    """A driver that decided and stalled commits after its successor has gone on for long: nothing changes."""
+    """A driver that decided and stalled commits after its successor has gone on for long:
+    nothing changes.
+    """
     query = numbers_query(database, mechanism)
     old = query.started(StallsAtCommit())
     with pytest.raises(Crash):
@@ -123,14 +138,20 @@ def test_late_commit_of_an_older_driver(database: Database, mechanism: str) -> N
     report = old.participant.commit(CommitPermit(record), record.prepared)
     assert report.committed == record.prepared
     assert database.values("t") == expected
-    assert database.run("SELECT COUNT(*) FROM exactum_ledger WHERE batch_id = 0")[0][0] == 0, "pruned"
+    assert database.run("SELECT COUNT(*) FROM exactum_ledger WHERE batch_id = 0")[0][0] == 0, (
+        "pruned"
+    )
     assert clean(database)
     old.die()
     new.die()
 
 
-def test_a_stalled_driver_lets_go(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that stops after its decision keeps no locks: the server ends its transaction, a successor commits."""
+def test_a_stalled_driver_lets_go(
+    database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that stops after its decision keeps no locks: the server ends its transaction, a
+    successor commits.
+    """
     monkeypatch.setattr(mysql_session, "IDLE_TRANSACTION_TIMEOUT_S", 2)
     query = numbers_query(database, mechanism)
     old = query.started(StallsAtCommit())
@@ -140,7 +161,9 @@ def test_a_stalled_driver_lets_go(database: Database, mechanism: str, monkeypatc
     assert not new.epoch(0, numbers(1)).written
     new.epoch(1, numbers(2))
     record = decided(query, 0)
-    assert old.participant.commit(CommitPermit(record), record.prepared).committed == record.prepared
+    assert (
+        old.participant.commit(CommitPermit(record), record.prepared).committed == record.prepared
+    )
     assert database.values("t") == [1, 2]
     assert clean(database)
     old.die()
@@ -185,7 +208,10 @@ def test_repeated_commit_and_abort(database: Database, mechanism: str) -> None:
     one.epoch(0, numbers(1))
     record = decided(query, 0)
     for _ in range(3):
-        assert one.participant.commit(CommitPermit(record), record.prepared).committed == record.prepared
+        assert (
+            one.participant.commit(CommitPermit(record), record.prepared).committed
+            == record.prepared
+        )
     one.task(one.order(1), 0, numbers(9))
     seen = one.participant.list_open()
     assert [s.incarnation for s in seen] == [one.run.incarnation]
@@ -197,7 +223,9 @@ def test_repeated_commit_and_abort(database: Database, mechanism: str) -> None:
 
 
 def test_names_are_matched_exactly(database: Database, mechanism: str) -> None:
-    """Neither another participant nor another query, however alike its name, sees or aborts what is open."""
+    """Neither another participant nor another query, however alike its name, sees or aborts what
+    is open.
+    """
     query = numbers_query(database, mechanism)
     one = query.started()
     one.task(one.order(0), 0, numbers(1))
@@ -218,7 +246,9 @@ def test_names_are_matched_exactly(database: Database, mechanism: str) -> None:
 
 
 def test_leftovers_of_dead_tasks_are_swept(database: Database, mechanism: str) -> None:
-    """What a dead incarnation's tasks had prepared, and nobody decided, is aborted by the next start."""
+    """What a dead incarnation's tasks had prepared, and nobody decided, is aborted by the next
+    start.
+    """
     query = numbers_query(database, mechanism)
     dead = query.started()
     for number in range(3):
@@ -233,7 +263,9 @@ def test_leftovers_of_dead_tasks_are_swept(database: Database, mechanism: str) -
 
 
 def test_operator_undoes_a_decided_epoch(database: Database, mechanism: str) -> None:
-    """Rolled back or deleted by hand after the decision: the query stops and says what is missing, every time."""
+    """Rolled back or deleted by hand after the decision: the query stops and says what is
+    missing, every time.
+    """
     query = numbers_query(database, mechanism)
     old = query.started(StallsAtCommit())
     with pytest.raises(Crash):
@@ -254,7 +286,9 @@ def test_operator_undoes_a_decided_epoch(database: Database, mechanism: str) -> 
 
 
 def test_operator_goes_on(database: Database, mechanism: str) -> None:
-    """What the error tells the operator to do works: the rows by hand, the ledger's row, and the query goes on."""
+    """What the error tells the operator to do works: the rows by hand, the ledger's row, and the
+    query goes on.
+    """
     query = numbers_query(database, mechanism)
     old = query.started(StallsAtCommit())
     with pytest.raises(Crash):
@@ -278,7 +312,9 @@ def test_operator_goes_on(database: Database, mechanism: str) -> None:
 
 
 def test_operator_undoes_before_the_decision(database: Database, mechanism: str) -> None:
-    """Gone between prepare and decision: the attempt is void, nothing is visible, and the next start is exact."""
+    """Gone between prepare and decision: the attempt is void, nothing is visible, and the next
+    start is exact.
+    """
     query = numbers_query(database, mechanism)
     one = query.started()
     order = one.order(0)
@@ -315,7 +351,9 @@ def test_the_target_knows_what_the_log_forgot(database: Database, mechanism: str
 
 
 def test_connection_killed_in_commit(database: Database, mechanism: str) -> None:
-    """KILL CONNECTION of all of a driver's sessions, again and again while it commits: the epoch stands once."""
+    """KILL CONNECTION of all of a driver's sessions, again and again while it commits: the epoch
+    stands once.
+    """
     query = numbers_query(database, mechanism)
     one = query.started()
     stop = threading.Event()
@@ -324,7 +362,8 @@ def test_connection_killed_in_commit(database: Database, mechanism: str) -> None
         with database.client() as client, client.cursor() as cursor:
             while not stop.wait(0.003):
                 cursor.execute(
-                    "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = %s AND ID <> CONNECTION_ID()",
+                    "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = %s AND ID <> "
+                    "CONNECTION_ID()",
                     (database.name,),
                 )
                 for (number,) in list(cursor.fetchall())[:1]:
@@ -337,12 +376,19 @@ def test_connection_killed_in_commit(database: Database, mechanism: str) -> None
     database.run("SELECT 1")
     database.disconnect()
     for batch_id in range(6):
-        rows = [numbers(*range(100 * batch_id + 10 * task, 100 * batch_id + 10 * task + 10)) for task in range(3)]
+        rows = [
+            numbers(*range(100 * batch_id + 10 * task, 100 * batch_id + 10 * task + 10))
+            for task in range(3)
+        ]
         expected += [v for r in rows for v in r.column("v").to_pylist()]
         order = one.order(batch_id)
-        prepared = tuple(p for p in (one.task(order, n, r) for n, r in enumerate(rows)) if p is not None)
+        prepared = tuple(
+            p for p in (one.task(order, n, r) for n, r in enumerate(rows)) if p is not None
+        )
         one.participant.verify(prepared)
-        record = DecisionRecord(Epoch(query.query_id, batch_id), 1, Decision.COMMIT, one.run.incarnation, prepared)
+        record = DecisionRecord(
+            Epoch(query.query_id, batch_id), 1, Decision.COMMIT, one.run.incarnation, prepared
+        )
         stop.clear()
         thread = threading.Thread(target=killer)
         thread.start()
@@ -363,8 +409,8 @@ def test_connection_killed_in_commit(database: Database, mechanism: str) -> None
 
 
 def test_settings_change_while_an_epoch_is_decided(database: Database, mechanism: str) -> None:
-    """Another mechanism and another column after a crash: the decided epoch is finished as it was written, and the old
-    staging table goes."""
+    """Another mechanism and another column after a crash: the decided epoch is finished as it was
+    written, and the old staging table goes."""
     database.run("CREATE TABLE t (v bigint, w bigint)")
     query = numbers_query(database, mechanism)
     old = query.started(StallsAtCommit())

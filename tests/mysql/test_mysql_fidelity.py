@@ -1,4 +1,6 @@
-"""A row arrives as it is, or it is put aside with its key, the column and the rule; the others go on."""
+"""A row arrives as it is, or it is put aside with its key, the column and the rule; the others
+go on.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def texts(*values: bytes | None) -> Any:
     return pa.array(values, pa.binary()).view(pa.string())
 
 
-def written(database: Database, columns: list[tuple[str, str]], *arrays: Any, **options: Any) -> Incarnation:
+def written(
+    database: Database, columns: list[tuple[str, str]], *arrays: Any, **options: Any
+) -> Incarnation:
     """One epoch of one batch into the table ``t``."""
     query = Query(lambda: MySQLSink(database.url, table="t", **options), tuple(columns))
     one = query.started()
@@ -75,15 +79,21 @@ CASES: list[tuple[str, str, Any, list[str]]] = [
 
 
 def test_what_a_column_cannot_hold_is_put_aside(database: Database) -> None:
-    """Of each type the value that fits is stored; each other one is put aside with its key, column and rule."""
+    """Of each type the value that fits is stored; each other one is put aside with its key,
+    column and rule.
+    """
     declared = ", ".join(f"c{n} {case[0]}" for n, case in enumerate(CASES))
-    database.run(f"CREATE TABLE t (id int PRIMARY KEY, {declared}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    database.run(
+        f"CREATE TABLE t (id int PRIMARY KEY, {declared}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    )
     count = sum(len(case[2]) for case in CASES)
     arrays, wanted, start = [], {}, 0
     for n, (_, _, values, reasons) in enumerate(CASES):
         assert len(reasons) == len(values) - 1
         wanted |= {start + 1 + i: (f"'c{n}'", reason) for i, reason in enumerate(reasons)}
-        places = pa.array([row - start if start <= row < start + len(values) else None for row in range(count)])
+        places = pa.array(
+            [row - start if start <= row < start + len(values) else None for row in range(count)]
+        )
         arrays.append(values.take(places))
         start += len(values)
     columns = [("id", "int"), *((f"c{n}", case[1]) for n, case in enumerate(CASES))]
@@ -92,7 +102,9 @@ def test_what_a_column_cannot_hold_is_put_aside(database: Database) -> None:
     told = {
         row: reason
         for rejection in one.rejections
-        for row, reason in zip(rejection.rows.column("id").to_pylist(), rejection.reasons, strict=True)
+        for row, reason in zip(
+            rejection.rows.column("id").to_pylist(), rejection.reasons, strict=True
+        )
     }
     assert told.keys() == wanted.keys()
     for row, (column, rule) in wanted.items():
@@ -100,16 +112,22 @@ def test_what_a_column_cannot_hold_is_put_aside(database: Database) -> None:
 
 
 def test_what_fits_is_stored_to_the_bit(database: Database) -> None:
-    """The largest float, 255 bytes of latin1, a member with a backslash, text with a collation; only zero loses its
-    sign, for MariaDB's zero has none."""
+    """The largest float, 255 bytes of latin1, a member with a backslash, text with a collation;
+    only zero loses its sign, for MariaDB's zero has none."""
     database.run(
-        "CREATE TABLE t (f float, d double, l tinytext CHARACTER SET latin1, e enum('a\\\\b','c'), s longtext, "
-        "z double) CHARACTER SET utf8mb4"
+        "CREATE TABLE t (f float, d double, l tinytext CHARACTER SET latin1, e "
+        "enum('a\\\\b','c'), s longtext, z double) CHARACTER SET utf8mb4"
     )
     columns = [("f", "float"), ("d", "double"), ("l", "string"), ("e", "string"), ("z", "double"),
                ("s", "string collate UTF8_LCASE")]  # fmt: skip
     arrays = [pa.array([v], pa.float32()) for v in (FLOAT_MAX,)]
-    arrays += [pa.array([5e-324]), texts("é".encode() * 255), texts(b"a\\b"), pa.array([-0.0]), texts(b"Text")]
+    arrays += [
+        pa.array([5e-324]),
+        texts("é".encode() * 255),
+        texts(b"a\\b"),
+        pa.array([-0.0]),
+        texts(b"Text"),
+    ]
     one = written(database, columns, *arrays)
     assert one.rejections == []
     assert database.run("SELECT f + 0e0, d, l, e, s, CAST(z AS char) FROM t") == [
@@ -132,15 +150,22 @@ def test_keys_beyond_pythons_dates_name_their_row(database: Database) -> None:
     assert [v for (v,) in database.run("SELECT v FROM t")] == ["a"]
     reasons = [reason for rejection in one.rejections for reason in rejection.reasons]
     assert len(reasons) == 2
-    assert "+10000-01-01 04:59:59" in reasons[0] and "1970-01-02" in reasons[1] and "must not be null" in reasons[1]
+    assert (
+        "+10000-01-01 04:59:59" in reasons[0]
+        and "1970-01-02" in reasons[1]
+        and "must not be null" in reasons[1]
+    )
 
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 @pytest.mark.parametrize(
-    "partitions", ["RANGE (v) (PARTITION p VALUES LESS THAN (10))", "LIST (v) (PARTITION p VALUES IN (1, 2))"]
+    "partitions",
+    ["RANGE (v) (PARTITION p VALUES LESS THAN (10))", "LIST (v) (PARTITION p VALUES IN (1, 2))"],
 )
 def test_a_row_that_no_partition_takes(database: Database, mechanism: str, partitions: str) -> None:
-    """The rows are refused, which no restart can mend; it is not taken for a server that is away."""
+    """The rows are refused, which no restart can mend; it is not taken for a server that is
+    away.
+    """
     database.run(f"CREATE TABLE t (v bigint) PARTITION BY {partitions}")
     query = Query(lambda: MySQLSink(database.url, table="t", mechanism=mechanism))
     one = query.started()
@@ -158,18 +183,27 @@ def test_a_row_that_no_partition_takes(database: Database, mechanism: str, parti
     [
         ("ALTER TABLE t DROP COLUMN w", SettingRefused),  # 1054
         ("DROP TABLE t", SettingRefused),  # 1146
-        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW UPDATE t SET v = 1", SettingRefused),  # 1442
-        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.v = (SELECT 1 FROM none)", SettingRefused),  # 1146
-        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SIGNAL SQLSTATE '45000'", RowsRefused),  # 1644
+        # 1442
+        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW UPDATE t SET v = 1", SettingRefused),
+        # 1146
+        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.v = (SELECT "
+         "1 FROM none)", SettingRefused),
+        # 1644
+        ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SIGNAL SQLSTATE '45000'", RowsRefused),
         ("ALTER TABLE t ADD CHECK (v < 0)", RowsRefused),  # 4025
         ("ALTER TABLE t ADD n int NOT NULL", RowsRefused),  # 1364
         ("ALTER TABLE t MODIFY v tinyint", RowsRefused),  # 1264
         ("ALTER TABLE t ADD s int AS (CAST(v AS unsigned) * 9999999) STORED", RowsRefused),  # 1264
-        ("ALTER TABLE t MODIFY v bigint AUTO_INCREMENT UNIQUE, ADD UNIQUE (w)", RowsRefused),  # 1062
+        # 1062
+        ("ALTER TABLE t MODIFY v bigint AUTO_INCREMENT UNIQUE, ADD UNIQUE (w)", RowsRefused),
     ],
 )  # fmt: skip
-def test_what_no_restart_can_mend_says_so(database: Database, change: str, error: type[Exception]) -> None:
-    """A table that changes under a running query: the rows are refused, or the setting; never "start it again"."""
+def test_what_no_restart_can_mend_says_so(
+    database: Database, change: str, error: type[Exception]
+) -> None:
+    """A table that changes under a running query: the rows are refused, or the setting; never
+    "start it again".
+    """
     database.run("CREATE TABLE t (v bigint, w bigint)")
     query = Query(lambda: MySQLSink(database.url, table="t"), (("v", "bigint"), ("w", "bigint")))
     one = query.started()
@@ -181,8 +215,9 @@ def test_what_no_restart_can_mend_says_so(database: Database, change: str, error
 
 
 def test_a_row_that_no_packet_takes() -> None:
-    """By INSERT a row over max_allowed_packet is put aside with its key and size; the largest that fits is stored, also
-    where it is the only one, and where bytes and text take twice their size on the way."""
+    """By INSERT a row over max_allowed_packet is put aside with its key and size; the largest that
+    fits is stored, also where it is the only one, and where bytes and text take twice their size on
+    the way."""
     sizes = [10, 2**20, 1_040_000, 600_000, None, None]
     a = pa.array([None if n is None else ("'" if i == 3 else "x") * n for i, n in enumerate(sizes)])
     b = pa.array([None, None, None, None, b"\xff" * 520_000, b"\xff" * 530_000], pa.binary())
@@ -203,12 +238,22 @@ def test_a_row_that_no_packet_takes() -> None:
                 one.die()
                 assert [i for (i,) in made.run("SELECT id FROM t ORDER BY id")] == [0, 2, 4, 10]
                 reasons = [reason for rejection in one.rejections for reason in rejection.reasons]
-                assert [reason.split(":")[0].split("=")[1] for reason in reasons] == ["1", "3", "5", "9", "9"]
-                assert all("max_allowed_packet" in reason and "the row has" in reason for reason in reasons)
+                assert [reason.split(":")[0].split("=")[1] for reason in reasons] == [
+                    "1",
+                    "3",
+                    "5",
+                    "9",
+                    "9",
+                ]
+                assert all(
+                    "max_allowed_packet" in reason and "the row has" in reason for reason in reasons
+                )
 
 
 def test_load_data_takes_rows_over_a_packet(database: Database) -> None:
-    """A file goes to the server in pieces: rows over max_allowed_packet, and bytes, arrive as they are."""
+    """A file goes to the server in pieces: rows over max_allowed_packet, and bytes, arrive as
+    they are.
+    """
     database.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
     packet = database.run("SELECT @@max_allowed_packet")[0][0]
     text, data = "x" * (packet + 5_000), b"\xfe" * (packet + 5_000)
@@ -224,7 +269,9 @@ def test_load_data_takes_rows_over_a_packet(database: Database) -> None:
 
 
 def test_json_is_told_from_what_is_none() -> None:
-    """Texts that would be JSON only together, or whose commas and brackets fall out of their own text, are none."""
+    """Texts that would be JSON only together, or whose commas and brackets fall out of their own
+    text, are none.
+    """
     good = ["{}", "1", " [1, 2] ", '"[,]"', '{"a": "\\ud83d\\ude00"}', "[" * 31 + "]" * 31,
             '"' + "[" * 99 + '"', "9" * 5000, None]  # fmt: skip
     bad = ["", "[1", "2]", "1,2", '"a', 'b"', "{}{}", "nul", "NaN", "-Infinity", '"\\udc00"', "[1,]", "\ufeff{}",
@@ -233,13 +280,18 @@ def test_json_is_told_from_what_is_none() -> None:
     assert is_json(pa.array(good), "longtext").all()
     assert not is_json(pa.array(bad), "longtext").any()
     for odd in bad:
-        assert is_json(pa.array([*good, odd, *good]), "longtext").tolist() == [True] * 9 + [False] + [True] * 9
+        assert (
+            is_json(pa.array([*good, odd, *good]), "longtext").tolist()
+            == [True] * 9 + [False] + [True] * 9
+        )
 
 
 @pytest.mark.parametrize("infile", [True, False])
-def test_large_batches_go_in_pieces(database: Database, infile: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of more than Arrow's text can hold is sent in pieces, each row once and in its order; a row of more than
-    any client could read is put aside."""
+def test_large_batches_go_in_pieces(
+    database: Database, infile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of more than Arrow's text can hold is sent in pieces, each row once and in its order;
+    a row of more than any client could read is put aside."""
     monkeypatch.setattr(mysql_pieces, "PIECE_BYTES", 2_000)
     monkeypatch.setattr(mysql_pieces, "ROW_BYTES_MAX", 50_000)
     database.run("CREATE TABLE t (id int PRIMARY KEY, v int, b longblob)")
@@ -252,21 +304,34 @@ def test_large_batches_go_in_pieces(database: Database, infile: bool, monkeypatc
     assert {i: (v, size) for i, v, size in database.run("SELECT id, v, LENGTH(b) FROM t")} == wanted
     assert [r.rows.column("v").to_pylist() for r in one.rejections] == [[101, 104]]
     reasons = one.rejections[0].reasons
-    assert "the row has 6001" in reasons[0] and "the row has 7001" in reasons[1] and "id=52" in reasons[1], reasons
+    assert (
+        "the row has 6001" in reasons[0]
+        and "the row has 7001" in reasons[1]
+        and "id=52" in reasons[1]
+    ), reasons
 
 
 def test_every_character_set_of_the_server(database: Database) -> None:
-    """Of each set all characters that it is said to hold arrive, in the bytes that it is said to take; a rule tells
-    these from all others, in texts of any length, with null and with nothing in them."""
-    session = mysql_session.connect(address_of(database.url, None, "test"), Role.DRIVER, "test", 5.0)
-    names = [name for name, *_ in database.run("SHOW CHARACTER SET") if name not in ("binary", "utf8mb4")]
+    """Of each set all characters that it is said to hold arrive, in the bytes that it is said to
+    take; a rule tells these from all others, in texts of any length, with null and with nothing in
+    them."""
+    session = mysql_session.connect(
+        address_of(database.url, None, "test"), Role.DRIVER, "test", 5.0
+    )
+    names = [
+        name for name, *_ in database.run("SHOW CHARACTER SET") if name not in ("binary", "utf8mb4")
+    ]
     assert len(names) > 30
     for name in names:
         held = charset(session, name)
         assert held is not None and held.spans
         codes = [c for first, last, _ in held.spans for c in range(first, min(last, 0x1F700) + 1)]
         whole = "".join(chr(c) for c in codes if not 0xD800 <= c < 0xE000)
-        outside = [chr(c) for c in (0xFFFF, 0x10FFFF, 0x1F600, 0x9F98, 0xE9, 0x5C) if not fits(held.spans, c)]
+        outside = [
+            chr(c)
+            for c in (0xFFFF, 0x10FFFF, 0x1F600, 0x9F98, 0xE9, 0x5C)
+            if not fits(held.spans, c)
+        ]
         values = pa.array([whole, None, "", *outside, *(f"a{c}" for c in outside), "a"])
         lengths, mask = held.measured(values)
         assert mask.to_pylist() == [True] * 3 + [False] * 2 * len(outside) + [True], name

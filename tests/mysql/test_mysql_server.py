@@ -60,7 +60,9 @@ def numbers_query(database: Database, mechanism: str = "staged", **options: Any)
 @BOTH
 @pytest.mark.parametrize("moment", ["verify", "decide", "commit"])
 def test_killed_server(mortal: LocalMariaDB, mechanism: str, moment: str) -> None:
-    """SIGKILL just before each of these steps, and a restart: the same run goes on, each row stands once."""
+    """SIGKILL just before each of these steps, and a restart: the same run goes on, each row
+    stands once.
+    """
     with Database.made(mortal) as database:
         query = numbers_query(database, mechanism)
         one = query.started()
@@ -76,7 +78,9 @@ def test_killed_server(mortal: LocalMariaDB, mechanism: str, moment: str) -> Non
 
         started: list[int] = []
         log = MemoryDecisionLog(query.storage, query.query_id)
-        coordinator = Coordinator(one.run, [interpose(one.participant, around)], interpose(log, around))
+        coordinator = Coordinator(
+            one.run, [interpose(one.participant, around)], interpose(log, around)
+        )
 
         def write(order: WriteOrder) -> list[PreparedTransaction]:
             tasks = [one.task(order, n, numbers(10 * order.batch_id + n)) for n in range(3)]
@@ -113,7 +117,9 @@ def test_server_killed_while_tasks_write(mortal: LocalMariaDB, mechanism: str) -
                 database.disconnect()
             raise AssertionError("a dead server prepared a transaction")
 
-        coordinator = Coordinator(one.run, [one.participant], MemoryDecisionLog(query.storage, query.query_id))
+        coordinator = Coordinator(
+            one.run, [one.participant], MemoryDecisionLog(query.storage, query.query_id)
+        )
         with pytest.raises(EpochAborted):
             coordinator.run(0, SourceOffsets(), write)
         one.die()
@@ -142,7 +148,9 @@ def test_a_server_that_is_away(mortal: LocalMariaDB, monkeypatch: pytest.MonkeyP
 
 
 def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
-    """A server that takes no LOAD DATA LOCAL and only small packets: rows go by INSERTs that fit, or are put aside."""
+    """A server that takes no LOAD DATA LOCAL and only small packets: rows go by INSERTs that
+    fit, or are put aside.
+    """
     with Database.made(mortal) as database:
         database.run("CREATE TABLE t (v bigint NOT NULL, s longtext)")
         query = Query(lambda: MySQLSink(database.url, table="t"), (*NUMBERS, ("s", "string")))
@@ -150,7 +158,10 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
         texts = ["x" * (n % 3_000) for n in range(1_000)]
         one.epoch(0, pa.record_batch([pa.array(range(1_000)), pa.array(texts)], ["v", "s"]))
         assert database.run("SELECT s FROM t ORDER BY v") == [(t,) for t in texts]
-        one.epoch(1, pa.record_batch([pa.array([1_000, 1_001]), pa.array(["x" * 70_000, "x"])], ["v", "s"]))
+        one.epoch(
+            1,
+            pa.record_batch([pa.array([1_000, 1_001]), pa.array(["x" * 70_000, "x"])], ["v", "s"]),
+        )
         assert database.run("SELECT v FROM t WHERE v >= 1000") == [(1_001,)]
         assert [r.rows.column("v").to_pylist() for r in one.rejections] == [[1_000]]
         one.die()
@@ -158,7 +169,9 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
 
 @BOTH
 def test_locked_rows(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that somebody locks for longer than we wait: the attempt is void, the next one is exact."""
+    """A table that somebody locks for longer than we wait: the attempt is void, the next one is
+    exact.
+    """
     monkeypatch.setattr(sink, "LOCK_TIMEOUT_S", 1.0)
     monkeypatch.setattr(retrying_session.RetryingSession.run, "__defaults__", (2.0,))
     query = numbers_query(database, mechanism)
@@ -178,10 +191,15 @@ def test_locked_rows(database: Database, mechanism: str, monkeypatch: pytest.Mon
 
 
 def test_deadlocks_are_tried_again(database: Database) -> None:
-    """Upserts that deadlock with another writer of the same rows end well, on both sides in the end."""
+    """Upserts that deadlock with another writer of the same rows end well, on both sides in the
+    end.
+    """
     database.run("CREATE TABLE t (k int PRIMARY KEY, n int NOT NULL)")
     database.run("INSERT INTO t VALUES " + ", ".join(f"({k}, 0)" for k in range(200)))
-    query = Query(lambda: MySQLSink(database.url, table="t", mode="upsert", key="k"), (("k", "int"), ("n", "int")))
+    query = Query(
+        lambda: MySQLSink(database.url, table="t", mode="upsert", key="k"),
+        (("k", "int"), ("n", "int")),
+    )
     one = query.started()
     stop = threading.Event()
     deadlocks: list[int] = []
@@ -214,8 +232,12 @@ def test_deadlocks_are_tried_again(database: Database) -> None:
 
 
 @BOTH
-def test_a_task_that_hangs_holds_nobody_up(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A zombie that stopped in the middle of its load, with rows sent: epochs go on, and are cleared."""
+def test_a_task_that_hangs_holds_nobody_up(
+    database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zombie that stopped in the middle of its load, with rows sent: epochs go on, and are
+    cleared.
+    """
     monkeypatch.setattr(mysql_loader, "CHUNK_BYTES", 1)
     monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
     query = numbers_query(database, mechanism)
@@ -224,7 +246,9 @@ def test_a_task_that_hangs_holds_nobody_up(database: Database, mechanism: str, m
     zombie.write(numbers(*range(5)))
     began_s = time.monotonic()
     for batch_id in range(25):
-        tasks = [numbers(*range(100 * batch_id + 10 * n, 100 * batch_id + 10 * n + 5)) for n in range(4)]
+        tasks = [
+            numbers(*range(100 * batch_id + 10 * n, 100 * batch_id + 10 * n + 5)) for n in range(4)
+        ]
         one.epoch(batch_id, *tasks, losers=1)
     assert time.monotonic() - began_s < 60
     assert len(database.values("t")) == 25 * 20
@@ -235,8 +259,12 @@ def test_a_task_that_hangs_holds_nobody_up(database: Database, mechanism: str, m
     one.die()
 
 
-def test_a_large_epoch_is_cleared_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many rows go by TRUNCATE after the commit, but never while the table holds somebody's part."""
+def test_a_large_epoch_is_cleared_at_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rows go by TRUNCATE after the commit, but never while the table holds somebody's
+    part.
+    """
     monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
     query = numbers_query(database)
     one = query.started()
@@ -245,7 +273,11 @@ def test_a_large_epoch_is_cleared_at_once(database: Database, monkeypatch: pytes
     assert database.staged() == 0
     other = one.task(one.order(9), 0, numbers(-1))
     assert other is not None
-    prepared = [p for p in (one.task(one.order(1), n, numbers(*range(100, 150))) for n in range(2)) if p is not None]
+    prepared = [
+        p
+        for p in (one.task(one.order(1), n, numbers(*range(100, 150))) for n in range(2))
+        if p is not None
+    ]
     one.participant.verify(prepared)
     commit(one, prepared, 1)
     assert database.run(f"SELECT v FROM `{staging}`") == [(-1,)]
@@ -256,7 +288,9 @@ def test_a_large_epoch_is_cleared_at_once(database: Database, monkeypatch: pytes
 
 
 def test_a_crash_before_clearing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that nobody names go at the next start; a part that somebody names keeps the table as it is."""
+    """Rows that nobody names go at the next start; a part that somebody names keeps the table as
+    it is.
+    """
     query = numbers_query(database)
     one = query.started()
     one.epoch(0, numbers(1))
@@ -273,8 +307,12 @@ def test_a_crash_before_clearing(database: Database, monkeypatch: pytest.MonkeyP
     one.die()
 
 
-def test_a_driver_that_stops_while_it_clears(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looked, and stopped before its TRUNCATE: the lock does not last, and neither does what it wanted to do."""
+def test_a_driver_that_stops_while_it_clears(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked, and stopped before its TRUNCATE: the lock does not last, and neither does what
+    it wanted to do.
+    """
     monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
     monkeypatch.setattr(mysql_clear, "LOCKED_IDLE_S", 1)
     query = numbers_query(database)
@@ -282,7 +320,9 @@ def test_a_driver_that_stops_while_it_clears(database: Database, monkeypatch: py
     staged: list[PreparedTransaction | None] = []
 
     def looked_long_ago(session: Any, staging: Any) -> bool:
-        staged.append(new.task(new.order(1), 0, numbers(*range(50))))  # waits until the server has ended the lock
+        staged.append(
+            new.task(new.order(1), 0, numbers(*range(50)))
+        )  # waits until the server has ended the lock
         return False
 
     monkeypatch.setattr(mysql_clear, "_is_named", looked_long_ago)
@@ -297,8 +337,12 @@ def test_a_driver_that_stops_while_it_clears(database: Database, monkeypatch: py
     new.die()
 
 
-def test_a_task_that_stops_after_it_prepared(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped between XA PREPARE and its goodbye: the server ends its connection, and the driver commits."""
+def test_a_task_that_stops_after_it_prepared(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between XA PREPARE and its goodbye: the server ends its connection, and the driver
+    commits.
+    """
     monkeypatch.setattr(mysql_xa, "ORPHAN_TIMEOUT_S", 1)
     query = numbers_query(database, "prepared")
     one = query.started()
@@ -318,13 +362,18 @@ def test_a_task_that_stops_after_it_prepared(database: Database, monkeypatch: py
 
 
 def test_starts_that_race_to_create(database: Database) -> None:
-    """Queries that start at once on an empty database make every table once, and all of them run."""
+    """Queries that start at once on an empty database make every table once, and all of them
+    run.
+    """
     database.run("SELECT 1")
     errors: list[BaseException] = []
     gate = threading.Barrier(4)
 
     def start(number: int) -> None:
-        query = Query(lambda: MySQLSink(database.url, table="t", create_table=True), query_id=f"racing-{number}")
+        query = Query(
+            lambda: MySQLSink(database.url, table="t", create_table=True),
+            query_id=f"racing-{number}",
+        )
         gate.wait()
         try:
             one = query.started()
@@ -345,14 +394,20 @@ def test_starts_that_race_to_create(database: Database) -> None:
 
 def commit(incarnation: Any, prepared: list[PreparedTransaction], batch_id: int) -> None:
     record = DecisionRecord(
-        Epoch(incarnation.run.query_id, batch_id), 1, Decision.COMMIT, incarnation.run.incarnation, tuple(prepared)
+        Epoch(incarnation.run.query_id, batch_id),
+        1,
+        Decision.COMMIT,
+        incarnation.run.incarnation,
+        tuple(prepared),
     )
     report = incarnation.participant.commit(CommitPermit(record), prepared)
     assert list(report.committed) == list(prepared)
 
 
 def test_a_user_without_rights_to_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SELECT, INSERT, UPDATE, DELETE, and CREATE once: that is enough; clearing then goes by DELETE."""
+    """SELECT, INSERT, UPDATE, DELETE, and CREATE once: that is enough; clearing then goes by
+    DELETE.
+    """
     monkeypatch.setattr(mysql_clear, "FEW_ROWS", 10)
     url = limited(database, "SELECT, INSERT, UPDATE, DELETE, CREATE")
     database.run("CREATE TABLE t (v bigint NOT NULL)")
@@ -430,7 +485,13 @@ def test_the_password_is_never_shown(database: Database, problem: dict[str, Any]
     query = Query(lambda: made)
     with pytest.raises(ExactumError) as caught:
         query.started()
-    for text in (str(caught.value), repr(caught.value), repr(made), str(vars(made)), repr(made.name)):
+    for text in (
+        str(caught.value),
+        repr(caught.value),
+        repr(made),
+        str(vars(made)),
+        repr(made.name),
+    ):
         assert password not in text
         assert "ss-w0rd" not in text or "ssl_ca" in str(problem)
 
@@ -498,7 +559,9 @@ def test_rows_by_way_of_a_file(database: Database, monkeypatch: pytest.MonkeyPat
 
 
 def test_tls(tmp_path: Path) -> None:
-    """The user's TLS options reach PyMySQL: a certificate that is not trusted is refused, a trusted one works."""
+    """The user's TLS options reach PyMySQL: a certificate that is not trusted is refused, a
+    trusted one works.
+    """
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
@@ -508,7 +571,11 @@ def test_tls(tmp_path: Path) -> None:
     settings = {"ssl_cert": str(certificate), "ssl_key": str(key), "require_secure_transport": "on"}
     with LocalMariaDB(settings=settings) as server:
         with Database.made(server) as database:
-            trusting = {"ssl_ca": str(certificate), "ssl_verify_cert": True, "ssl_verify_identity": True}
+            trusting = {
+                "ssl_ca": str(certificate),
+                "ssl_verify_cert": True,
+                "ssl_verify_identity": True,
+            }
             for options in ({}, trusting):
                 one = numbers_query(database, connect=options).started()
                 one.die()

@@ -31,13 +31,17 @@ def change(*rows: tuple[str, int, int | None, bool | None]) -> Any:
     )
 
 
-def upsert(database: Database, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **options: Any) -> Query:
+def upsert(
+    database: Database, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **options: Any
+) -> Query:
     database.run(
-        "CREATE TABLE IF NOT EXISTS t (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, n int, at datetime(6), "
-        "kept int NOT NULL DEFAULT 7)"
+        "CREATE TABLE IF NOT EXISTS t (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, n int, at "
+        "datetime(6), kept int NOT NULL DEFAULT 7)"
     )
     settings = {"mode": "upsert", "key": ["k"], "delete_when": "gone", **options}
-    return Query(lambda: MySQLSink(database.url, table="t", **settings), COLUMNS, guarantee=guarantee)
+    return Query(
+        lambda: MySQLSink(database.url, table="t", **settings), COLUMNS, guarantee=guarantee
+    )
 
 
 def found(database: Database) -> dict[str, int]:
@@ -45,7 +49,9 @@ def found(database: Database) -> dict[str, int]:
 
 
 def test_the_last_row_of_a_key_wins(database: Database) -> None:
-    """Without order_by: by the partition's number, then by the place in it, whichever task ends first."""
+    """Without order_by: by the partition's number, then by the place in it, whichever task ends
+    first.
+    """
     one = upsert(database).started()
     one.epoch(
         0,
@@ -63,7 +69,9 @@ def test_order_by(database: Database) -> None:
     one = upsert(database, order_by=["at", "n"]).started()
     one.epoch(
         0,
-        change(("a", 1, 9, False), ("b", 1, None, False), ("c", 5, 3, False), ("d", 1, None, False)),
+        change(
+            ("a", 1, 9, False), ("b", 1, None, False), ("c", 5, 3, False), ("d", 1, None, False)
+        ),
         change(("a", 2, 8, False), ("b", 2, 1, False), ("c", 4, 3, False), ("d", 1, None, False)),
     )
     assert found(database) == {"a": 1, "b": 2, "c": 5, "d": 1}
@@ -71,11 +79,15 @@ def test_order_by(database: Database) -> None:
 
 
 def test_delete_when(database: Database) -> None:
-    """A last row with the flag deletes its key; an earlier one does not; NULL is no flag; other columns keep."""
+    """A last row with the flag deletes its key; an earlier one does not; NULL is no flag; other
+    columns keep.
+    """
     one = upsert(database).started()
     one.epoch(0, change(("a", 1, 0, False), ("b", 1, 0, False), ("c", 1, 0, None)))
     database.run("UPDATE t SET kept = 8 WHERE k = 'b'")
-    one.epoch(1, change(("a", 2, 0, True), ("b", 2, 0, True), ("b", 3, 0, False), ("zz", 1, 0, True)))
+    one.epoch(
+        1, change(("a", 2, 0, True), ("b", 2, 0, True), ("b", 3, 0, False), ("zz", 1, 0, True))
+    )
     assert database.run("SELECT k, n, kept FROM t ORDER BY k") == [("b", 3, 8), ("c", 1, 7)]
     assert database.staged() == 0
     one.die()
@@ -83,7 +95,10 @@ def test_delete_when(database: Database) -> None:
 
 def test_keys_are_the_tables_keys(database: Database) -> None:
     """Keys that the table's collation holds equal are one key within an epoch, too."""
-    database.run("CREATE TABLE t (k varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, n int, at datetime(6))")
+    database.run(
+        "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, n int, at "
+        "datetime(6))"
+    )
     one = upsert(database, delete_when="gone").started()
     one.epoch(0, change(("A", 1, 0, False), ("a", 2, 0, False)))
     assert [n for _, n in database.run("SELECT k, n FROM t")] == [2]
@@ -96,7 +111,8 @@ def test_a_key_of_several_columns_and_nothing_else(database: Database) -> None:
     """A table of nothing but its key takes upserts."""
     database.run("CREATE TABLE t (k varchar(20), n int, PRIMARY KEY (k, n))")
     query = Query(
-        lambda: MySQLSink(database.url, table="t", mode="upsert", key=["k", "n"]), (("k", "string"), ("n", "int"))
+        lambda: MySQLSink(database.url, table="t", mode="upsert", key=["k", "n"]),
+        (("k", "string"), ("n", "int")),
     )
     one = query.started()
     rows = pa.record_batch([pa.array(["a", "a", "a"]), pa.array([1, 2, 1], pa.int32())], ["k", "n"])
@@ -122,7 +138,12 @@ def test_a_null_key_is_rejected(database: Database) -> None:
 def test_weaker_guarantees(database: Database, guarantee: Guarantee) -> None:
     """Without two phases each task upserts by itself; within a task the last row wins."""
     one = upsert(database, guarantee).started()
-    assert one.epoch(0, change(("a", 1, 0, False), ("a", 2, 0, False)), change(("b", 1, 0, False))).rows == 0
+    assert (
+        one.epoch(
+            0, change(("a", 1, 0, False), ("a", 2, 0, False)), change(("b", 1, 0, False))
+        ).rows
+        == 0
+    )
     assert found(database) == {"a": 2, "b": 1}
     one.epoch(1, change(("a", 2, 0, True)))
     assert found(database) == {"b": 1}
@@ -141,15 +162,22 @@ def test_weaker_guarantees(database: Database, guarantee: Guarantee) -> None:
     ],
 )
 def test_other_unique_keys_are_refused(database: Database, keys: str, message: str) -> None:
-    """MySQL upserts by whichever unique key a row hits: exactly one may be there, and it must be the key."""
-    database.run(f"CREATE TABLE t (k varchar(20) NOT NULL, n int NOT NULL, at datetime, x varchar(9), {keys})")
+    """MySQL upserts by whichever unique key a row hits: exactly one may be there, and it must be
+    the key.
+    """
+    database.run(
+        "CREATE TABLE t (k varchar(20) NOT NULL, n int NOT NULL, at datetime, x varchar(9), "
+        f"{keys})"
+    )
     with pytest.raises(SettingRefused, match=message):
         upsert(database).started()
 
 
 def test_a_wider_unique_key_is_harmless(database: Database) -> None:
     """A unique key that contains the key can be hit by no other row."""
-    database.run("CREATE TABLE t (k varchar(20) PRIMARY KEY, n int, at datetime(6), UNIQUE KEY (n, k))")
+    database.run(
+        "CREATE TABLE t (k varchar(20) PRIMARY KEY, n int, at datetime(6), UNIQUE KEY (n, k))"
+    )
     one = upsert(database).started()
     one.epoch(0, change(("a", 1, 0, False)))
     one.epoch(1, change(("a", 2, 0, False)))

@@ -1,4 +1,6 @@
-"""What goes in comes out: every type, by both ways of loading; and what does not fit is named, not changed."""
+"""What goes in comes out: every type, by both ways of loading; and what does not fit is named,
+not changed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def table_of(database: Database, columns: str) -> None:
     database.run(f"CREATE TABLE t ({columns}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 
 
-@pytest.fixture(params=["load data, staged", "insert, staged", "load data, prepared", "insert, direct"])
+@pytest.fixture(
+    params=["load data, staged", "insert, staged", "load data, prepared", "insert, direct"]
+)
 def way(request: pytest.FixtureRequest) -> tuple[bool, str, Guarantee]:
     loads, mechanism = request.param.split(", ")
     if mechanism == "direct":
@@ -51,12 +55,17 @@ def way(request: pytest.FixtureRequest) -> tuple[bool, str, Guarantee]:
 
 
 def written(
-    database: Database, way: tuple[bool, str, Guarantee], columns: tuple[tuple[str, str], ...], *batches: Any
+    database: Database,
+    way: tuple[bool, str, Guarantee],
+    columns: tuple[tuple[str, str], ...],
+    *batches: Any,
 ) -> Any:
     """Write the batches as one task; returns the incarnation."""
     infile, mechanism, guarantee = way
     query = Query(
-        lambda: MySQLSink(database.url, table="t", mechanism=mechanism, connect={"local_infile": infile}),
+        lambda: MySQLSink(
+            database.url, table="t", mechanism=mechanism, connect={"local_infile": infile}
+        ),
         columns,
         guarantee=guarantee,
     )
@@ -72,7 +81,12 @@ def test_texts(database: Database, way: tuple[bool, str, Guarantee]) -> None:
     """Every awkward text, in every place of a line, sliced as Spark slices."""
     table_of(database, "a longtext, i int NOT NULL, b varchar(200), c mediumtext")
     batch = pa.record_batch(
-        [pa.array(TEXTS), pa.array(range(len(TEXTS)), pa.int32()), pa.array(TEXTS[::-1]), pa.array(TEXTS)],
+        [
+            pa.array(TEXTS),
+            pa.array(range(len(TEXTS)), pa.int32()),
+            pa.array(TEXTS[::-1]),
+            pa.array(TEXTS),
+        ],
         ["a", "i", "b", "c"],
     )
     columns = (("a", "string"), ("i", "int"), ("b", "string"), ("c", "string"))
@@ -93,10 +107,20 @@ def test_bytes(database: Database, way: tuple[bool, str, Guarantee]) -> None:
     """Binary values as they are."""
     table_of(database, "i int, a longblob, b varbinary(300)")
     batch = pa.record_batch(
-        [pa.array(range(len(BYTES)), pa.int32()), pa.array(BYTES, pa.binary()), pa.array(BYTES, pa.binary())],
+        [
+            pa.array(range(len(BYTES)), pa.int32()),
+            pa.array(BYTES, pa.binary()),
+            pa.array(BYTES, pa.binary()),
+        ],
         ["i", "a", "b"],
     )
-    written(database, way, (("i", "int"), ("a", "binary"), ("b", "binary")), batch.slice(1), batch.slice(0, 1))
+    written(
+        database,
+        way,
+        (("i", "int"), ("a", "binary"), ("b", "binary")),
+        batch.slice(1),
+        batch.slice(0, 1),
+    )
     assert database.run("SELECT a, b FROM t ORDER BY i") == [(b, b) for b in BYTES]
 
 
@@ -104,9 +128,9 @@ def test_numbers_dates_and_times(database: Database, way: tuple[bool, str, Guara
     """The extremes of every type, and nulls; an instant is written as its UTC time."""
     table_of(
         database,
-        "i int, t1 tinyint, t2 smallint, t3 int, t4 bigint, u bigint unsigned, f float, d double, fd double, "
-        "n decimal(38,10), n2 decimal(10,0), o boolean, bi bit(1), da date, ts timestamp(6) NULL, dt datetime(6), "
-        "nt datetime(6)",
+        "i int, t1 tinyint, t2 smallint, t3 int, t4 bigint, u bigint unsigned, f float, d double, "
+        "fd double, n decimal(38,10), n2 decimal(10,0), o boolean, bi bit(1), da date, ts "
+        "timestamp(6) NULL, dt datetime(6), nt datetime(6)",
     )
     instant = datetime(2026, 7, 1, 12, 30, 59, 123456, tzinfo=UTC)
     plain = datetime(1000, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
@@ -132,8 +156,14 @@ def test_numbers_dates_and_times(database: Database, way: tuple[bool, str, Guara
     assert arrays[-1].cast(pa.int64()).to_pylist()[0] < 0
     batch = pa.record_batch(arrays, [name for name, _, _ in types])
     written(database, way, tuple((name, kind) for name, kind, _ in types), batch)
-    with database.client(init_command="SET time_zone = '+00:00'") as client, client.cursor() as cursor:
-        cursor.execute("SELECT i, t1, t2, t3, t4, u, f, d, fd, n, n2, o, bi + 0, da, ts, dt, nt FROM t ORDER BY i")
+    with (
+        database.client(init_command="SET time_zone = '+00:00'") as client,
+        client.cursor() as cursor,
+    ):
+        cursor.execute(
+            "SELECT i, t1, t2, t3, t4, u, f, d, fd, n, n2, o, bi + 0, da, ts, dt, nt FROM t ORDER "
+            "BY i"
+        )
         got = list(cursor.fetchall())
     for found, row in zip(got, rows, strict=True):
         for (name, _, kind), value, expected in zip(types, found, row, strict=True):
@@ -151,10 +181,18 @@ def test_other_types_take_text(database: Database, way: tuple[bool, str, Guarant
     """json, uuid, inet6, enum, time: the server reads them from text."""
     table_of(database, "j json, u uuid, i inet6, e enum('a','it''s'), h time(6)")
     names = ["j", "u", "i", "e", "h"]
-    row = ['{"a": "b\\\\n"}', "123e4567-e89b-12d3-a456-426614174000", "2001:db8::1", "it's", "12:30:00.000001"]
+    row = [
+        '{"a": "b\\\\n"}',
+        "123e4567-e89b-12d3-a456-426614174000",
+        "2001:db8::1",
+        "it's",
+        "12:30:00.000001",
+    ]
     batch = pa.record_batch([pa.array([v, None]) for v in row], names)
     written(database, way, tuple((n, "string") for n in names), batch)
-    got = database.run("SELECT j, CAST(u AS char), CAST(i AS char), e, CAST(h AS char) FROM t ORDER BY j IS NULL")
+    got = database.run(
+        "SELECT j, CAST(u AS char), CAST(i AS char), e, CAST(h AS char) FROM t ORDER BY j IS NULL"
+    )
     assert got == [tuple(row), (None,) * 5]
 
 
@@ -187,19 +225,29 @@ def test_an_upsert_with_awkward_names(database: Database) -> None:
     database.run("CREATE TABLE t (`a``b %s` int PRIMARY KEY, `c d%%` int)")
     query = Query(
         lambda: MySQLSink(
-            database.url, table="t", mode="upsert", key="a`b %s", order_by="c d%%", delete_when="gone `%s`"
+            database.url,
+            table="t",
+            mode="upsert",
+            key="a`b %s",
+            order_by="c d%%",
+            delete_when="gone `%s`",
         ),
         (("a`b %s", "int"), ("c d%%", "int"), ("gone `%s`", "boolean")),
     )
     one = query.started()
     names = ["a`b %s", "c d%%", "gone `%s`"]
-    arrays = [pa.array([1, 1, 2], pa.int32()), pa.array([5, 4, 1], pa.int32()), pa.array([False, True, True])]
+    arrays = [
+        pa.array([1, 1, 2], pa.int32()),
+        pa.array([5, 4, 1], pa.int32()),
+        pa.array([False, True, True]),
+    ]
     one.epoch(0, pa.record_batch(arrays, names))
     assert database.run("SELECT * FROM t") == [(1, 5)]
     one.die()
 
 
-# ---- what does not fit -------------------------------------------------------------------------------
+# ---- what does not fit
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -216,14 +264,38 @@ def test_an_upsert_with_awkward_names(database: Database) -> None:
         ("mediumint", "bigint", pa.int64(), 2**23 - 1, 2**23),
         ("int unsigned", "bigint", pa.int64(), 2**32 - 1, 2**32),
         ("bigint unsigned", "bigint", pa.int64(), 0, -1),
-        ("decimal(4,1)", "decimal(10,1)", pa.decimal128(10, 1), Decimal("999.9"), Decimal("1000.0")),
+        (
+            "decimal(4,1)",
+            "decimal(10,1)",
+            pa.decimal128(10, 1),
+            Decimal("999.9"),
+            Decimal("1000.0"),
+        ),
         ("decimal(4,1)", "int", pa.int32(), 999, 1000),
         ("double", "double", pa.float64(), 1.5, float("nan")),
         ("float", "float", pa.float32(), 1.5, float("inf")),
         ("date", "date", pa.date32(), date(1000, 1, 1), date(999, 12, 31)),
-        ("datetime", "timestamp", pa.timestamp("us", "UTC"), midnight(2026, 1, 1), midnight(999, 1, 1)),
-        ("timestamp NULL", "timestamp", pa.timestamp("us", "UTC"), midnight(2037, 1, 1), midnight(2039, 1, 1)),
-        ("timestamp NULL", "timestamp", pa.timestamp("us", "UTC"), midnight(1970, 1, 2), midnight(1969, 1, 1)),
+        (
+            "datetime",
+            "timestamp",
+            pa.timestamp("us", "UTC"),
+            midnight(2026, 1, 1),
+            midnight(999, 1, 1),
+        ),
+        (
+            "timestamp NULL",
+            "timestamp",
+            pa.timestamp("us", "UTC"),
+            midnight(2037, 1, 1),
+            midnight(2039, 1, 1),
+        ),
+        (
+            "timestamp NULL",
+            "timestamp",
+            pa.timestamp("us", "UTC"),
+            midnight(1970, 1, 2),
+            midnight(1969, 1, 1),
+        ),
         ("varbinary(2)", "binary", pa.binary(), b"\xff\x00", b"abc"),
         ("enum('a','b')", "string", pa.string(), "b", "c"),
     ],
@@ -231,10 +303,16 @@ def test_an_upsert_with_awkward_names(database: Database) -> None:
 def test_a_value_that_does_not_fit_is_named(
     database: Database, declared: str, spark_type: str, kind: Any, good: Any, bad: Any
 ) -> None:
-    """The rows that fit are written; the one that does not comes back with its column, and is not changed to fit."""
+    """The rows that fit are written; the one that does not comes back with its column, and is
+    not changed to fit.
+    """
     table_of(database, f"i int PRIMARY KEY, x {declared}")
-    batch = pa.record_batch([pa.array([1, 2, 3], pa.int32()), pa.array([good, bad, good], kind)], ["i", "x"])
-    one = written(database, (True, "staged", Guarantee.EXACTLY_ONCE), (("i", "int"), ("x", spark_type)), batch)
+    batch = pa.record_batch(
+        [pa.array([1, 2, 3], pa.int32()), pa.array([good, bad, good], kind)], ["i", "x"]
+    )
+    one = written(
+        database, (True, "staged", Guarantee.EXACTLY_ONCE), (("i", "int"), ("x", spark_type)), batch
+    )
     assert database.run("SELECT i FROM t ORDER BY i") == [(1,), (3,)]
     assert [r.rows.column("i").to_pylist() for r in one.rejections] == [[2]]
     assert "'x'" in one.rejections[0].reasons[0]
@@ -269,15 +347,21 @@ def test_what_only_the_server_knows(
 
 
 def test_text_that_the_charset_lacks(database: Database, way: tuple[bool, str, Guarantee]) -> None:
-    """LOAD DATA LOCAL would write a question mark and warn: such a row is put aside, and the others are written."""
+    """LOAD DATA LOCAL would write a question mark and warn: such a row is put aside, and the
+    others are written.
+    """
     database.run("CREATE TABLE t (v varchar(9) CHARACTER SET latin1)")
-    one = written(database, way, (("v", "string"),), pa.record_batch([pa.array(["ok", "漢"])], ["v"]))
+    one = written(
+        database, way, (("v", "string"),), pa.record_batch([pa.array(["ok", "漢"])], ["v"])
+    )
     assert database.run("SELECT * FROM t") == [("ok",)]
     assert [r.rows.column("v").to_pylist() for r in one.rejections] == [["漢"]]
 
 
 def test_json_that_is_none(database: Database, way: tuple[bool, str, Guarantee]) -> None:
-    """A CHECK that LOAD DATA LOCAL skips rows for is an error, where it is not the one of a JSON column."""
+    """A CHECK that LOAD DATA LOCAL skips rows for is an error, where it is not the one of a JSON
+    column.
+    """
     database.run("CREATE TABLE t (v longtext CHECK (json_valid(v) AND v <> ''))")
     with pytest.raises(RowsRefused):
         written(database, way, (("v", "string"),), pa.record_batch([pa.array(["{}", "{"])], ["v"]))
@@ -302,7 +386,9 @@ def test_json_that_is_none(database: Database, way: tuple[bool, str, Guarantee])
         ("int AS (1)", "int"),
     ],
 )
-def test_types_that_do_not_fit_are_refused(database: Database, declared: str, spark_type: str) -> None:
+def test_types_that_do_not_fit_are_refused(
+    database: Database, declared: str, spark_type: str
+) -> None:
     """At start, with the column named."""
     table_of(database, f"x {declared}")
     with pytest.raises(FrameRefused, match="'x'"):
@@ -311,7 +397,10 @@ def test_types_that_do_not_fit_are_refused(database: Database, declared: str, sp
 
 def test_columns_that_are_missing_are_refused(database: Database) -> None:
     """A column that the table lacks, and one that the table must have."""
-    table_of(database, "a int NOT NULL, b int NOT NULL DEFAULT 3, c int, d int AUTO_INCREMENT PRIMARY KEY")
+    table_of(
+        database,
+        "a int NOT NULL, b int NOT NULL DEFAULT 3, c int, d int AUTO_INCREMENT PRIMARY KEY",
+    )
     with pytest.raises(FrameRefused, match="'v'"):
         Query(lambda: MySQLSink(database.url, table="t"), (("a", "int"), ("v", "int"))).started()
     with pytest.raises(FrameRefused, match="'a'"):
@@ -328,16 +417,24 @@ def test_create_table(database: Database) -> None:
     )  # fmt: skip
     with pytest.raises(SettingRefused, match="create_table"):
         Query(lambda: MySQLSink(database.url, table="made"), columns).started()
-    query = Query(lambda: MySQLSink(database.url, table="made", mode="upsert", key="k", create_table=True), columns)
+    query = Query(
+        lambda: MySQLSink(database.url, table="made", mode="upsert", key="k", create_table=True),
+        columns,
+    )
     one, two = query.started(), query.started()
     one.die()
     two.die()
     assert database.run("SHOW KEYS FROM made WHERE Key_name = 'PRIMARY'")[0][4] == "k"
     with pytest.raises(FrameRefused, match="decimal"):
-        Query(lambda: MySQLSink(database.url, table="other", create_table=True), (("n", "decimal(38,38)"),)).started()
+        Query(
+            lambda: MySQLSink(database.url, table="other", create_table=True),
+            (("n", "decimal(38,38)"),),
+        ).started()
 
 
-@pytest.mark.parametrize("statement", ["CREATE TABLE t (v bigint) ENGINE=Aria", "CREATE VIEW t AS SELECT 1 AS v"])
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE t (v bigint) ENGINE=Aria", "CREATE VIEW t AS SELECT 1 AS v"]
+)
 def test_only_transactional_tables(database: Database, statement: str) -> None:
     """Another engine, or a view, is refused at start."""
     database.run(statement)

@@ -16,7 +16,8 @@ from exactum.ops.demo.chaos import Aim, plan
 from exactum.ops.demo.checkpoint import Checkpoint
 from exactum.ops.demo.driver import Driver
 
-# As a driver has it: a child, whose own child has a process group of its own and whose parent is dead.
+# As a driver has it: a child, whose own child has a process group of its own and whose parent is
+# dead.
 TREE = """
 import os, sys, time
 if os.fork() == 0:
@@ -43,7 +44,9 @@ def test_a_seed_gives_the_same_plan() -> None:
 
 
 def test_a_checkpoint_shows_progress(tmp_path: Path) -> None:
-    """Spark's commits by their highest name, exactum's decisions by counting COMMITs, pruned ones included."""
+    """Spark's commits by their highest name, exactum's decisions by counting COMMITs, pruned
+    ones included.
+    """
     checkpoint = Checkpoint(tmp_path)
     assert (checkpoint.last_commit(), checkpoint.decided()) == (-1, 0)
     commits, decisions = tmp_path / "commits", tmp_path / "exactum" / "decisions"
@@ -62,7 +65,9 @@ def test_a_kill_takes_the_whole_tree(tmp_path: Path) -> None:
     """Nobody survives: neither an orphan nor a process with a group of its own."""
     program = tmp_path / "tree.py"
     program.write_text(TREE)
-    leader = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    leader = subprocess.Popen(
+        [sys.executable, program], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert leader.stdout is not None
     orphan = int(leader.stdout.readline().split()[1])
     assert process_session.members(leader.pid) >= {leader.pid, orphan}
@@ -90,7 +95,9 @@ def test_a_driver_that_ends_by_itself_is_an_error(silly_driver: Driver) -> None:
     """The demo says so and shows the end of the log; it does not restart what fails by itself."""
     silly_driver.start()
     try:
-        with pytest.raises(ExactumError, match=r"driver of silly ended by itself \(exit status 1\)(.|\n)*No module"):
+        with pytest.raises(
+            ExactumError, match=r"driver of silly ended by itself \(exit status 1\)(.|\n)*No module"
+        ):
             watch(silly_driver, seconds=20)
     finally:
         silly_driver.kill()

@@ -40,13 +40,23 @@ def test_version() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     """Help comes at once: neither Spark nor a Kafka client is imported for it."""
-    program = f"import sys, exactum.ops.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        f"import sys, exactum.ops.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert shown.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--frobnicate"], ["demo", "--kills", "many"], ["demo", "--kills", "-1"], ["local", "zookeeper"]]
+    "arguments",
+    [
+        ["--frobnicate"],
+        ["demo", "--kills", "many"],
+        ["demo", "--kills", "-1"],
+        ["local", "zookeeper"],
+    ],
 )
 def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
     """What cannot be understood is said, with click's status 2."""
@@ -79,7 +89,9 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("exact", "status"), [(True, 0), (False, 1)])
-def test_the_demo_ends_with_its_verdict(monkeypatch: pytest.MonkeyPatch, exact: bool, status: int) -> None:
+def test_the_demo_ends_with_its_verdict(
+    monkeypatch: pytest.MonkeyPatch, exact: bool, status: int
+) -> None:
     """The status is 0 only if exactum's output is exact."""
     monkeypatch.setattr("exactum.ops.demo.show.Show.run", lambda show: exact)
     monkeypatch.setattr("exactum.ops.cli.signal.signal", lambda number, handler: None)

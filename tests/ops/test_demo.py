@@ -19,13 +19,17 @@ TIMEOUT_S = 400
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Command lines of all running processes whose environment names this folder: children inherit it."""
+    """Command lines of all running processes whose environment names this folder: children
+    inherit it.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 environment = (entry / "environ").read_bytes()
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                line = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue  # it ended meanwhile, or is a stranger's
             if f"TMPDIR={folder}".encode() in environment:
@@ -48,11 +52,14 @@ def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     assert "\x1b" not in result.stdout
     assert re.search(
-        r"VERDICT exactum: exact after 1 SIGKILL \(produced [\d,]+, committed [\d,]+, 0 dup", result.stdout
+        r"VERDICT exactum: exact after 1 SIGKILL \(produced [\d,]+, committed [\d,]+, 0 dup",
+        result.stdout,
     )
     assert result.stdout.count("exactum: SIGKILL") == 1
     assert re.search("SIGKILL (between decision and commit|right after a commit)", result.stdout)
-    assert re.search(r"produced [\d,]+ \| exactum: committed [\d,]+, duplicates 0, in flight", result.stdout)
+    assert re.search(
+        r"produced [\d,]+ \| exactum: committed [\d,]+, duplicates 0, in flight", result.stdout
+    )
     assert processes_of(tmp_path) == []
     assert list(tmp_path.glob("exactum-demo-*")) == []
 
@@ -61,7 +68,9 @@ def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
 def demo_at_work(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A demo whose drivers are starting."""
     environment = {**os.environ, "TMPDIR": str(folder)}
-    demo = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    demo = subprocess.Popen(
+        COMMAND, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
     try:
         assert demo.stdout is not None
         assert any("starting the drivers ..." in line for line in demo.stdout)

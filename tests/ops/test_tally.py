@@ -28,7 +28,9 @@ def test_everything_once_and_in_order_is_exact() -> None:
     verdict = verdict_of(tally_of(range(1_000)), 1_000)
     assert verdict.exact
     text = str(verdict)
-    assert text.startswith("VERDICT exactum: exact after 3 SIGKILLs (produced 1,000, committed 1,000, 0 duplicates")
+    assert text.startswith(
+        "VERDICT exactum: exact after 3 SIGKILLs (produced 1,000, committed 1,000, 0 duplicates"
+    )
     assert "0 missing" in text
     assert "order kept in each key" in text
 

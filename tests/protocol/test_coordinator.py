@@ -58,7 +58,9 @@ class World:
         self.tasks, self.retried = tasks, retried
         self.events: list[events.Event] = []
 
-    def coordinator(self, who: str, plan: FaultPlan | None = None, log: DecisionLog | None = None) -> Coordinator:
+    def coordinator(
+        self, who: str, plan: FaultPlan | None = None, log: DecisionLog | None = None
+    ) -> Coordinator:
         run = QueryRun(QUERY, Incarnation(who), Guarantee.EXACTLY_ONCE)
         ports: list[Participant] = [MemoryParticipant(t, run) for t in self.targets]
         log = log or MemoryDecisionLog(self.storage, QUERY)
@@ -87,7 +89,9 @@ def end(batch_id: int) -> SourceOffsets:
 
 
 class RecordsThenRaises(MemoryDecisionLog):
-    """When its first COMMIT is recorded and nothing else is done yet, the process dies, or the reply is lost."""
+    """When its first COMMIT is recorded and nothing else is done yet, the process dies, or the
+    reply is lost.
+    """
 
     def __init__(self, storage: MemoryStorage, raises: BaseException) -> None:
         super().__init__(storage, QUERY)
@@ -152,7 +156,9 @@ def test_an_older_incarnation_is_fenced_and_cleans_up() -> None:
 
 
 def test_a_swept_incarnation_learns_that_it_is_fenced() -> None:
-    """Its successor aborted its transactions: that is Fenced, not EpochAborted, which says "start again"."""
+    """Its successor aborted its transactions: that is Fenced, not EpochAborted, which says
+    "start again".
+    """
     world = World()
     write = world.write()
 
@@ -218,7 +224,9 @@ def test_a_salvage_that_is_fenced_leaves_no_copy() -> None:
 
 
 def test_a_late_decision_of_the_same_incarnation_is_not_undone() -> None:
-    """A decision whose outcome was unknown may take effect later: the same incarnation may not go on."""
+    """A decision whose outcome was unknown may take effect later: the same incarnation may not
+    go on.
+    """
     world = World()
     late: list[DecisionRecord] = []
 
@@ -260,7 +268,9 @@ def test_a_participant_that_is_silent_is_not_believed(verb: str) -> None:
     silent = _Silent(world.targets[0], run)
     silent.silent_in = verb
     with pytest.raises(InvariantBroken, match="defect of that sink"):
-        Coordinator(run, [silent], MemoryDecisionLog(world.storage, QUERY)).run(0, end(0), world.write())
+        Coordinator(run, [silent], MemoryDecisionLog(world.storage, QUERY)).run(
+            0, end(0), world.write()
+        )
 
 
 def test_other_offsets_for_a_decided_batch_are_refused() -> None:
@@ -283,7 +293,9 @@ def test_a_record_for_a_removed_sink_stops_the_start() -> None:
 
 
 def test_a_late_task_is_swept_between_two_epochs() -> None:
-    """A speculative task that opens its transaction after the epoch does not hold readers of a quiet stream back."""
+    """A speculative task that opens its transaction after the epoch does not hold readers of a
+    quiet stream back.
+    """
     world = World()
     coordinator = world.coordinator("a")
     assert coordinator.sweep_own(0) == 0
@@ -295,7 +307,9 @@ def test_a_late_task_is_swept_between_two_epochs() -> None:
 
 
 def test_a_late_task_of_an_abandoned_epoch_is_swept_and_nothing_while_it_runs() -> None:
-    """While an epoch runs, what is open is its own; once it is abandoned, what still comes is nobody's."""
+    """While an epoch runs, what is open is its own; once it is abandoned, what still comes is
+    nobody's.
+    """
     world = World()
     coordinator = world.coordinator("a")
     swept: list[int] = []
@@ -318,7 +332,9 @@ def test_a_late_task_of_an_abandoned_epoch_is_swept_and_nothing_while_it_runs() 
 def test_nothing_is_swept_after_a_failure_that_may_have_left_a_decision() -> None:
     """The record of which nobody knows whether it was created names what is open."""
     world = World()
-    coordinator = world.coordinator("a", log=RecordsThenRaises(world.storage, OutcomeUnknown("no reply")))
+    coordinator = world.coordinator(
+        "a", log=RecordsThenRaises(world.storage, OutcomeUnknown("no reply"))
+    )
     with pytest.raises(OutcomeUnknown):
         coordinator.run(0, end(0), world.write())
     assert coordinator.abandoned is None
@@ -363,7 +379,9 @@ def _struck(world: World, who: str, first: int, batches: int, plan: FaultPlan) -
 @pytest.mark.parametrize("expires", [False, True], ids=["in time", "expired"])
 @pytest.mark.parametrize(("targets", "tasks", "retried"), [(1, 1, 0), (2, 2, 2)])
 def test_a_fault_at_every_call(expires: bool, targets: int, tasks: int, retried: int) -> None:
-    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly once."""
+    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
+    once.
+    """
 
     def scenario(plan: FaultPlan) -> None:
         world = World(targets, tasks, retried)
@@ -380,7 +398,9 @@ def test_a_fault_at_every_call(expires: bool, targets: int, tasks: int, retried:
 
 @pytest.mark.parametrize("targets", [1, 2])
 def test_a_fault_in_the_recovery(targets: int) -> None:
-    """The incarnation that redelivers and salvages is itself struck at every call, then a third comes."""
+    """The incarnation that redelivers and salvages is itself struck at every call, then a third
+    comes.
+    """
 
     def scenario(plan: FaultPlan) -> None:
         world = World(targets, 1, 1)

@@ -25,15 +25,31 @@ from exactum.protocol.model import Incarnation, SourceOffsets
 from exactum.protocol.parallel import Parallel, all_at_once, one_after_another
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget, MemoryWrite
+from exactum.testing import (
+    MemoryDecisionLog,
+    MemoryParticipant,
+    MemoryStorage,
+    MemoryTarget,
+    MemoryWrite,
+)
 
 WAIT_S = 0.3
-SERIOUS = [HeuristicOutcome, Fenced, CheckpointRefused, ZeroDivisionError, EpochAborted, OutcomeUnknown, Unavailable]
+SERIOUS = [
+    HeuristicOutcome,
+    Fenced,
+    CheckpointRefused,
+    ZeroDivisionError,
+    EpochAborted,
+    OutcomeUnknown,
+    Unavailable,
+]
 """The most serious first."""
 
 
 class Watched:
-    """A participant that fails where it is told, or takes its time, and notices two threads in itself at once."""
+    """A participant that fails where it is told, or takes its time, and notices two threads in
+    itself at once.
+    """
 
     def __init__(self, inner: MemoryParticipant, acts: dict[str, Callable[[], None]]) -> None:
         self._inner = inner
@@ -59,13 +75,20 @@ class Watched:
 
 
 class World:
-    def __init__(self, *acts: dict[str, Callable[[], None]], parallel: Parallel[Participant, object]) -> None:
+    def __init__(
+        self, *acts: dict[str, Callable[[], None]], parallel: Parallel[Participant, object]
+    ) -> None:
         self.targets = [MemoryTarget(f"t{number}") for number in range(len(acts))]
         run = QueryRun("query", Incarnation("a" * 16), Guarantee.EXACTLY_ONCE)
-        self.ports = [Watched(MemoryParticipant(t, run), its) for t, its in zip(self.targets, acts, strict=True)]
+        self.ports = [
+            Watched(MemoryParticipant(t, run), its)
+            for t, its in zip(self.targets, acts, strict=True)
+        ]
         self.events: list[events.Event] = []
         log = MemoryDecisionLog(MemoryStorage(), "query")
-        self.coordinator = Coordinator(run, self.ports, log, on_event=self.events.append, parallel=parallel)
+        self.coordinator = Coordinator(
+            run, self.ports, log, on_event=self.events.append, parallel=parallel
+        )
 
     def epoch(self) -> None:
         self.coordinator.run(0, SourceOffsets(), MemoryWrite(self.targets))

@@ -1,4 +1,6 @@
-"""A start that finds its last decision gone: refused where a target still knows of it, and never without a reason."""
+"""A start that finds its last decision gone: refused where a target still knows of it, and never
+without a reason.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from exactum.errors import CheckpointRefused, Unavailable
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Decision, DecisionRecord, Incarnation, SourceOffsets
 from exactum.protocol.sink import Guarantee, QueryRun
-from exactum.testing import MemoryDecisionLog, MemoryParticipant, MemoryStorage, MemoryTarget, MemoryWrite, replay
+from exactum.testing import (
+    MemoryDecisionLog,
+    MemoryParticipant,
+    MemoryStorage,
+    MemoryTarget,
+    MemoryWrite,
+    replay,
+)
 
 QUERY = "query"
 
@@ -24,7 +33,9 @@ class World:
 
     def start(self, who: str) -> Coordinator:
         run = QueryRun(QUERY, Incarnation(who), Guarantee.EXACTLY_ONCE)
-        return Coordinator(run, [MemoryParticipant(self.target, run)], MemoryDecisionLog(self.storage, QUERY))
+        return Coordinator(
+            run, [MemoryParticipant(self.target, run)], MemoryDecisionLog(self.storage, QUERY)
+        )
 
     def run(self, driver: Coordinator, batches: Sequence[int]) -> None:
         for batch_id in batches:
@@ -32,7 +43,11 @@ class World:
 
     def lose(self, *batches: int) -> None:
         """The COMMITs of these batches, from the log."""
-        doomed = [s for s, r in self.storage.records.items() if s[1] in batches and r.decision is Decision.COMMIT]
+        doomed = [
+            s
+            for s, r in self.storage.records.items()
+            if s[1] in batches and r.decision is Decision.COMMIT
+        ]
         assert len(doomed) == len(batches)
         for slot in doomed:
             del self.storage.records[slot]
@@ -50,7 +65,8 @@ def test_the_last_decision_is_gone(last: int) -> None:
     world.lose(last)
     before = world.records
     with pytest.raises(
-        CheckpointRefused, match=f"has committed a transaction for epoch {last} of query query or a later"
+        CheckpointRefused,
+        match=f"has committed a transaction for epoch {last} of query query or a later",
     ):
         world.run(world.start("b"), [last])
     assert world.target.visible == [MemoryWrite.row(b, 0) for b in range(last + 1)]
@@ -58,7 +74,9 @@ def test_the_last_decision_is_gone(last: int) -> None:
 
 
 def test_a_checkpoint_that_is_older_than_the_target() -> None:
-    """Batches 2 and 3 are gone from the log, as if it and Spark's checkpoint were of the day before."""
+    """Batches 2 and 3 are gone from the log, as if it and Spark's checkpoint were of the day
+    before.
+    """
     world = World()
     world.run(world.start("a"), range(4))
     world.lose(2, 3)
@@ -87,17 +105,23 @@ def test_decided_and_not_committed_is_gone() -> None:
 
 @pytest.mark.parametrize("written", [2, 3])
 def test_the_record_of_an_epoch_that_spark_has_logged_is_gone(written: int) -> None:
-    """What is committed may be of that epoch alone, or of the next one as well: nobody can tell, so it is refused."""
+    """What is committed may be of that epoch alone, or of the next one as well: nobody can tell,
+    so it is refused.
+    """
     world = World()
     world.run(world.start("a"), range(written + 1))
     world.lose(*range(2, written + 1))
-    with pytest.raises(CheckpointRefused, match="has lost the decision of batch 2, and sink 't' has committed"):
+    with pytest.raises(
+        CheckpointRefused, match="has lost the decision of batch 2, and sink 't' has committed"
+    ):
         world.run(world.start("b"), [3])
     assert world.target.visible == [MemoryWrite.row(b, 0) for b in range(written + 1)]
 
 
 def test_batches_without_a_decision_are_no_loss() -> None:
-    """A query that ran at least once for a while has none on record, and nothing is committed that nobody names."""
+    """A query that ran at least once for a while has none on record, and nothing is committed
+    that nobody names.
+    """
     world = World()
     world.run(world.start("a"), range(3))
     world.run(world.start("b"), [5, 6])
@@ -116,7 +140,9 @@ def test_old_records_are_pruned(pruned_below: int) -> None:
 
 @pytest.mark.parametrize("later", range(8))
 def test_what_a_start_has_salvaged_before_its_door_is_no_reason_to_stop(later: int) -> None:
-    """A copy is of the incarnation that made it, in a batch before its door: however many batches ago that was."""
+    """A copy is of the incarnation that made it, in a batch before its door: however many
+    batches ago that was.
+    """
     world = World()
     world.run(world.start("a"), range(3))
 
@@ -136,7 +162,9 @@ def test_what_a_start_has_salvaged_before_its_door_is_no_reason_to_stop(later: i
 
 
 def test_others_went_on_between_a_salvage_and_the_door_of_the_start_that_made_it() -> None:
-    """``a`` salvages batch 0 at its start, ``b`` lives on, does batch 1, prunes batch 0; then ``a`` closes its door."""
+    """``a`` salvages batch 0 at its start, ``b`` lives on, does batch 1, prunes batch 0; then
+    ``a`` closes its door.
+    """
     replay("b3p1t2r0k: b1 b12 x b1 a9 b1 t t b20 a8")
 
 

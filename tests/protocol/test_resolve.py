@@ -26,7 +26,9 @@ def abort(attempt: int, who: Incarnation = A) -> DecisionRecord:
 
 def commit(attempt: int, who: Incarnation = A, supersedes: int | None = None) -> DecisionRecord:
     prepared = (PreparedTransaction("p", f"{who}{attempt}", 2),)
-    return DecisionRecord(Epoch("q", 5), attempt, Decision.COMMIT, who, prepared, supersedes=supersedes)
+    return DecisionRecord(
+        Epoch("q", 5), attempt, Decision.COMMIT, who, prepared, supersedes=supersedes
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,12 +90,22 @@ def test_leftovers_are_what_no_commit_names() -> None:
 
 
 def test_a_superseding_record_keeps_what_was_not_replaced() -> None:
-    """Epoch, offsets and the other transactions stay; the slot, the owner and the expired ones change."""
+    """Epoch, offsets and the other transactions stay; the slot, the owner and the expired ones
+    change.
+    """
     kept, gone, new = (PreparedTransaction("p", i, 1) for i in ("kept", "gone", "new"))
-    record = DecisionRecord(Epoch("q", 5), 3, Decision.COMMIT, A, (gone, kept), SourceOffsets(("1",), ("2",)))
+    record = DecisionRecord(
+        Epoch("q", 5), 3, Decision.COMMIT, A, (gone, kept), SourceOffsets(("1",), ("2",))
+    )
     made = resolve.superseding(record, 4, B, [gone], [new])
     assert made == DecisionRecord(
-        Epoch("q", 5), 4, Decision.COMMIT, B, (kept, new), SourceOffsets(("1",), ("2",)), supersedes=3
+        Epoch("q", 5),
+        4,
+        Decision.COMMIT,
+        B,
+        (kept, new),
+        SourceOffsets(("1",), ("2",)),
+        supersedes=3,
     )
 
 

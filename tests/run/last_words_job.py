@@ -12,7 +12,11 @@ if __name__ == "__main__":
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     sink = exactum.FileSink(f"{folder}/out", format="json", partition_by="nothing")
     given = exactum.exactly_once(sink) if what == "column" else exactum.exactly_once
-    query = rows.writeStream.foreachBatch(given).option("checkpointLocation", f"{folder}/checkpoint").start()
+    query = (
+        rows.writeStream.foreachBatch(given)
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .start()
+    )
     if what == "handled":
         try:
             query.awaitTermination()

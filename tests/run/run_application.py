@@ -1,9 +1,11 @@
-"""An ordinary PySpark script, Kafka in and Kafka out, that may be told to die: what ``exactum run`` keeps running.
+"""An ordinary PySpark script, Kafka in and Kafka out, that may be told to die: what ``exactum run``
+keeps running.
 
-Its one argument is a JSON object. ``deaths`` is a folder with a file ``<n>`` of JSON for each planned death; each life
-takes the next one: ``{"after_s": 0.1}`` from its start, or ``{"event": "EpochDecided", "nth": 1}``; with ``"by":
-"refusal"`` it does not die by a signal, but of an error of exactum that another part of the script raises. With
-``noticed``, a file, it writes down which queries it sees by all of Spark's means, and waits for the end of any.
+Its one argument is a JSON object. ``deaths`` is a folder with a file ``<n>`` of JSON for each
+planned death; each life takes the next one: ``{"after_s": 0.1}`` from its start, or ``{"event":
+"EpochDecided", "nth": 1}``; with ``"by": "refusal"`` it does not die by a signal, but of an error
+of exactum that another part of the script raises. With ``noticed``, a file, it writes down which
+queries it sees by all of Spark's means, and waits for the end of any.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from typing import Any
 
 def planned(deaths: Path) -> dict[str, Any]:
     """The next death, or none. Taken by a rename, so that no other life takes it as well."""
-    for path in sorted((p for p in deaths.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)):
+    for path in sorted(
+        (p for p in deaths.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
+    ):
         taken = path.with_name(f"{path.name}.taken-{os.getpid()}")
         try:
             path.rename(taken)
@@ -62,7 +66,10 @@ def on_event(event: exactum.events.Event) -> None:
     name = type(event).__name__
     with open(play["events"], "a") as file:
         line = {"pid": os.getpid(), "at_s": time.time(), "event": name, "batch_id": event.batch_id}
-        if isinstance(event, exactum.events.RunStarted | exactum.events.Progress | exactum.events.EpochCompleted):
+        if isinstance(
+            event,
+            exactum.events.RunStarted | exactum.events.Progress | exactum.events.EpochCompleted,
+        ):
             line["text"] = repr(event)
         file.write(json.dumps(line) + "\n")
     if name == death.get("event"):
@@ -82,13 +89,13 @@ def listen(session: Any) -> None:
     from pyspark.sql.streaming import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        def onQueryStarted(self, event: Any) -> None:
             notice("listener", [event.name])
 
-        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        def onQueryProgress(self, event: Any) -> None:
             """Of the same queries."""
 
-        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        def onQueryTerminated(self, event: Any) -> None:
             """Of the same queries."""
 
     session.streams.addListener(Listener())
@@ -108,8 +115,12 @@ if "noticed" in play:
     listen(spark)
 topic = play.get("control")
 exact = exactum.exactly_once(
-    exactum.KafkaSink(play["target"], bootstrap_servers=play["bootstrap_servers"], **play.get("sink", {})),
-    control=exactum.control_stream(topic, bootstrap_servers=play["bootstrap_servers"]) if topic else (),
+    exactum.KafkaSink(
+        play["target"], bootstrap_servers=play["bootstrap_servers"], **play.get("sink", {})
+    ),
+    control=exactum.control_stream(topic, bootstrap_servers=play["bootstrap_servers"])
+    if topic
+    else (),
     on_event=on_event,
 )
 query = (
@@ -120,8 +131,11 @@ query = (
         start="earliest",
         maxOffsetsPerTrigger=play.get("max_offsets", 60),
     )
-    # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for each life.
-    .selectExpr("CAST(key AS STRING) AS key", "concat('N', substring(CAST(value AS STRING), 2)) AS value")
+    # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for each
+    # life.
+    .selectExpr(
+        "CAST(key AS STRING) AS key", "concat('N', substring(CAST(value AS STRING), 2)) AS value"
+    )
     .writeStream.foreachBatch(exact)
     .queryName("shout")
     .option("checkpointLocation", play["checkpoint"])

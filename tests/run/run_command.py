@@ -1,4 +1,6 @@
-"""``exactum run`` as a process of its own, and what it prints; the script that it runs, and how that one dies."""
+"""``exactum run`` as a process of its own, and what it prints; the script that it runs, and how
+that one dies.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,21 @@ C = TypeVar("C", bound="Command")
 class Command:
     """One ``exactum run``. Everything it prints, and its scripts print, goes to one file."""
 
-    def __init__(self, folder: Path, script: Path, options: Sequence[str], arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, script: Path, options: Sequence[str], arguments: Sequence[str] = ()
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "run.log"
-        command = [sys.executable, "-m", "exactum.ops.cli", "run", str(script), *options, "--", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "exactum.ops.cli",
+            "run",
+            str(script),
+            *options,
+            "--",
+            *arguments,
+        ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -82,7 +95,9 @@ class Command:
         self._process.send_signal(number)
 
     def failed(self, what: str) -> AssertionError:
-        return AssertionError(f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}")
+        return AssertionError(
+            f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
+        )
 
     def until(self, reached: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> None:
         deadline_s = time.monotonic() + timeout_s
@@ -94,7 +109,9 @@ class Command:
             time.sleep(0.01)
 
     def says(self, text: str, times: int = 1, timeout_s: float = TIMEOUT_S) -> None:
-        self.until(lambda: self.log.count(text) >= times, f"{text!r} is said {times} times", timeout_s)
+        self.until(
+            lambda: self.log.count(text) >= times, f"{text!r} is said {times} times", timeout_s
+        )
 
     def until_gone(self, pid: int, timeout_s: float) -> None:
         """Wait until nothing of a process's session lives, whether the command does or not."""
@@ -142,8 +159,12 @@ class World:
             (self.folder / "deaths" / str(self._deaths)).write_text(json.dumps(death))
             self._deaths += 1
 
-    def run(self, name: str, options: Sequence[str], *, by: Callable[..., C] = Command, **play: Any) -> C:
-        """Start the script. ``by`` makes the command of its folder, script, options and arguments."""
+    def run(
+        self, name: str, options: Sequence[str], *, by: Callable[..., C] = Command, **play: Any
+    ) -> C:
+        """Start the script. ``by`` makes the command of its folder, script, options and
+        arguments.
+        """
         (self.folder / "deaths").mkdir(exist_ok=True)
         whole = {
             "bootstrap_servers": self.bootstrap_servers,
@@ -164,21 +185,27 @@ class World:
 
     def events(self, kind: str = "") -> list[dict[str, Any]]:
         path = self.folder / "events"
-        events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        events = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
         return [event for event in events if not kind or event["event"] == kind]
 
     def reader(self) -> oracle.CommittedReader:
         return oracle.CommittedReader(self.bootstrap_servers, [self.target])
 
     def check_exact(self, reader: oracle.CommittedReader) -> None:
-        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing hidden."""
+        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
+        hidden.
+        """
         oracle.check_at_rest(self.bootstrap_servers, [self.target], self.checkpoint.query_id)
         first = reader.caught_up()
         oracle.check_exact(first, self.source.upper(), [self.target])
         oracle.check_same(first, oracle.read_all(self.bootstrap_servers, [self.target]))
 
 
-def new_world(bootstrap_servers: str, create_topic: Callable[..., str], folder: Path, *, records: int) -> World:
+def new_world(
+    bootstrap_servers: str, create_topic: Callable[..., str], folder: Path, *, records: int
+) -> World:
     source = oracle.Input(create_topic("in", partitions=2))
     if records:
         source.produce(bootstrap_servers, records)

@@ -1,4 +1,6 @@
-"""A terminal: what stands on it after all that a program has written, and ``exactum run`` with one as its own."""
+"""A terminal: what stands on it after all that a program has written, and ``exactum run`` with
+one as its own.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ _OURS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
 
 
 class Screen:
-    """As much of a terminal as is used: text that wraps, colours, the cursor up, lines erased, the cursor hidden.
+    """As much of a terminal as is used: text that wraps, colours, the cursor up, lines erased, the
+    cursor hidden.
 
-    ``rows`` has the scrolled-off ones too; the last ``height`` are on the screen. What it does not know is an error.
+    ``rows`` has the scrolled-off ones too; the last ``height`` are on the screen. What it does not
+    know is an error.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -122,7 +126,9 @@ class Screen:
 
 
 class TerminalCommand(Command):
-    """One ``exactum run`` on a terminal; ``stdout`` may be a file instead. ``screen`` is what a person sees."""
+    """One ``exactum run`` on a terminal; ``stdout`` may be a file instead. ``screen`` is what a
+    person sees.
+    """
 
     def __init__(
         self,
@@ -142,8 +148,21 @@ class TerminalCommand(Command):
         self.broken: BaseException | None = None
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-        command = [sys.executable, "-m", "exactum.ops.cli", "run", str(script), *options, "--", *arguments]
-        env = {name: value for name, value in environment().items() if name not in (*_OURS, "PYTHONUNBUFFERED")}
+        command = [
+            sys.executable,
+            "-m",
+            "exactum.ops.cli",
+            "run",
+            str(script),
+            *options,
+            "--",
+            *arguments,
+        ]
+        env = {
+            name: value
+            for name, value in environment().items()
+            if name not in (*_OURS, "PYTHONUNBUFFERED")
+        }
         self._process = subprocess.Popen(
             command,
             stdin=slave,

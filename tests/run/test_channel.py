@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from exactum.errors import InvariantBroken
 from exactum.spark.supervised.channel import LINE_BYTES_MAX, Decoder, Message, address_of, inherited
 
-JSON = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.lists(st.text(), max_size=3)
+JSON = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.text()
+    | st.lists(st.text(), max_size=3)
+)
 MESSAGES = st.builds(
     Message,
     st.sampled_from(["beat", "run", "event"]),
@@ -25,7 +31,9 @@ MESSAGES = st.builds(
 
 @given(messages=st.lists(MESSAGES, max_size=5), cut=st.integers(1, 50))
 def test_messages_arrive_however_they_are_cut(messages: list[Message], cut: int) -> None:
-    """What was sent is what arrives, in order, whatever the pieces are; bodies may hold any byte."""
+    """What was sent is what arrives, in order, whatever the pieces are; bodies may hold any
+    byte.
+    """
     sent = b"".join(message.encoded() for message in messages)
     decoder = Decoder()
     arrived = [m for at in range(0, len(sent), cut) for m in decoder.feed(sent[at : at + cut])]
@@ -39,8 +47,8 @@ def test_messages_arrive_however_they_are_cut(messages: list[Message], cut: int)
     items=st.sampled_from([1, 3, 2_000]),
 )
 def test_every_message_is_bounded_by_its_sender(text: str, times: int, items: int) -> None:
-    """However long a text is and however many there are, the message arrives: what is short whole, a long text with
-    its beginning and how much is missing.
+    """However long a text is and however many there are, the message arrives: what is short whole,
+    a long text with its beginning and how much is missing.
     """
     long = text * times
     fields = {
@@ -52,7 +60,11 @@ def test_every_message_is_bounded_by_its_sender(text: str, times: int, items: in
     sent = Message("error", fields).encoded()
     assert sent.index(b"\n") <= LINE_BYTES_MAX
     [arrived] = Decoder().feed(sent)
-    assert (arrived.kind, arrived.fields["query_id"], arrived.fields["event"]["n"]) == ("error", "q", 7)
+    assert (arrived.kind, arrived.fields["query_id"], arrived.fields["event"]["n"]) == (
+        "error",
+        "q",
+        7,
+    )
     said, left = str(arrived.fields["message"]), len(long)
     if said != long:
         kept, _, note = said.rpartition(" [cut: ")
@@ -72,7 +84,14 @@ def test_what_no_cut_makes_small_enough_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"hello\n", b"[]\n", b"{}\n", b'{"kind":"x","bytes":9999999999}\n', b"x" * (LINE_BYTES_MAX + 1)]
+    "data",
+    [
+        b"hello\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"kind":"x","bytes":9999999999}\n',
+        b"x" * (LINE_BYTES_MAX + 1),
+    ],
 )
 def test_anything_else_is_refused(data: bytes) -> None:
     """What is not the protocol is an error, and nothing is kept without end."""
@@ -81,7 +100,9 @@ def test_anything_else_is_refused(data: bytes) -> None:
 
 
 def test_only_who_inherits_the_socket_takes_part() -> None:
-    """A process with the variable but without the socket (or with another one in its place) has no part in it."""
+    """A process with the variable but without the socket (or with another one in its place) has
+    no part in it.
+    """
     ours, theirs = socket.socketpair()
     with ours, theirs:
         reads = "from exactum.spark.supervised.channel import inherited"
@@ -90,7 +111,13 @@ def test_only_who_inherits_the_socket_takes_part() -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         for fds, expected in (((theirs.fileno(),), "True"), ((), "False")):
             done = subprocess.run(
-                command, pass_fds=fds, capture_output=True, text=True, check=True, env=environment, timeout=30
+                command,
+                pass_fds=fds,
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment,
+                timeout=30,
             )
             assert done.stdout == expected
         number, _, inode = address_of(theirs).partition(":")

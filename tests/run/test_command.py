@@ -42,7 +42,9 @@ def lives(folder: Path) -> int:
 
 
 def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
-    """Status 0 is passed on; the script sees its own arguments, and runs in the caller's folder as a plain script."""
+    """Status 0 is passed on; the script sees its own arguments, and runs in the caller's folder
+    as a plain script.
+    """
     program = 'import sys; open("seen", "w").write(f"{__name__} {sys.argv[1:]}")'
     with command(tmp_path, program, arguments=("--restart", "s3cret")) as run:
         assert run.ends() == 0
@@ -50,7 +52,9 @@ def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
     assert "s3cret" not in run.log
 
 
-@pytest.mark.parametrize("end", ["sys.exit(3)", "os.kill(os.getpid(), 9)", "raise ZeroDivisionError"])
+@pytest.mark.parametrize(
+    "end", ["sys.exit(3)", "os.kill(os.getpid(), 9)", "raise ZeroDivisionError"]
+)
 def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
     """However it dies; and it is done when it ends well."""
     options = [*AT_ONCE, "--restart-strategy.fixed-delay.attempts=2"]
@@ -60,8 +64,15 @@ def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
 
 
 def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
-    """The third death within the interval is one too many for a rate of two; the status is 1 and the reason is said."""
-    options = ["--restart", "failure-rate", "--restart-strategy.failure-rate.max-failures-per-interval", "2"]
+    """The third death within the interval is one too many for a rate of two; the status is 1 and
+    the reason is said.
+    """
+    options = [
+        "--restart",
+        "failure-rate",
+        "--restart-strategy.failure-rate.max-failures-per-interval",
+        "2",
+    ]
     options += ["--restart-strategy.failure-rate.delay", "10 ms"]
     with command(tmp_path, f"{COUNTED}\nsys.exit(1)", *options) as run:
         assert run.ends() == 1
@@ -71,7 +82,9 @@ def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["SettingRefused", "Fenced", "CodeFailed", "InvariantBroken"])
 def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> None:
-    """An error of exactum that halts or fences, raised anywhere in the script: status 3, and the reason is said."""
+    """An error of exactum that halts or fences, raised anywhere in the script: status 3, and the
+    reason is said.
+    """
     program = f'{COUNTED}\nimport exactum\nraise exactum.errors.{kind}("this is why")'
     with command(tmp_path, program, *AT_ONCE) as run:
         assert run.ends() == 3
@@ -81,10 +94,15 @@ def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update", "Multiple streaming queries are concurrently using file:/x"],
+    [
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update",
+        "Multiple streaming queries are concurrently using file:/x",
+    ],
 )
 def test_where_spark_finds_another_run_it_is_fenced(tmp_path: Path, text: str) -> None:
-    """Both runs have planned the same batch, and the other one was first, in whichever of Spark's logs."""
+    """Both runs have planned the same batch, and the other one was first, in whichever of
+    Spark's logs.
+    """
     error = f"Query q terminated with exception: {text}"
     program = f'{COUNTED}\nfrom exactum import KafkaSink\nraise RuntimeError("{error}")'
     with command(tmp_path, program, *AT_ONCE) as run:
@@ -123,7 +141,9 @@ Path("turn").touch()
 
 @pytest.mark.parametrize("wakes_up", [True, False])
 def test_who_has_said_why_nobody_may_go_on_is_not_frozen(tmp_path: Path, wakes_up: bool) -> None:
-    """A fenced script that is slow to end, or never does: its standby does not take the query back."""
+    """A fenced script that is slow to end, or never does: its standby does not take the query
+    back.
+    """
     with command(tmp_path, SLOW_END, "--standby", "--standby-timeout", "1 s") as run:
         run.until(lambda: "another one runs it" in run.log, "it has said why")
         time.sleep(3)
@@ -142,8 +162,9 @@ current().tell_error(SettingRefused("the first query may not run"), "query-1")
 
 
 def test_an_error_that_the_script_has_handled_is_not_final(tmp_path: Path) -> None:
-    """A query is refused, the script goes on without it and dies of something else: it is started again. Where it is
-    the same twice in a row, nobody believes in chance; an error that carries the query's own is final at once.
+    """A query is refused, the script goes on without it and dies of something else: it is started
+    again. Where it is the same twice in a row, nobody believes in chance; an error that carries the
+    query's own is final at once.
     """
     told = TELLING.strip().replace("\n", "\n    ")
     program = f"""{COUNTED}
@@ -160,7 +181,10 @@ if life == 2:
         assert run.ends() == 3
     assert lives(tmp_path) == 3
     assert "it ended with status 1 with IndexError: list index out of range" in run.log
-    assert run.log.count("it ended with status 1 with SettingRefused: the first query may not run") == 1
+    assert (
+        run.log.count("it ended with status 1 with SettingRefused: the first query may not run")
+        == 1
+    )
     (tmp_path / "count").unlink()
     with command(tmp_path, f"{COUNTED}\n{TELLING}\n[][life]", *AT_ONCE) as run:
         assert run.ends() == 3
@@ -169,16 +193,16 @@ if life == 2:
 
 
 def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
-    """A script that ends before any query of it has begun is given up soon, and the last line says with what; an error
-    that another start may mend is left to the restart strategy.
+    """A script that ends before any query of it has begun is given up soon, and the last line says
+    with what; an error that another start may mend is left to the restart strategy.
     """
     options = ["--restart-strategy.exponential-delay.initial-backoff", "10 ms"]
     with command(tmp_path, f"{COUNTED}\nfrom exactum import KafkaSink\n[][0]", *options) as run:
         assert run.ends() == 1
     assert lives(tmp_path) == 3
     assert run.log.splitlines()[-1].endswith(
-        "it is not started again: it ended 3 times before any query of it began (--start-attempts 3), with IndexError: "
-        "list index out of range"
+        "it is not started again: it ended 3 times before any query of it began (--start-attempts "
+        "3), with IndexError: list index out of range"
     )
     (tmp_path / "count").unlink()
     down = f'{COUNTED}\nimport exactum\nif life < 4: raise exactum.errors.Unavailable("down")'
@@ -187,9 +211,13 @@ def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
     assert lives(tmp_path) == 5
 
 
-@pytest.mark.parametrize(("kind", "status", "count"), [("SettingRefused", 3, 1), ("EpochAborted", 1, 2)])
+@pytest.mark.parametrize(
+    ("kind", "status", "count"), [("SettingRefused", 3, 1), ("EpochAborted", 1, 2)]
+)
 def test_a_long_text_is_cut(tmp_path: Path, kind: str, status: int, count: int) -> None:
-    """An error of any length means what a short one does; its beginning is said, and how much of it is not."""
+    """An error of any length means what a short one does; its beginning is said, and how much of
+    it is not.
+    """
     program = f"""{COUNTED}
 import exactum
 from exactum.spark.supervised import process
@@ -201,7 +229,11 @@ raise {kind}("this is why " + "\\ud800x" * 1_500_000)
     with command(tmp_path, program, *AT_ONCE) as run:
         assert run.ends() == status
     assert lives(tmp_path) == count
-    [*_, said] = [line for line in run.log.splitlines() if f"{kind}: this is why" in line and "exactum run: " in line]
+    [*_, said] = [
+        line
+        for line in run.log.splitlines()
+        if f"{kind}: this is why" in line and "exactum run: " in line
+    ]
     assert said.endswith(" more characters]")
     assert len(said) < 200_000
 
@@ -230,9 +262,12 @@ print("goes on", flush=True)
 
 
 def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> None:
-    """What the script has started dies with it before the next life, even in a process group of its own and deaf."""
+    """What the script has started dies with it before the next life, even in a process group of
+    its own and deaf.
+    """
     orphan = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', "
+        "flush=True); time.sleep(60)"
     )
     program = f"""{COUNTED}
 import subprocess
@@ -281,7 +316,9 @@ time.sleep(60)
 
 
 def test_impatience(tmp_path: Path) -> None:
-    """A script that does not end is told again by the next signal, and killed by the one after; the status says it."""
+    """A script that does not end is told again by the next signal, and killed by the one after;
+    the status says it.
+    """
     with command(tmp_path, STUBBORN) as run:
         run.says("ready")
         run.signal(signal.SIGTERM)
@@ -321,16 +358,28 @@ time.sleep(60)
 
 
 def test_a_plain_start_is_unaffected(tmp_path: Path) -> None:
-    """Without a supervisor nothing is joined, no thread is started and no error is told to anybody."""
-    program = "import exactum, threading, sys; print(threading.active_count(), sys.excepthook is sys.__excepthook__)"
+    """Without a supervisor nothing is joined, no thread is started and no error is told to
+    anybody.
+    """
+    program = (
+        "import exactum, threading, sys; print(threading.active_count(), sys.excepthook is "
+        "sys.__excepthook__)"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment(), timeout=30
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+        timeout=30,
     )
     assert done.stdout.split() == ["1", "True"]
 
 
 def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    """A duration without a unit and a strategy that makes no sense: one message, and the script is not started."""
+    """A duration without a unit and a strategy that makes no sense: one message, and the script
+    is not started.
+    """
     for options in (
         ["--stop-timeout", "60"],
         ["--restart-strategy.exponential-delay.max-backoff", "1 ms"],
@@ -344,7 +393,9 @@ def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
 
 def test_restart_delays_are_kept(tmp_path: Path) -> None:
     """The next life begins no earlier than the strategy says."""
-    program = f"{COUNTED}\nimport time\nopen('began', 'a').write(f'{{time.time()}} ')\nsys.exit(life < 2)"
+    program = (
+        f"{COUNTED}\nimport time\nopen('began', 'a').write(f'{{time.time()}} ')\nsys.exit(life < 2)"
+    )
     options = ["--restart-strategy.exponential-delay.initial-backoff", "300 ms"]
     options += ["--restart-strategy.exponential-delay.jitter-factor", "0"]
     with command(tmp_path, program, *options) as run:
@@ -356,7 +407,9 @@ def test_restart_delays_are_kept(tmp_path: Path) -> None:
 
 
 def test_watch_in_a_pipe(tmp_path: Path) -> None:
-    """``--watch`` without a terminal changes nothing for the script, whose output stays where it was."""
+    """``--watch`` without a terminal changes nothing for the script, whose output stays where it
+    was.
+    """
     with command(tmp_path, "print('hello from the script')", "--watch") as run:
         assert run.ends() == 0
     assert "hello from the script" in run.log

@@ -9,7 +9,11 @@ import pytest
 from exactum import errors
 from exactum.ops.run.ending import HALTING, RELATED_S, LastError, Meaning, Report, ending
 
-ALL = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ExactumError)]
+ALL = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.ExactumError)
+]
 NOW_S = 1000.0
 UNRELATED = LastError("IndexError", "list index out of range")
 
@@ -19,7 +23,9 @@ def report(kind: type[errors.ExactumError], ago_s: float = 1.0) -> Report:
 
 
 def test_status_0_is_done() -> None:
-    """A script that ends well is done, also when a query of it has failed before: it has dealt with that."""
+    """A script that ends well is done, also when a query of it has failed before: it has dealt
+    with that.
+    """
     assert ending(0, {}, None, NOW_S).meaning is Meaning.DONE
     assert ending(0, {"q": report(errors.Fenced)}, None, NOW_S).meaning is Meaning.DONE
 
@@ -33,8 +39,9 @@ def test_a_death_without_a_word_is_followed_by_a_restart(status: int) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_the_disposition_of_the_error_decides(kind: type[errors.ExactumError]) -> None:
-    """Fenced and halting errors are not followed by a restart, all others are; the reason is in the text. Of whichever
-    query the error is, and whether the script ends with it, with another one that carries it, or by sys.exit().
+    """Fenced and halting errors are not followed by a restart, all others are; the reason is in the
+    text. Of whichever query the error is, and whether the script ends with it, with another one
+    that carries it, or by sys.exit().
     """
     halts = kind.disposition in HALTING
     reports = {"a": report(errors.EpochAborted), "b": report(kind)}
@@ -48,9 +55,11 @@ def test_the_disposition_of_the_error_decides(kind: type[errors.ExactumError]) -
 
 
 @pytest.mark.parametrize(("status", "last"), [(1, UNRELATED), (-signal.SIGKILL, None)])
-def test_an_error_that_the_script_has_dealt_with_is_not_what_it_dies_of(status: int, last: LastError | None) -> None:
-    """A later death is its own: by an exception that has nothing to do with the query, or by a signal. Where it comes
-    right after the query's error, that is remembered.
+def test_an_error_that_the_script_has_dealt_with_is_not_what_it_dies_of(
+    status: int, last: LastError | None
+) -> None:
+    """A later death is its own: by an exception that has nothing to do with the query, or by a
+    signal. Where it comes right after the query's error, that is remembered.
     """
     for ago_s, suspects in ((1.0, {("q", "SettingRefused")}), (RELATED_S + 1, set())):
         how = ending(status, {"q": report(errors.SettingRefused, ago_s)}, last, NOW_S)
@@ -60,7 +69,9 @@ def test_an_error_that_the_script_has_dealt_with_is_not_what_it_dies_of(status: 
 
 
 def test_an_exit_long_after_an_error_is_another_matter() -> None:
-    """A script that goes on for long has dealt with the error, whatever status it exits with later."""
+    """A script that goes on for long has dealt with the error, whatever status it exits with
+    later.
+    """
     reports = {"q": report(errors.SettingRefused, RELATED_S + 1)}
     assert ending(1, reports, None, NOW_S).meaning is Meaning.RESTART
 
@@ -73,7 +84,9 @@ def test_a_carried_error_counts_however_late_it_comes() -> None:
 
 
 @pytest.mark.parametrize(("status", "last"), [(1, UNRELATED), (1, None), (-signal.SIGKILL, None)])
-def test_who_was_fenced_just_now_does_not_take_the_query_back(status: int, last: LastError | None) -> None:
+def test_who_was_fenced_just_now_does_not_take_the_query_back(
+    status: int, last: LastError | None
+) -> None:
     """However the script ends then."""
     assert ending(status, {"q": report(errors.Fenced)}, last, NOW_S).meaning is Meaning.HALT
 

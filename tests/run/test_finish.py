@@ -1,4 +1,6 @@
-"""Finishing what is decided without becoming a driver, in memory: after every crash, and beside a driver."""
+"""Finishing what is decided without becoming a driver, in memory: after every crash, and beside
+a driver.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class World:
         return MemoryDecisionLog(self.storage, QUERY)
 
     def drive(self, who: str, first: int = 0, plan: Any = None) -> None:
-        """A driver that runs all batches from ``first`` on. ``plan`` goes around each call of a port."""
+        """A driver that runs all batches from ``first`` on. ``plan`` goes around each call of a
+        port.
+        """
         ports, log = self.participants(who), self.log()
         write = MemoryWrite(self.targets, tasks=TASKS)
         if plan:
@@ -69,7 +73,9 @@ class World:
     def finish(self, who: str = "finisher", batch_id: int = 0, targets: int = 2) -> list[Finished]:
         records = decided_from(self.log(), batch_id)
         participants = self.participants(who)[:targets]
-        return finished(records, [done for each in participants for done in commit_decided(each, records)])
+        return finished(
+            records, [done for each in participants for done in commit_decided(each, records)]
+        )
 
     def decided(self) -> set[str]:
         """The identities that a COMMIT names."""
@@ -100,7 +106,9 @@ def die_decided(world: World) -> None:
 
 
 def test_what_is_decided_becomes_visible() -> None:
-    """After a death between decision and commit the rows are there without a driver, in every target, once."""
+    """After a death between decision and commit the rows are there without a driver, in every
+    target, once.
+    """
     world = World()
     die_decided(world)
     assert [target.visible for target in world.targets] == [[], []]
@@ -112,8 +120,8 @@ def test_what_is_decided_becomes_visible() -> None:
 
 
 def test_after_every_crash_exactly_what_is_decided_is_finished() -> None:
-    """Whichever call of a port is the last one: finishing makes visible what a COMMIT names, and nothing else; it
-    closes no door, aborts nothing, and the next driver ends exact.
+    """Whichever call of a port is the last one: finishing makes visible what a COMMIT names, and
+    nothing else; it closes no door, aborts nothing, and the next driver ends exact.
     """
 
     def scenario(plan: FaultPlan) -> None:
@@ -125,10 +133,17 @@ def test_after_every_crash_exactly_what_is_decided_is_finished() -> None:
         assert world.storage.records == before
         decided = world.decided()
         for target in world.targets:
-            rows = [row for identity, t in target.transactions.items() if identity in decided for row in t.rows]
+            rows = [
+                row
+                for identity, t in target.transactions.items()
+                if identity in decided
+                for row in t.rows
+            ]
             assert Counter(target.visible) == Counter(rows)
             assert not [
-                t for t in target.transactions.values() if t.ended_by == "finisher" and t.identity not in decided
+                t
+                for t in target.transactions.values()
+                if t.ended_by == "finisher" and t.identity not in decided
             ]
         world.drive("next")
         world.check_exact()
@@ -137,7 +152,9 @@ def test_after_every_crash_exactly_what_is_decided_is_finished() -> None:
 
 
 def test_beside_a_driver_it_changes_nothing() -> None:
-    """Run before every single call that a driver makes, it neither doubles a row nor fences the driver."""
+    """Run before every single call that a driver makes, it neither doubles a row nor fences the
+    driver.
+    """
     world = World()
     calls: list[str] = []
 
@@ -187,11 +204,15 @@ def test_nothing_decided_nothing_done() -> None:
 
 
 class MemorySink:
-    """One of the world's targets as a sink. ``hangs``: whoever opens it waits; ``fails``: gets this error."""
+    """One of the world's targets as a sink. ``hangs``: whoever opens it waits; ``fails``: gets
+    this error.
+    """
 
     rows = None
 
-    def __init__(self, target: MemoryTarget, hangs: threading.Event | None = None, fails: str = "") -> None:
+    def __init__(
+        self, target: MemoryTarget, hangs: threading.Event | None = None, fails: str = ""
+    ) -> None:
         self.name = target.name
         self._target = target
         self._hangs = hangs
@@ -208,17 +229,23 @@ class MemorySink:
 
 @pytest.mark.parametrize("trouble", ["hangs", "fails"])
 def test_no_sink_waits_for_another(trouble: str) -> None:
-    """What one target cannot take, the other one shows; the one that hangs or fails is named with the reason."""
+    """What one target cannot take, the other one shows; the one that hangs or fails is named
+    with the reason.
+    """
     world = World()
     die_decided(world)
     first, second = world.targets
     hangs = threading.Event()
     bad = MemorySink(first, hangs) if trouble == "hangs" else MemorySink(first, fails="it is down")
-    handover = Handover(RUNNING, (bad, MemorySink(second)), (first.name, second.name), world.log(), ((), ()))  # type: ignore[arg-type]
+    handover = Handover(
+        RUNNING, (bad, MemorySink(second)), (first.name, second.name), world.log(), ((), ())
+    )  # type: ignore[arg-type]
     outcome = finish(handover, 0, timeout_s=3.0)
     hangs.set()
     assert outcome.batches == [Finished(0, transactions=2, rows=2, left=2)]
-    assert outcome.troubles == {first.name: "no answer within 3 s" if trouble == "hangs" else "it is down"}
+    assert outcome.troubles == {
+        first.name: "no answer within 3 s" if trouble == "hangs" else "it is down"
+    }
     assert len(second.visible) == 2
     world.drive("next")
     world.check_exact()
@@ -268,7 +295,9 @@ def test_a_handover_arrives_without_what_belongs_to_the_session() -> None:
 
 
 def test_a_class_of_the_script_goes_along() -> None:
-    """A sink class that nobody else can import, as those of a script's own file, arrives by value."""
+    """A sink class that nobody else can import, as those of a script's own file, arrives by
+    value.
+    """
 
     class Local:
         name, rows = "the script's own", None
@@ -291,7 +320,9 @@ def test_a_class_of_the_script_goes_along() -> None:
 
 
 def test_what_does_not_pickle_is_said() -> None:
-    """A sink that holds a connection cannot be handed over: one error with its reason, no damage."""
+    """A sink that holds a connection cannot be handed over: one error with its reason, no
+    damage.
+    """
     handover = Handover(RUNNING, (Sink(connection=threading.Lock()),), ("own",), None, ((),))  # type: ignore[arg-type]
     with pytest.raises(SettingRefused, match="pickle") as refused:
         handover.pickled()

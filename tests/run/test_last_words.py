@@ -1,4 +1,6 @@
-"""What stands last on the terminal of a script whose query failed: what is wrong, and what to do."""
+"""What stands last on the terminal of a script whose query failed: what is wrong, and what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,15 @@ TIMEOUT_S = 240
     ],
 )
 def test_the_last_line(tmp_path: Path, what: str, last: str) -> None:
-    """It is exactum's message where that ends the script, below Spark's traces and plans, and nothing else's."""
+    """It is exactum's message where that ends the script, below Spark's traces and plans, and
+    nothing else's.
+    """
     ended = subprocess.run(
-        [sys.executable, str(JOB), str(tmp_path), what], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [sys.executable, str(JOB), str(tmp_path), what],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     assert ended.returncode == 1
     lines = ended.stderr.splitlines()

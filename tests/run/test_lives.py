@@ -1,6 +1,7 @@
 """A real query under ``exactum run``: it dies again and again, is stopped, and is exact at the end.
 
-Replay random deaths with ``EXACTUM_RUN_SEED``; ``EXACTUM_RUN_DEATHS`` says how many (``make deep``: 20).
+Replay random deaths with ``EXACTUM_RUN_SEED``; ``EXACTUM_RUN_DEATHS`` says how many (``make deep``:
+20).
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ FIRST_STARTS = ["--start-attempts", str(DEATHS + 1)]
 STRATEGIES = {
     "fixed-delay": (
         3,
-        ["--restart-strategy.fixed-delay.attempts", str(DEATHS), "--restart-strategy.fixed-delay.delay", "20 ms"],
+        [
+            "--restart-strategy.fixed-delay.attempts",
+            str(DEATHS),
+            "--restart-strategy.fixed-delay.delay",
+            "20 ms",
+        ],
     ),
     "exponential-delay": (
         2,
@@ -63,28 +69,40 @@ STRATEGIES = {
 
 def planned(random_: random.Random, within_epochs: int) -> list[dict[str, Any]]:
     """``DEATHS`` deaths in a random order, so many of them within epochs."""
-    deaths: list[dict[str, Any]] = [dict(random_.choice(WITHIN_EPOCHS)) for _ in range(within_epochs)]
+    deaths: list[dict[str, Any]] = [
+        dict(random_.choice(WITHIN_EPOCHS)) for _ in range(within_epochs)
+    ]
     deaths += [{"after_s": random_.uniform(0, EARLY_S)} for _ in range(DEATHS - within_epochs)]
     random_.shuffle(deaths)
     return deaths
 
 
 @pytest.mark.parametrize(
-    "strategy", ["fixed-delay", *(pytest.param(s, marks=pytest.mark.deep) for s in STRATEGIES if s != "fixed-delay")]
+    "strategy",
+    [
+        "fixed-delay",
+        *(pytest.param(s, marks=pytest.mark.deep) for s in STRATEGIES if s != "fixed-delay"),
+    ],
 )
-def test_a_crash_loop_ends_exact(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, strategy: str) -> None:
-    """A script that dies at random points is started again after each death and ends exact, for a reader that ran
-    throughout and for a later one.
+def test_a_crash_loop_ends_exact(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, strategy: str
+) -> None:
+    """A script that dies at random points is started again after each death and ends exact, for a
+    reader that ran throughout and for a later one.
     """
     seed = int(os.environ.get("EXACTUM_RUN_SEED", secrets.randbelow(10**6)))
     print(f"replay with EXACTUM_RUN_SEED={seed} EXACTUM_RUN_DEATHS={DEATHS}")
     within_epochs, options = STRATEGIES[strategy]
-    # A life that dies within an epoch uses up two of them at most, and the last one has to find something to do.
+    # A life that dies within an epoch uses up two of them at most, and the last one has to find
+    # something to do.
     records = RECORDS_PER_EPOCH * (2 * within_epochs + 1)
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=records)
     deaths = planned(random.Random(seed), within_epochs)
     world.plan(*deaths)
-    with world.reader() as reader, world.run("run", ["--restart", strategy, *options, *FIRST_STARTS]) as run:
+    with (
+        world.reader() as reader,
+        world.run("run", ["--restart", strategy, *options, *FIRST_STARTS]) as run,
+    ):
         assert run.ends(400) == 0
         assert len(run.pids()) == DEATHS + 1, f"{deaths}\n{run.log[-3000:]}"
         assert run.log.count("was ended by SIGKILL") == DEATHS
@@ -96,8 +114,8 @@ def test_a_crash_loop_ends_exact(kafka: LocalKafka, topic: Callable[..., str], t
 def test_what_is_decided_is_there_before_the_next_life(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A driver that dies between decision and commit: readers see the epoch long before any Spark is up again, and
-    nothing of what was not decided.
+    """A driver that dies between decision and commit: readers see the epoch long before any Spark
+    is up again, and nothing of what was not decided.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=200)
     world.plan({"event": "EpochDecided", "nth": 2})
@@ -117,7 +135,9 @@ def test_what_is_decided_is_there_before_the_next_life(
 def test_what_is_decided_is_finished_when_the_script_is_not_started_again(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A script that must not be started again because of one thing leaves no decided epoch of another query open."""
+    """A script that must not be started again because of one thing leaves no decided epoch of
+    another query open.
+    """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=60)
     world.plan({"event": "EpochDecided", "nth": 1, "by": "refusal"})
     with world.reader() as reader:
@@ -131,22 +151,35 @@ def test_what_is_decided_is_finished_when_the_script_is_not_started_again(
 def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """The standby goes on where the killed one was; the next one where a frozen one was, and that one is fenced when it
-    wakes up. SIGTERM stops the query after its epoch, which Spark has logged. The output is exact. A script that waits
-    for the end of any query waits for its own: nobody sees the query that a standby warms up with.
+    """The standby goes on where the killed one was; the next one where a frozen one was, and that
+    one is fenced when it wakes up. SIGTERM stops the query after its epoch, which Spark has logged.
+    The output is exact. A script that waits for the end of any query waits for its own: nobody sees
+    the query that a standby warms up with.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
     options = ["--standby", "--standby-timeout", "3 s", "--no-kill"]
     noticed = tmp_path / "noticed"
-    session = {"master": "local[2]", "spark.sql.shuffle.partitions": 2, "spark.ui.enabled": True, "spark.ui.port": 0}
-    play: dict[str, Any] = {"drain": False, "max_offsets": 2000, "noticed": str(noticed), "session": session}
+    session = {
+        "master": "local[2]",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.ui.enabled": True,
+        "spark.ui.port": 0,
+    }
+    play: dict[str, Any] = {
+        "drain": False,
+        "max_offsets": 2000,
+        "noticed": str(noticed),
+        "session": session,
+    }
     with world.reader() as reader, world.run("run", options, **play) as run:
 
         def completes(pid: int) -> list[dict[str, Any]]:
             return [e for e in world.events("EpochCompleted") if e["pid"] == pid]
 
         def goes_on(taken_over: int, since_s: float) -> None:
-            """Give it something to do, and wait until the process that has taken over has done it."""
+            """Give it something to do, and wait until the process that has taken over has done
+            it.
+            """
             run.says("takes over", taken_over)
             world.source.produce(kafka.bootstrap_servers, 50)
             successor = run.pids()[taken_over]
@@ -176,15 +209,19 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
         check_stopped_between_epochs(world.checkpoint.folder, world.events("EpochCompleted"))
         world.check_exact(reader)
     seen = [json.loads(line) for line in noticed.read_text().splitlines()]
-    assert {one["how"] for one in seen if one["pid"] == run.pids()[2]} == {"listener", "active", "UI"}
+    assert {one["how"] for one in seen if one["pid"] == run.pids()[2]} == {
+        "listener",
+        "active",
+        "UI",
+    }
     assert all(one["names"] == ["shout"] for one in seen), seen
 
 
 def test_sigterm_stops_a_busy_query_after_its_epoch(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A query that is never idle stops between two epochs, and the script ends by itself; the next run goes on from
-    there, with nothing to redeliver and nothing to sweep.
+    """A query that is never idle stops between two epochs, and the script ends by itself; the next
+    run goes on from there, with nothing to redeliver and nothing to sweep.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=3000)
     with world.reader() as reader:
@@ -199,7 +236,9 @@ def test_sigterm_stops_a_busy_query_after_its_epoch(
         check_stopped_between_epochs(world.checkpoint.folder, completed)
         with world.run("next", [], max_offsets=2000, control=topic("rules")) as run:
             assert run.ends() == 0
-        assert not re.search("Traceback|could not be closed", run.log), "it ends with spark.stop(), and without a word"
+        assert not re.search("Traceback|could not be closed", run.log), (
+            "it ends with spark.stop(), and without a word"
+        )
         started = world.events("RunStarted")[-1]
         assert started["batch_id"] == completed[-1]["batch_id"] + 1
         assert "redelivered=(), swept=0" in started["text"]
@@ -208,5 +247,7 @@ def test_sigterm_stops_a_busy_query_after_its_epoch(
 
 def check_stopped_between_epochs(checkpoint: Path, completed: Sequence[dict[str, Any]]) -> None:
     """Spark's commit log ends with the last epoch that stands in the sink, and has it."""
-    logged = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+    logged = max(
+        int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()
+    )
     assert logged == completed[-1]["batch_id"]

@@ -28,7 +28,9 @@ REPORT = json.loads(
 
 
 def test_a_report_of_spark_becomes_an_event() -> None:
-    """Rows, lag over all partitions of Kafka sources, state over all operators, and the durations."""
+    """Rows, lag over all partitions of Kafka sources, state over all operators, and the
+    durations.
+    """
     event = progress_of(REPORT, RUN)
     assert (event.query_id, event.batch_id, event.input_rows) == ("q1", 7, 30)
     assert (event.lag_records, event.state_rows, event.state_bytes) == (5, 11, 150)
@@ -37,8 +39,12 @@ def test_a_report_of_spark_becomes_an_event() -> None:
 
 
 def test_what_spark_does_not_say_is_none() -> None:
-    """No lag without a source that knows it, no state without a stateful operator, no rate that is not a number."""
-    event = progress_of({"batchId": 0, "inputRowsPerSecond": "NaN", "sources": [], "stateOperators": []}, RUN)
+    """No lag without a source that knows it, no state without a stateful operator, no rate that
+    is not a number.
+    """
+    event = progress_of(
+        {"batchId": 0, "inputRowsPerSecond": "NaN", "sources": [], "stateOperators": []}, RUN
+    )
     assert (event.lag_records, event.state_rows, event.state_bytes) == (None, None, None)
     assert event.input_rows_per_s == 0.0
 
@@ -50,13 +56,24 @@ def test_offsets_of_other_sources_give_no_lag(offsets: Any) -> None:
 
 
 def test_the_board_adds_up_and_shows_percentiles() -> None:
-    """Rows and epochs by query, p50 and p95 of every phase over the last epochs, rows a second over the last ten."""
+    """Rows and epochs by query, p50 and p95 of every phase over the last epochs, rows a second
+    over the last ten.
+    """
     board = Board(restarts=2)
     board.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
     for number in range(100):
-        fields = {"query_id": "q1", "batch_id": number, "rows": 10, "phase_ms": {"write": number, "commit": 1.0}}
+        fields = {
+            "query_id": "q1",
+            "batch_id": number,
+            "rows": 10,
+            "phase_ms": {"write": number, "commit": 1.0},
+        }
         board.hear("EpochCompleted", fields, 100.0 + number / 10)
-    board.hear("Progress", {"query_id": "q1", "batch_id": 99, "lag_records": 1234, "state_rows": None}, 110.0)
+    board.hear(
+        "Progress",
+        {"query_id": "q1", "batch_id": 99, "lag_records": 1234, "state_rows": None},
+        110.0,
+    )
     query = board.queries["q1"]
     assert (query.epoch, query.rows, query.lag_records) == (99, 1000, 1234)
     assert query.phase_ms("write") == (50.0, 95.0)
@@ -79,7 +96,9 @@ def test_the_view_shows_the_same_on_a_terminal_and_in_a_pipe(terminal: bool) -> 
     """A live table on a terminal, lines in a pipe; what is said is a line in both."""
     board = Board()
     board.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=120, _environ={"TERM": "xterm"})
+    console = Console(
+        file=io.StringIO(), force_terminal=terminal, width=120, _environ={"TERM": "xterm"}
+    )
     with View(board, watch=True, console=console) as view:
         assert view.is_live == terminal
         view.say("something happened")

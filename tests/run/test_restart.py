@@ -45,11 +45,15 @@ def test_none_never_restarts() -> None:
 @pytest.mark.parametrize("attempts", [0, 1, 3])
 def test_fixed_delay_restarts_so_often_in_all(attempts: int) -> None:
     """Exactly ``attempts`` restarts, however far apart the failures are."""
-    assert delays(FixedDelay(attempts, 2.5), [1e6 * n for n in range(10)]) == [2.5] * attempts + [None]
+    assert delays(FixedDelay(attempts, 2.5), [1e6 * n for n in range(10)]) == [2.5] * attempts + [
+        None
+    ]
 
 
 def test_flinks_defaults() -> None:
-    """One restart after a second; one failure a minute; a delay from 1 s to 1 min that grows by half."""
+    """One restart after a second; one failure a minute; a delay from 1 s to 1 min that grows by
+    half.
+    """
     assert delays(FixedDelay(), [0, 1]) == [1.0, None]
     assert delays(FailureRate(), [0, 60.5, 120.5]) == [1.0, 1.0, None]
     backoff = ExponentialDelay(uniform=lambda low, high: 0.0)
@@ -57,8 +61,12 @@ def test_flinks_defaults() -> None:
 
 
 @given(gaps_s=GAPS_S, most=st.integers(1, 5), interval_s=st.integers(1, 60))
-def test_failure_rate_gives_up_exactly_when_it_should(gaps_s: list[int], most: int, interval_s: int) -> None:
-    """At the first failure that has ``most`` others within the interval before it, and at no other."""
+def test_failure_rate_gives_up_exactly_when_it_should(
+    gaps_s: list[int], most: int, interval_s: int
+) -> None:
+    """At the first failure that has ``most`` others within the interval before it, and at no
+    other.
+    """
     failures_s = [sum(gaps_s[: n + 1]) for n in range(len(gaps_s))]
     expected: list[float | None] = []
     for number, now_s in enumerate(failures_s):
@@ -70,8 +78,12 @@ def test_failure_rate_gives_up_exactly_when_it_should(gaps_s: list[int], most: i
 
 
 @given(gaps_s=GAPS_S, jitter=st.floats(0, 1), attempts=st.none() | st.integers(1, 5))
-def test_exponential_delay_stays_between_its_backoffs(gaps_s: list[int], jitter: float, attempts: int | None) -> None:
-    """Every delay is between the two backoffs, and it gives up only after so many failures in a row."""
+def test_exponential_delay_stays_between_its_backoffs(
+    gaps_s: list[int], jitter: float, attempts: int | None
+) -> None:
+    """Every delay is between the two backoffs, and it gives up only after so many failures in a
+    row.
+    """
     strategy = ExponentialDelay(2, 30, 2, 20, jitter, attempts)
     now_s, in_a_row, started_s = 0.0, 0, None
     for gap_s in gaps_s:
@@ -87,7 +99,9 @@ def test_exponential_delay_stays_between_its_backoffs(gaps_s: list[int], jitter:
 
 
 def test_exponential_delay_grows_varies_and_begins_anew() -> None:
-    """It doubles up to the most, by as much more as the jitter says, and a quiet time brings it back to the first."""
+    """It doubles up to the most, by as much more as the jitter says, and a quiet time brings it
+    back to the first.
+    """
 
     def highest(low: float, high: float) -> float:
         return high
@@ -105,8 +119,8 @@ def test_exponential_delay_does_not_overflow() -> None:
 
 
 def test_a_script_that_never_gets_to_a_query_is_given_up() -> None:
-    """After so many ends in all before any query began; not for what may mend by itself, nor once a query has begun
-    or a life was long.
+    """After so many ends in all before any query began; not for what may mend by itself, nor once a
+    query has begun or a life was long.
     """
     starts = FirstStarts(3)
     assert starts.ended(1, began=False, is_transient=False) is None
@@ -137,12 +151,16 @@ def test_a_script_that_never_gets_to_a_query_is_given_up() -> None:
 )
 def test_a_strategy_that_makes_no_sense_is_refused(make: object) -> None:
     """Bad settings are one error before anything runs, with the setting's name."""
-    with pytest.raises(SettingRefused, match=r"fixed-delay|failure-rate|exponential-delay|start-attempts"):
+    with pytest.raises(
+        SettingRefused, match=r"fixed-delay|failure-rate|exponential-delay|start-attempts"
+    ):
         make()  # type: ignore[operator]
 
 
 def test_options_reach_their_strategy() -> None:
-    """The command line's options arrive at the strategy that they name, and no other one minds them."""
+    """The command line's options arrive at the strategy that they name, and no other one minds
+    them.
+    """
     options: dict[str, float | int | None] = {
         "fixed_delay_attempts": 7,
         "fixed_delay_delay": 0.5,
@@ -158,13 +176,23 @@ def test_options_reach_their_strategy() -> None:
     }
     assert strategy_of("fixed-delay", options) == FixedDelay(7, 0.5)
     assert strategy_of("failure-rate", options) == FailureRate(3, 9.0, 0.25)
-    assert strategy_of("exponential-delay", options) == ExponentialDelay(2.0, 20.0, 3.0, 30.0, 0.0, 4)
+    assert strategy_of("exponential-delay", options) == ExponentialDelay(
+        2.0, 20.0, 3.0, 30.0, 0.0, 4
+    )
     assert strategy_of("none", options) == NoRestart()
 
 
 @pytest.mark.parametrize(
     ("text", "expected_s"),
-    [("10 s", 10), ("1 min", 60), ("500 ms", 0.5), ("2h", 7200), ("1 d", 86400), ("1.5 seconds", 1.5), (" 3 S ", 3)],
+    [
+        ("10 s", 10),
+        ("1 min", 60),
+        ("500 ms", 0.5),
+        ("2h", 7200),
+        ("1 d", 86400),
+        ("1.5 seconds", 1.5),
+        (" 3 S ", 3),
+    ],
 )
 def test_durations(text: str, expected_s: float) -> None:
     """Durations are written as in Flink's configuration."""

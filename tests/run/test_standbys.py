@@ -1,4 +1,6 @@
-"""Standbys when the clock is set, and two supervised pairs on one checkpoint that start at the same instant."""
+"""Standbys when the clock is set, and two supervised pairs on one checkpoint that start at the
+same instant.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ def reads_more(world: World, run: Command, reader: object, count: int = 50) -> N
 def test_a_clock_that_is_set_makes_no_standby_take_over(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour forth and two back, for supervisor, driver, standby and their JVMs: nobody is taken for silent, nothing
-    is done twice. Afterwards a killed driver is noticed as soon as ever.
+    """An hour forth and two back, for supervisor, driver, standby and their JVMs: nobody is taken
+    for silent, nothing is done twice. Afterwards a killed driver is noticed as soon as ever.
     """
     clock, plain = Clock(tmp_path), run_command.environment()
     monkeypatch.setattr(run_command, "environment", lambda: {**plain, **clock.environment})
@@ -58,17 +60,25 @@ def test_a_clock_that_is_set_makes_no_standby_take_over(
 
 
 @pytest.mark.deep
-def test_two_pairs_that_start_at_the_same_instant(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    """At most one of them goes on; whoever loses ends with status 3 and hands the query to no standby of its own, so
-    that they do not take it from one another for ever. When the winner's driver dies, its standby goes on.
+def test_two_pairs_that_start_at_the_same_instant(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """At most one of them goes on; whoever loses ends with status 3 and hands the query to no
+    standby of its own, so that they do not take it from one another for ever. When the winner's
+    driver dies, its standby goes on.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=100)
     with world.reader() as reader:
-        with world.run("one", STANDBY, drain=False) as one, world.run("two", STANDBY, drain=False) as two:
+        with (
+            world.run("one", STANDBY, drain=False) as one,
+            world.run("two", STANDBY, drain=False) as two,
+        ):
             pair = (one, two)
             deadline_s = time.monotonic() + LATE_S
             while all(run._process.poll() is None for run in pair):
-                assert time.monotonic() < deadline_s, f"both go on\n{one.log[-2000:]}\n{two.log[-2000:]}"
+                assert time.monotonic() < deadline_s, (
+                    f"both go on\n{one.log[-2000:]}\n{two.log[-2000:]}"
+                )
                 world.source.produce(kafka.bootstrap_servers, 5)
                 time.sleep(0.5)
             time.sleep(2 * TIMEOUT_S)

@@ -79,7 +79,9 @@ def script(folder: Path) -> Path:
 def parts(run: TerminalCommand) -> tuple[list[str], list[str]]:
     """What was printed and said, and the last picture of the numbers, which is the only one left."""
     lines = run.screen.lines()
-    titles = [number for number, line in enumerate(lines) if TITLE.fullmatch(line) or line.endswith("…")]
+    titles = [
+        number for number, line in enumerate(lines) if TITLE.fullmatch(line) or line.endswith("…")
+    ]
     assert len(titles) == 1, f"one picture is left: {[lines[number] for number in titles]}"
     return lines[: titles[0]], lines[titles[0] :]
 
@@ -95,13 +97,19 @@ def test_what_is_printed_stands_above_the_numbers(tmp_path: Path, width: int, he
     """Each line is whole, once and in order, however it came and however narrow the terminal is: characters cut in
     two, bursts, a last line without an end. One picture of the numbers is left, below.
     """
-    with TerminalCommand(tmp_path, script(tmp_path), ["--watch"], width=width, height=height) as run:
+    with TerminalCommand(
+        tmp_path, script(tmp_path), ["--watch"], width=width, height=height
+    ) as run:
         assert run.ends() == 0
     above, picture = parts(run)
     said = [line for line in above if " exactum run: " in line]
     assert [line for line in above if line not in said and not line.startswith("error")] == PRINTED
     assert [line for line in above if line.startswith("error")] == ERRORS
-    assert len(said) == 2 and f"as process {run.pids()[0]}" in said[0] and "it ended by itself" in said[1]
+    assert (
+        len(said) == 2
+        and f"as process {run.pids()[0]}" in said[0]
+        and "it ended by itself" in said[1]
+    )
     shown = "".join(picture).replace(" ", "")
     for part in ("shout", "29", "30,000", "write", "1,234"):
         assert part in shown
@@ -149,7 +157,9 @@ def test_what_a_sink_prints_when_it_is_finished_stands_above(tmp_path: Path) -> 
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_a_real_query_on_a_terminal(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+def test_a_real_query_on_a_terminal(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
     """The table follows the epochs, the script's own lines and ours stand above it, and SIGTERM leaves it clean."""
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=3000)
     long = "x" * 150
@@ -158,7 +168,9 @@ def test_a_real_query_on_a_terminal(kafka: LocalKafka, topic: Callable[..., str]
         return TerminalCommand(*arguments, width=100, height=30)  # type: ignore[arg-type]
 
     seen: list[tuple[int, int]] = []
-    with world.run("watched", ["--watch"], by=started, drain=False, max_offsets=4, prints=long) as run:
+    with world.run(
+        "watched", ["--watch"], by=started, drain=False, max_offsets=4, prints=long
+    ) as run:
 
         def moves() -> bool:
             time.sleep(0.05)
@@ -176,7 +188,9 @@ def test_a_real_query_on_a_terminal(kafka: LocalKafka, topic: Callable[..., str]
     assert len({rows for _, rows in seen}) == len(seen)
     above, picture = parts(run)
     completed = [event["batch_id"] for event in world.events("EpochCompleted")]
-    assert [line for line in above if line.startswith("after epoch")] == [f"after epoch {n}: {long}" for n in completed]
+    assert [line for line in above if line.startswith("after epoch")] == [
+        f"after epoch {n}: {long}" for n in completed
+    ]
     said = [line.partition(" exactum run: ")[2] for line in above if " exactum run: " in line]
     assert said[1:] == [
         "the queries stop after their epochs, within 60 s",

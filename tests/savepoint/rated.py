@@ -1,4 +1,6 @@
-"""A query with all that one may have beside its rows: rules, a decoder with a registry, dead letters and state."""
+"""A query with all that one may have beside its rows: rules, a decoder with a registry, dead
+letters and state.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Orders:
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, **SETTINGS})
         for number in numbers:
             out = io.BytesIO()
-            fastavro.schemaless_writer(out, fastavro.parse_schema(ORDER, named_schemas={}), {"id": number})
+            fastavro.schemaless_writer(
+                out, fastavro.parse_schema(ORDER, named_schemas={}), {"id": number}
+            )
             value = b"\0" + self.schema_id.to_bytes(4, "big") + out.getvalue()
             bad = number % POISON_EVERY == 0
             producer.produce(self.topic, b"poison" if bad else value, str(number), partition=0)
@@ -63,14 +67,18 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Rated(Totals):
-    """Writes ``id:rate`` for each order once, whenever it comes again; what cannot be decoded goes to ``letters``."""
+    """Writes ``id:rate`` for each order once, whenever it comes again; what cannot be decoded
+    goes to ``letters``.
+    """
 
     rules: str = ""
     letters: str = ""
     registry_url: str = ""
 
     def start(self, **trigger: Any) -> Any:
-        rules = exactum.control_stream(self.rules, bootstrap_servers=self.bootstrap_servers, value=int)
+        rules = exactum.control_stream(
+            self.rules, bootstrap_servers=self.bootstrap_servers, value=int
+        )
         rated = udf(lambda number: f"{number}:{rules.current()['rate']}")
         orders = exactum.read_kafka(
             self.spark,
@@ -85,7 +93,9 @@ class Rated(Totals):
         return (
             decoded.dropDuplicates(["id"])
             .select(rated("id").alias("value"))
-            .writeStream.foreachBatch(exactum.exactly_once(sink, dead_letters=letters, control=rules))
+            .writeStream.foreachBatch(
+                exactum.exactly_once(sink, dead_letters=letters, control=rules)
+            )
             .outputMode("append")
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(**(trigger or {"availableNow": True}))
@@ -95,15 +105,22 @@ class Rated(Totals):
     def rates(self) -> list[tuple[int, int]]:
         """(order, rate) of every row that a read_committed reader sees, by order."""
         oracle.check_at_rest(self.bootstrap_servers, [self.output, self.letters], self.query_id)
-        pairs = [str(seen.value).split(":") for seen in oracle.read_all(self.bootstrap_servers, [self.output])]
+        pairs = [
+            str(seen.value).split(":")
+            for seen in oracle.read_all(self.bootstrap_servers, [self.output])
+        ]
         return sorted((int(number), int(rate)) for number, rate in pairs)
 
     def lettered(self) -> list[int]:
         """The numbers of the orders that are dead letters."""
-        return sorted(int(seen.key or "") for seen in oracle.read_all(self.bootstrap_servers, [self.letters]))
+        return sorted(
+            int(seen.key or "") for seen in oracle.read_all(self.bootstrap_servers, [self.letters])
+        )
 
 
-def new_rated(spark: SparkSession, bootstrap_servers: str, topic: Any, folder: Path, registry: Registry) -> Rated:
+def new_rated(
+    spark: SparkSession, bootstrap_servers: str, topic: Any, folder: Path, registry: Registry
+) -> Rated:
     return Rated(
         spark,
         bootstrap_servers,

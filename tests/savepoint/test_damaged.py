@@ -32,7 +32,9 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         stream.selectExpr("value % 5 AS key")
         .groupBy("key")
         .count()
-        .writeStream.foreachBatch(exactum.exactly_once(exactum.FileSink(str(folder / "out"), format="json")))
+        .writeStream.foreachBatch(
+            exactum.exactly_once(exactum.FileSink(str(folder / "out"), format="json"))
+        )
         .outputMode("update")
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(processingTime="0 seconds")
@@ -72,8 +74,8 @@ def test_a_whole_one_is_shown_and_deleted(savepoint: Path, tmp_path: Path) -> No
 
 
 def test_a_supervised_script_starts_from_one(savepoint: Path, tmp_path: Path) -> None:
-    """exactum run --from-savepoint: the checkpoint is there before the script is, a second start leaves it as it is,
-    and another query's checkpoint goes before a savepoint."""
+    """exactum run --from-savepoint: the checkpoint is there before the script is, a second start
+    leaves it as it is, and another query's checkpoint goes before a savepoint."""
     script, target = tmp_path / "script.py", tmp_path / "restored"
     script.write_text(f"from pathlib import Path; assert Path({str(target)!r}, 'commits').is_dir()")
 
@@ -97,7 +99,9 @@ def test_a_supervised_script_starts_from_one(savepoint: Path, tmp_path: Path) ->
 
 
 def largest(folder: Path) -> Path:
-    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    return max(
+        (path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
 
 
 def flipped(savepoint: Path) -> None:
@@ -151,8 +155,12 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("damage", "said"), DAMAGES.items(), ids=lambda value: getattr(value, "__name__", ""))
-def test_a_damaged_one_is_refused(savepoint: Path, tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "said"), DAMAGES.items(), ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_damaged_one_is_refused(
+    savepoint: Path, tmp_path: Path, damage: Callable[[Path], None], said: str
+) -> None:
     """verify ends with status 1 and says what is wrong; restore refuses and makes nothing."""
     damage(savepoint)
     verified = run("verify", str(savepoint))
@@ -173,10 +181,15 @@ def one_partition(partition: Path, version: int) -> None:
     shutil.rmtree(partition)
 
 
-LOSSES = {one_version: "version [0-9]+ of the state store", one_partition: "a partition of the state"}
+LOSSES = {
+    one_version: "version [0-9]+ of the state store",
+    one_partition: "a partition of the state",
+}
 
 
-@pytest.mark.parametrize(("lose", "said"), LOSSES.items(), ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("lose", "said"), LOSSES.items(), ids=lambda value: getattr(value, "__name__", "")
+)
 def test_a_damaged_checkpoint_makes_no_savepoint(
     checkpoint: Path, tmp_path: Path, lose: Callable[[Path, int], None], said: str
 ) -> None:
@@ -190,8 +203,12 @@ def test_a_damaged_checkpoint_makes_no_savepoint(
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
 
 
-def test_a_copy_that_dies_is_none(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its last step a savepoint has no name and no manifest; the next one is made beside what is left."""
+def test_a_copy_that_dies_is_none(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its last step a savepoint has no name and no manifest; the next one is made beside
+    what is left.
+    """
 
     class Killed(BaseException):
         pass
@@ -224,7 +241,10 @@ def test_only_a_savepoint_is_deleted(savepoint: Path, tmp_path: Path, place: str
 
 @pytest.mark.parametrize(
     ("checkpoint_text", "said"),
-    [("s3a://bucket/orders", "object stores are not supported"), ("/nonexistent/orders", "it has no file 'metadata'")],
+    [
+        ("s3a://bucket/orders", "object stores are not supported"),
+        ("/nonexistent/orders", "it has no file 'metadata'"),
+    ],
 )
 def test_what_cannot_be_saved_is_said(tmp_path: Path, checkpoint_text: str, said: str) -> None:
     """A place that is no local checkpoint is refused at once."""
@@ -275,13 +295,19 @@ def _named(savepoint: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "outside", ["../../precious", "/{tmp}/precious", "state/../../../precious", "./metadata", "a//b"]
+    "outside",
+    ["../../precious", "/{tmp}/precious", "state/../../../precious", "./metadata", "a//b"],
 )
 def test_a_path_that_leads_out_of_it(savepoint: Path, tmp_path: Path, outside: str) -> None:
-    """verify and restore refuse a manifest whose paths leave the savepoint, whatever bytes the file there has."""
+    """verify and restore refuse a manifest whose paths leave the savepoint, whatever bytes the
+    file there has.
+    """
     (tmp_path / "precious").write_bytes((savepoint / "checkpoint" / "metadata").read_bytes())
     _named(savepoint, "metadata", outside.replace("{tmp}", str(tmp_path)[1:]))
-    for command in (("verify", str(savepoint)), ("restore", str(savepoint), "--checkpoint", str(tmp_path / "new"))):
+    for command in (
+        ("verify", str(savepoint)),
+        ("restore", str(savepoint), "--checkpoint", str(tmp_path / "new")),
+    ):
         result = run(*command)
         assert result.exit_code != 0
         assert "names a file outside of it" in " ".join(result.output.split())
@@ -290,11 +316,16 @@ def test_a_path_that_leads_out_of_it(savepoint: Path, tmp_path: Path, outside: s
 
 @pytest.mark.parametrize("what", ["metadata", "state", ""])
 def test_a_symbolic_link(savepoint: Path, tmp_path: Path, what: str) -> None:
-    """A file or folder of a savepoint that is a link to elsewhere is refused, whatever it leads to."""
+    """A file or folder of a savepoint that is a link to elsewhere is refused, whatever it leads
+    to.
+    """
     place = savepoint / "checkpoint" / what if what else savepoint / "checkpoint"
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
-    for command in (("verify", str(savepoint)), ("restore", str(savepoint), "--checkpoint", str(tmp_path / "new"))):
+    for command in (
+        ("verify", str(savepoint)),
+        ("restore", str(savepoint), "--checkpoint", str(tmp_path / "new")),
+    ):
         result = run(*command)
         assert result.exit_code != 0
         assert "is a symbolic link" in " ".join(result.output.split())

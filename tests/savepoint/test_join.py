@@ -1,4 +1,6 @@
-"""A stream-stream join has four state stores in each partition; all of them are in its savepoint. No broker."""
+"""A stream-stream join has four state stores in each partition; all of them are in its
+savepoint. No broker.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def running(spark: SparkSession, checkpoint: Path, output: Path, until: int) -> 
     """The join on its way, this epoch done; stopped at the end, if nobody has."""
     joined = numbers(spark, LEFT, "a").join(numbers(spark, RIGHT, "b"), "k")
     query = (
-        joined.writeStream.foreachBatch(exactum.exactly_once(exactum.FileSink(str(output), format="json")))
+        joined.writeStream.foreachBatch(
+            exactum.exactly_once(exactum.FileSink(str(output), format="json"))
+        )
         .option("checkpointLocation", str(checkpoint))
         .trigger(processingTime="0 seconds")
         .start()
@@ -51,8 +55,12 @@ def running(spark: SparkSession, checkpoint: Path, output: Path, until: int) -> 
 
 
 @pytest.mark.parametrize("provider", ["rocksdb", pytest.param("memory", marks=pytest.mark.deep)])
-def test_a_join_goes_on_from_its_savepoint(spark: SparkSession, tmp_path: Path, provider: str) -> None:
-    """The original is gone; pairs of a row from before the savepoint and one from after it are all there, once each."""
+def test_a_join_goes_on_from_its_savepoint(
+    spark: SparkSession, tmp_path: Path, provider: str
+) -> None:
+    """The original is gone; pairs of a row from before the savepoint and one from after it are
+    all there, once each.
+    """
     output, fork = tmp_path / "out", tmp_path / "fork"
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[provider])
     try:
@@ -67,6 +75,8 @@ def test_a_join_goes_on_from_its_savepoint(spark: SparkSession, tmp_path: Path, 
     finally:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     epochs = 1 + max(int(p.name) for p in (fork / "commits").iterdir() if p.name.isdigit())
-    left, right = ([(value % KEYS, value) for value in range(rows * epochs)] for rows in (LEFT, RIGHT))
+    left, right = (
+        [(value % KEYS, value) for value in range(rows * epochs)] for rows in (LEFT, RIGHT)
+    )
     wanted = sorted((a, b) for key, a in left for other, b in right if key == other)
     assert sorted((row.a, row.b) for row in spark.read.json(str(output)).collect()) == wanted

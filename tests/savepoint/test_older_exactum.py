@@ -1,8 +1,9 @@
-"""A checkpoint, a decision log and a savepoint that an older exactum wrote: this one goes on with them.
+"""A checkpoint, a decision log and a savepoint that an older exactum wrote: this one goes on with
+them.
 
-``data/older.tar.gz`` was written by exactum 0.1.0.dev0 (commit 12b3255) with Spark 4.2. The query sums for each of
-three keys ten numbers a micro-batch, into JSON files. Its epoch 3 stands in the table, and Spark's commit log does not
-have it. The savepoint is of epoch 1.
+``data/older.tar.gz`` was written by exactum 0.1.0.dev0 (commit 12b3255) with Spark 4.2. The query
+sums for each of three keys ten numbers a micro-batch, into JSON files. Its epoch 3 stands in the
+table, and Spark's commit log does not have it. The savepoint is of epoch 1.
 """
 
 from __future__ import annotations
@@ -31,8 +32,16 @@ class Enough(Exception):
 
 def go_on(spark: SparkSession, checkpoint: Path, table: Path) -> None:
     """The query of the older exactum, up to epoch ``LAST``."""
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 2)
-    rows = source.option("startTimestamp", 1_700_000_000_000).option("advanceMillisPerBatch", 1_000).load()
+    source = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", 10)
+        .option("numPartitions", 2)
+    )
+    rows = (
+        source.option("startTimestamp", 1_700_000_000_000)
+        .option("advanceMillisPerBatch", 1_000)
+        .load()
+    )
     keyed = rows.withWatermark("timestamp", "1 second").selectExpr("value % 3 AS k", "value")
     totals = keyed.groupBy("k").sum("value").withColumnRenamed("sum(value)", "total")
     exact = exactum.exactly_once(exactum.FileSink(table, format="json", name="totals"))
@@ -43,7 +52,11 @@ def go_on(spark: SparkSession, checkpoint: Path, table: Path) -> None:
         exact(frame, batch_id)
 
     writer = totals.writeStream.foreachBatch(each_batch).outputMode("update")
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime="100 milliseconds").start()
+    query = (
+        writer.option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
     try:
         with pytest.raises(Exception, match="Enough"):
             query.awaitTermination(RUN_TIMEOUT_S)
@@ -59,7 +72,9 @@ def rows_of(table: Path) -> list[tuple[int, int]]:
 def totals_after(epochs: range) -> list[tuple[int, int]]:
     """What each epoch of ``epochs`` writes: the sums of all numbers up to its end."""
     ends = [10 * (epoch + 1) for epoch in epochs]
-    return sorted((key, sum(n for n in range(end) if n % 3 == key)) for end in ends for key in range(3))
+    return sorted(
+        (key, sum(n for n in range(end) if n % 3 == key)) for end in ends for key in range(3)
+    )
 
 
 @pytest.fixture

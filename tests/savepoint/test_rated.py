@@ -1,4 +1,6 @@
-"""Savepoints of a query with rules that change, a schema registry, dead letters and state: all of it goes on."""
+"""Savepoints of a query with rules that change, a schema registry, dead letters and state: all
+of it goes on.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,20 @@ def registry() -> Iterator[Registry]:
 
 @pytest.fixture
 def rated(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, registry: Registry
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    registry: Registry,
 ) -> Rated:
     return new_rated(spark, kafka.bootstrap_servers, topic, tmp_path, registry)
 
 
 @pytest.fixture
 def orders(rated: Rated, registry: Registry) -> Orders:
-    return Orders(rated.bootstrap_servers, rated.source.topic, registry.register("orders-value", ORDER))
+    return Orders(
+        rated.bootstrap_servers, rated.source.topic, registry.register("orders-value", ORDER)
+    )
 
 
 def good(numbers: range, rate: int) -> list[tuple[int, int]]:
@@ -49,9 +57,10 @@ def bad(numbers: range) -> list[int]:
 def test_rules_letters_and_state_go_along(
     rated: Rated, orders: Orders, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """One savepoint is cut while the query runs, one stops it. Moved, the query writes no order twice though it comes
-    again, and rates by the rules of each epoch, also where one was decided, its driver died, and the topic has lost the
-    rules since. A fork of the first one writes what came after it, each order and each letter once.
+    """One savepoint is cut while the query runs, one stops it. Moved, the query writes no order
+    twice though it comes again, and rates by the rules of each epoch, also where one was decided,
+    its driver died, and the topic has lost the rules since. A fork of the first one writes what
+    came after it, each order and each letter once.
     """
     rules = Rule(rated.bootstrap_servers, rated.rules)
     rules.write(1)
@@ -65,24 +74,36 @@ def test_rules_letters_and_state_go_along(
     assert (rated.rates(), rated.lettered()) == (good(range(100), 1), bad(range(100)))
 
     rules.write(2)
-    orders.produce(*(number for number in range(100) if number % POISON_EVERY), *range(100, 130))  # most come again
+    orders.produce(
+        *(number for number in range(100) if number % POISON_EVERY), *range(100, 130)
+    )  # most come again
     moved = dataclasses.replace(rated, checkpoint=tmp_path / "moved", offsets_max=1000)
     restore(tmp_path / "late", str(moved.checkpoint), Identity.SAME)
-    names = {path.relative_to(moved.checkpoint).as_posix() for path in moved.checkpoint.rglob("exactum/control/*/*")}
-    assert {f"exactum/control/{rated.rules}/{name}" for name in ("topic.json", f"{late.batch_id:020d}.json")} <= names
+    names = {
+        path.relative_to(moved.checkpoint).as_posix()
+        for path in moved.checkpoint.rglob("exactum/control/*/*")
+    }
+    assert {
+        f"exactum/control/{rated.rules}/{name}"
+        for name in ("topic.json", f"{late.batch_id:020d}.json")
+    } <= names
     assert not [name for name in names if name.endswith(f"{late.batch_id + 1:020d}.json")]
     assert moved.run() is None
     expected = good(range(100), 1) + good(range(100, 130), 2)
     assert (moved.rates(), moved.lettered()) == (expected, bad(range(130)))
 
-    outputs = {"output": topic("forked", partitions=2), "letters": topic("fork-letters", partitions=2)}
+    outputs = {
+        "output": topic("forked", partitions=2),
+        "letters": topic("fork-letters", partitions=2),
+    }
     fork = dataclasses.replace(rated, checkpoint=tmp_path / "fork", offsets_max=1000, **outputs)
     restore(tmp_path / "early", str(fork.checkpoint))
     assert fork.run() is None
     assert fork.last() > early.batch_id
     assert (fork.rates(), fork.lettered()) == (good(range(cut, 130), 2), bad(range(cut, 130)))
 
-    moved.forget_last_commit()  # decided, and the driver died; then the rules were lost and others written
+    # decided, and the driver died; then the rules were lost and others written
+    moved.forget_last_commit()
     rules.forget()
     rules.write(3)
     orders.produce(*range(130, 150))
@@ -94,8 +115,9 @@ def test_rules_letters_and_state_go_along(
 def test_a_moved_query_runs_an_epoch_again_by_the_rules_that_it_began_with(
     rated: Rated, orders: Orders, registry: Registry, tmp_path: Path
 ) -> None:
-    """The registry goes away within the first epoch after the savepoint. By the second start the rules are others, the
-    epoch's are not: it was begun under the first ones. Nothing of it was visible, and then all of it is, once.
+    """The registry goes away within the first epoch after the savepoint. By the second start the
+    rules are others, the epoch's are not: it was begun under the first ones. Nothing of it was
+    visible, and then all of it is, once.
     """
     rules = Rule(rated.bootstrap_servers, rated.rules)
     rules.write(1)
@@ -115,4 +137,7 @@ def test_a_moved_query_runs_an_epoch_again_by_the_rules_that_it_began_with(
     rules.write(3)
     registry.status = 200
     assert moved.run() is None
-    assert (moved.rates(), moved.lettered()) == (good(range(20), 1) + good(range(20, 40), 2), bad(range(40)))
+    assert (moved.rates(), moved.lettered()) == (
+        good(range(20), 1) + good(range(20, 40), 2),
+        bad(range(40)),
+    )

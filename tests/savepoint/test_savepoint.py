@@ -1,4 +1,6 @@
-"""Savepoints of real queries, and queries that start from them. The oracle counts by hand what must come out."""
+"""Savepoints of real queries, and queries that start from them. The oracle counts by hand what
+must come out.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,15 @@ def exactum_command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_running_query_is_thrown_away_and_started_again(
-    spark: SparkSession, totals: Totals, topic: Callable[..., str], tmp_path: Path, request: pytest.FixtureRequest
+    spark: SparkSession,
+    totals: Totals,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """Savepoints of a query that runs on meanwhile, and forgets old epochs as fast as it may: each of them is whole.
-    Its checkpoint is lost; a fork from the first one writes into a fresh topic what an uninterrupted run writes after.
+    """Savepoints of a query that runs on meanwhile, and forgets old epochs as fast as it may: each
+    of them is whole. Its checkpoint is lost; a fork from the first one writes into a fresh topic
+    what an uninterrupted run writes after.
     """
     spark.conf.set(RETAINED, 2)
     request.addfinalizer(lambda: spark.conf.unset(RETAINED))
@@ -55,11 +62,15 @@ def test_a_running_query_is_thrown_away_and_started_again(
         assert verify(tmp_path / f"savepoint{number}") == manifest
     assert 0 < made[0].batch_id < totals.last()
     assert {key: values[-1] for key, values in totals.written().items()} == totals.final()
-    totals.checkpoint.rename(tmp_path / "lost")  # a state store's maintenance may still be writing a file
+    totals.checkpoint.rename(
+        tmp_path / "lost"
+    )  # a state store's maintenance may still be writing a file
     fork = totals.at(tmp_path / "fork", topic("fresh", partitions=3))
     restored = restore(tmp_path / "savepoint0", str(fork.checkpoint))
     assert restored.query_id == fork.query_id != made[0].query_id
-    assert not (fork.checkpoint / "exactum" / "decisions").exists(), "a fork has no decisions of its parent"
+    assert not (fork.checkpoint / "exactum" / "decisions").exists(), (
+        "a fork has no decisions of its parent"
+    )
     totals.source.produce(totals.bootstrap_servers, 40)
     spark.conf.unset(RETAINED)
     assert fork.run() is None
@@ -69,12 +80,14 @@ def test_a_running_query_is_thrown_away_and_started_again(
 def test_stopped_under_load_and_moved(
     spark: SparkSession, totals: Totals, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """``--stop`` ends a busy query between two epochs with nothing in doubt. The same query goes on in another place,
-    into the same topic: no epoch is missing, none is doubled. The place that it left refuses to start. With state
-    that Spark keeps in memory and in delta files.
+    """``--stop`` ends a busy query between two epochs with nothing in doubt. The same query goes on
+    in another place, into the same topic: no epoch is missing, none is doubled. The place that it
+    left refuses to start. With state that Spark keeps in memory and in delta files.
     """
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", MEMORY_BACKED)
-    request.addfinalizer(lambda: spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB))
+    request.addfinalizer(
+        lambda: spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    )
     enough = threading.Event()
 
     def produce() -> None:
@@ -83,7 +96,9 @@ def test_stopped_under_load_and_moved(
 
     producer = threading.Thread(target=produce)
     savepoint = tmp_path / "savepoint"
-    moved = dataclasses.replace(totals.at(tmp_path / "moved", totals.output), offsets_max=3000)  # much may have come
+    moved = dataclasses.replace(
+        totals.at(tmp_path / "moved", totals.output), offsets_max=3000
+    )  # much may have come
     to = ("--checkpoint", str(totals.checkpoint), "--to", str(savepoint))
     try:
         with totals.running() as query:
@@ -95,14 +110,24 @@ def test_stopped_under_load_and_moved(
     finally:
         enough.set()
         producer.join()
-    totals.source.produce(totals.bootstrap_servers, 20)  # what came last may have been read just before the stop
+    totals.source.produce(
+        totals.bootstrap_servers, 20
+    )  # what came last may have been read just before the stop
     made = verify(savepoint)
     assert not totals.caught_up(), "it was stopped in the middle of its work"
     assert made.batch_id == totals.last() == decided(totals.checkpoint)
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
     assert {Path(file.path).suffix for file in made.files} & {".delta", ".snapshot"}
 
-    arguments = ["savepoint", "restore", str(savepoint), "--checkpoint", str(moved.checkpoint), "--as", "same"]
+    arguments = [
+        "savepoint",
+        "restore",
+        str(savepoint),
+        "--checkpoint",
+        str(moved.checkpoint),
+        "--as",
+        "same",
+    ]
     done = exactum_command(*arguments)
     assert done.returncode == 0, done.stderr
     assert "is retired" in (totals.run() or ""), "two queries of one identity"
@@ -118,8 +143,12 @@ def test_stopped_under_load_and_moved(
     assert "was made of this savepoint before" in again.stdout
 
 
-def test_the_last_word_comes_before_the_end(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slowly a query that is stopped writes its answer: who asked hears which epoch was its last."""
+def test_the_last_word_comes_before_the_end(
+    totals: Totals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slowly a query that is stopped writes its answer: who asked hears which epoch was
+    its last.
+    """
     quick = Request.answer
 
     def slow(request: Request, checkpoint: Path, answer: Answer) -> None:
@@ -133,8 +162,12 @@ def test_the_last_word_comes_before_the_end(totals: Totals, monkeypatch: pytest.
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
 
 
-def test_a_fork_beside_its_parent(kafka: LocalKafka, totals: Totals, topic: Callable[..., str], tmp_path: Path) -> None:
-    """Parent and fork run at the same time: no transactional id of the one is one of the other, and both are exact."""
+def test_a_fork_beside_its_parent(
+    kafka: LocalKafka, totals: Totals, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Parent and fork run at the same time: no transactional id of the one is one of the other,
+    and both are exact.
+    """
     with totals.running():
         made = create(str(totals.checkpoint), tmp_path / "savepoint")
         fork = totals.at(tmp_path / "fork", topic("forked", partitions=3))
@@ -154,8 +187,12 @@ def test_a_fork_beside_its_parent(kafka: LocalKafka, totals: Totals, topic: Call
     assert totals.query_id != fork.query_id
 
 
-def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver died after the decision and before Spark's commit log: no savepoint until a start has finished it."""
+def test_an_epoch_in_doubt_is_finished_first(
+    totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver died after the decision and before Spark's commit log: no savepoint until a start
+    has finished it.
+    """
     monkeypatch.setattr("exactum.checkpoint.savepoint.create.SETTLE_S", TIMEOUT_S)
     assert totals.run() is None
     totals.forget_last_commit()
@@ -169,9 +206,11 @@ def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path, mon
     totals.check_exact()
 
 
-def test_going_back_is_a_fork(totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under its own identity a query moves, but never goes back: its targets have the epochs after the savepoint. A
-    fork goes back in place; what was there is moved aside.
+def test_going_back_is_a_fork(
+    totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under its own identity a query moves, but never goes back: its targets have the epochs after
+    the savepoint. A fork goes back in place; what was there is moved aside.
     """
     with totals.running():
         made = create(str(totals.checkpoint), tmp_path / "savepoint")
@@ -193,10 +232,14 @@ def test_going_back_is_a_fork(totals: Totals, tmp_path: Path, monkeypatch: pytes
     assert restored.moved_aside is not None and (restored.moved_aside / "commits").is_dir()
     assert totals.run() is None
     again = totals.expected(first=made.batch_id + 1)
-    assert totals.written() == {key: before.get(key, []) + again.get(key, []) for key in before | again}
+    assert totals.written() == {
+        key: before.get(key, []) + again.get(key, []) for key in before | again
+    }
 
 
 def decided(checkpoint: Path) -> int:
     """The last epoch with a COMMIT on record."""
-    records = [json.loads(p.read_text()) for p in (checkpoint / "exactum" / "decisions").glob("*.json")]
+    records = [
+        json.loads(p.read_text()) for p in (checkpoint / "exactum" / "decisions").glob("*.json")
+    ]
     return max(int(r["batch_id"]) for r in records if r["decision"] == "commit")

@@ -1,4 +1,6 @@
-"""Who runs, who is to stop, and who may start: by files that a real process holds. Without Spark."""
+"""Who runs, who is to stop, and who may start: by files that a real process holds. Without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def driver(checkpoint: Path) -> Iterator[Driver]:
 
 def decide(folder: Path, batch_id: int, decision: Decision = Decision.COMMIT) -> DecisionRecord:
     log = FileDecisionLog(folder / "exactum" / "decisions", QUERY)
-    record = DecisionRecord(Epoch(QUERY, batch_id), len(log.read(batch_id)), decision, Incarnation("a" * 16))
+    record = DecisionRecord(
+        Epoch(QUERY, batch_id), len(log.read(batch_id)), decision, Incarnation("a" * 16)
+    )
     assert log.decide(record) == record
     return record
 
@@ -84,7 +88,9 @@ def test_a_run_is_seen_for_as_long_as_it_lives(checkpoint: Path, driver: Driver)
     first = driver("1" * 16)
     assert [run.pid for run in living(checkpoint)] == [first.pid]
     second = driver("2" * 16)
-    assert [run.pid for run in living(checkpoint)] == [first.pid, second.pid], "a standby, or a driver that is frozen"
+    assert [run.pid for run in living(checkpoint)] == [first.pid, second.pid], (
+        "a standby, or a driver that is frozen"
+    )
     first.kill()
     first.wait()
     assert [run.pid for run in living(checkpoint)] == [second.pid]
@@ -95,8 +101,12 @@ def test_a_run_is_seen_for_as_long_as_it_lives(checkpoint: Path, driver: Driver)
     assert len(list((checkpoint / "exactum" / "runs").iterdir())) == 1
 
 
-def test_a_driver_that_does_not_answer_is_not_waited_for_ever(checkpoint: Path, tmp_path: Path, driver: Driver) -> None:
-    """``--stop`` gives up when its time is over, says so, takes the request back and makes no savepoint."""
+def test_a_driver_that_does_not_answer_is_not_waited_for_ever(
+    checkpoint: Path, tmp_path: Path, driver: Driver
+) -> None:
+    """``--stop`` gives up when its time is over, says so, takes the request back and makes no
+    savepoint.
+    """
     driver("1" * 16)
     began_s = time.monotonic()
     with pytest.raises(Unavailable, match="has not seen the request"):
@@ -106,12 +116,16 @@ def test_a_driver_that_does_not_answer_is_not_waited_for_ever(checkpoint: Path, 
     assert not (tmp_path / "savepoint").exists()
 
 
-def test_a_driver_that_dies_is_not_waited_for(checkpoint: Path, tmp_path: Path, driver: Driver) -> None:
+def test_a_driver_that_dies_is_not_waited_for(
+    checkpoint: Path, tmp_path: Path, driver: Driver
+) -> None:
     """A query that dies while it is asked to stop is stopped: the savepoint is made at once."""
     process = driver("1" * 16)
 
     def kill() -> None:
-        await_true(lambda: request_file.find(checkpoint, "1" * 16) is not None, "it is asked to stop")
+        await_true(
+            lambda: request_file.find(checkpoint, "1" * 16) is not None, "it is asked to stop"
+        )
         time.sleep(0.5)
         process.kill()
 
@@ -125,13 +139,17 @@ def test_a_driver_that_dies_is_not_waited_for(checkpoint: Path, tmp_path: Path, 
 
 
 def test_nothing_runs(checkpoint: Path, tmp_path: Path) -> None:
-    """``--stop`` where nothing runs is a mistake that is said, not a savepoint of something else."""
+    """``--stop`` where nothing runs is a mistake that is said, not a savepoint of something
+    else.
+    """
     with pytest.raises(CheckpointRefused, match="Nothing runs on the checkpoint"):
         create(str(checkpoint), tmp_path / "savepoint", stop_query=True)
 
 
 def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
-    """What a dead command left stops neither a later run nor, once it is too old, the run that it named."""
+    """What a dead command left stops neither a later run nor, once it is too old, the run that
+    it named.
+    """
     fresh = request_file.ask(checkpoint, "1" * 16, stands_s=60)
     assert request_file.find(checkpoint, "1" * 16) == fresh
     assert request_file.find(checkpoint, "2" * 16) is None
@@ -141,11 +159,15 @@ def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
     assert request_file.find(checkpoint, "1" * 16) is None
     assert list((checkpoint / "exactum" / "requests").iterdir()) == [], "and it is cleared away"
     request.answer(checkpoint, request_file.Answer(stopped=True, batch_id=1))
-    assert list((checkpoint / "exactum" / "requests").iterdir()) == [], "an answer that comes too late as well"
+    assert list((checkpoint / "exactum" / "requests").iterdir()) == [], (
+        "an answer that comes too late as well"
+    )
 
 
 def test_a_move_fences_a_driver_that_was_asleep(checkpoint: Path, tmp_path: Path) -> None:
-    """After the original was retired nobody decides under it any more, at whatever step he fell asleep."""
+    """After the original was retired nobody decides under it any more, at whatever step he fell
+    asleep.
+    """
     create(str(checkpoint), tmp_path / "savepoint")
     asleep = FileDecisionLog(checkpoint / "exactum" / "decisions", QUERY)
     assert asleep.read(2) == ()
@@ -165,8 +187,8 @@ def test_a_move_fences_a_driver_that_was_asleep(checkpoint: Path, tmp_path: Path
 def test_a_move_that_comes_too_late_undoes_nothing(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The original has decided an epoch since, or does so while the savepoint is restored: it is not retired, and goes
-    on; nothing of the move is left.
+    """The original has decided an epoch since, or does so while the savepoint is restored: it is
+    not retired, and goes on; nothing of the move is left.
     """
     create(str(checkpoint), tmp_path / "savepoint")
     build = restore_module._build
@@ -187,17 +209,23 @@ def test_a_move_that_comes_too_late_undoes_nothing(
 
 
 def test_an_original_that_is_out_of_sight(checkpoint: Path, tmp_path: Path) -> None:
-    """The same identity needs the original to be retired, or the word of somebody who knows that it is lost."""
+    """The same identity needs the original to be retired, or the word of somebody who knows that
+    it is lost.
+    """
     create(str(checkpoint), tmp_path / "savepoint")
     shutil.rmtree(checkpoint)
     with pytest.raises(CheckpointRefused, match="is not to be found"):
         restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
-    restored = restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME, original_is_gone=True)
+    restored = restore(
+        tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME, original_is_gone=True
+    )
     assert restored.query_id == QUERY
 
 
 def test_restoring_twice(checkpoint: Path, tmp_path: Path) -> None:
-    """The same call again finds that it is done, and keeps the identity that was given; another one is refused."""
+    """The same call again finds that it is done, and keeps the identity that was given; another
+    one is refused.
+    """
     create(str(checkpoint), tmp_path / "savepoint")
     first = restore(tmp_path / "savepoint", str(tmp_path / "fork"))
     again = restore(tmp_path / "savepoint", str(tmp_path / "fork"))
@@ -211,17 +239,24 @@ def test_restoring_twice(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
-    """An epoch that was begun may be decided in a log that cannot be seen from here: no savepoint of it."""
+    """An epoch that was begun may be decided in a log that cannot be seen from here: no
+    savepoint of it.
+    """
     shutil.rmtree(checkpoint / "exactum")
     create(str(checkpoint), tmp_path / "savepoint")
-    assert json.loads((tmp_path / "savepoint" / "manifest.json").read_text())["decision_log"] == "elsewhere"
+    assert (
+        json.loads((tmp_path / "savepoint" / "manifest.json").read_text())["decision_log"]
+        == "elsewhere"
+    )
     (checkpoint / "offsets" / "2").write_text((checkpoint / "offsets" / "1").read_text())
     with pytest.raises(CheckpointRefused, match="decision log lies elsewhere"):
         create(str(checkpoint), tmp_path / "second")
 
 
 def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -> None:
-    """A savepoint of epoch 1 has nothing of epoch 2: neither its plan nor its records; what belongs to none is kept."""
+    """A savepoint of epoch 1 has nothing of epoch 2: neither its plan nor its records; what
+    belongs to none is kept.
+    """
     decide(checkpoint, 2, Decision.ABORT)
     control = checkpoint / "exactum" / "control" / "rules"
     control.mkdir(parents=True)
@@ -261,7 +296,9 @@ run.release()
 
 
 def test_a_disk_that_takes_no_run_file(checkpoint: Path) -> None:
-    """The run goes on unseen and says so; no half file is left. Closing such a file fails as writing it did."""
+    """The run goes on unseen and says so; no half file is left. Closing such a file fails as
+    writing it did.
+    """
     command = [sys.executable, "-c", FULL, str(checkpoint), "0" * 16, QUERY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,9 @@ OFFSETS_MAX = 30
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """Counts and sums the numbers of each key; in update mode, so each epoch writes the keys that it saw."""
+    """Counts and sums the numbers of each key; in update mode, so each epoch writes the keys
+    that it saw.
+    """
 
     spark: SparkSession
     bootstrap_servers: str
@@ -43,12 +45,16 @@ class Totals:
             self.source.topic,
             bootstrap_servers=self.bootstrap_servers,
             maxOffsetsPerTrigger=self.offsets_max,
-        ).selectExpr("CAST(key AS STRING) AS key", "CAST(substr(CAST(value AS STRING), 2) AS LONG) AS number")
+        ).selectExpr(
+            "CAST(key AS STRING) AS key", "CAST(substr(CAST(value AS STRING), 2) AS LONG) AS number"
+        )
         sums = numbers.groupBy("key").agg({"*": "count", "number": "sum"})
         return (
             sums.selectExpr("key", "concat(`count(1)`, ':', `sum(number)`) AS value")
             .writeStream.foreachBatch(
-                exactum.exactly_once(exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers))
+                exactum.exactly_once(
+                    exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers)
+                )
             )
             .outputMode("update")
             .option("checkpointLocation", str(self.checkpoint))
@@ -86,7 +92,10 @@ class Totals:
 
     def last(self) -> int:
         """The last epoch in Spark's commit log; -1: none."""
-        return max((int(p.name) for p in (self.checkpoint / "commits").glob("*") if p.name.isdigit()), default=-1)
+        return max(
+            (int(p.name) for p in (self.checkpoint / "commits").glob("*") if p.name.isdigit()),
+            default=-1,
+        )
 
     def ends(self, batch_id: int) -> dict[int, int]:
         return oracle.Checkpoint(self.checkpoint, self.source.topic).ends(batch_id)
@@ -105,12 +114,16 @@ class Totals:
         """What a read_committed reader sees, by key and in order."""
         oracle.check_at_rest(self.bootstrap_servers, [self.output], self.query_id)
         found: dict[str, list[str]] = defaultdict(list)
-        for seen in sorted(oracle.read_all(self.bootstrap_servers, [self.output]), key=lambda s: s.offset):
+        for seen in sorted(
+            oracle.read_all(self.bootstrap_servers, [self.output]), key=lambda s: s.offset
+        ):
             found[str(seen.key)].append(str(seen.value))
         return found
 
     def expected(self, first: int = 0) -> dict[str, list[str]]:
-        """What the epochs from ``first`` on must have written: the fold of all input up to each of them."""
+        """What the epochs from ``first`` on must have written: the fold of all input up to each
+        of them.
+        """
         found: dict[str, list[str]] = defaultdict(list)
         for batch in range(first, self.last() + 1):
             count: Counter[str] = Counter()
@@ -118,16 +131,22 @@ class Totals:
             for key, value in self.source.between({}, self.ends(batch)):
                 count[key] += 1
                 total[key] += int(value[1:])
-            for key in {key for key, _ in self.source.between(self.ends(batch - 1), self.ends(batch))}:
+            for key in {
+                key for key, _ in self.source.between(self.ends(batch - 1), self.ends(batch))
+            }:
                 found[key].append(f"{count[key]}:{total[key]}")
         return found
 
     def final(self) -> dict[str, str]:
         """The last total of each key over all input."""
-        return {key: f"{len(v)}:{sum(int(n[1:]) for n in v)}" for key, v in self.source.values.items()}
+        return {
+            key: f"{len(v)}:{sum(int(n[1:]) for n in v)}" for key, v in self.source.values.items()
+        }
 
     def check_exact(self, first: int = 0) -> None:
-        """From epoch ``first`` on every epoch stands once, in order, and the last totals are those of all input."""
+        """From epoch ``first`` on every epoch stands once, in order, and the last totals are
+        those of all input.
+        """
         written = self.written()
         assert written == self.expected(first)
         assert {key: values[-1] for key, values in written.items()} == self.final()

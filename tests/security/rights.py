@@ -1,4 +1,6 @@
-"""The rights that a page of docs/ grants: read from its table, so that it cannot differ from what is tested."""
+"""The rights that a page of docs/ grants: read from its table, so that it cannot differ from
+what is tested.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Right:
 def documented(page: str, named: Mapping[str, tuple[str, str]]) -> list[Right]:
     """The table of docs/``page``; ``named``: kind and name of what it calls by a resource's name.
 
-    A prefix that the table spells out counts instead of the name. A row that nobody knows is an error.
+    A prefix that the table spells out counts instead of the name. A row that nobody knows is an
+    error.
     """
     table = (DOCS / page).read_text().split(HEAD)[1].split("\n\n")[0]
     rights = []
@@ -35,5 +38,8 @@ def documented(page: str, named: Mapping[str, tuple[str, str]]) -> list[Right]:
         resource, pattern, operations, _ = (cell.strip() for cell in line.strip("|").split("|"))
         kind, name = named[resource]
         prefix = re.match(r"prefixed, `([^`]+)`", pattern)
-        rights += [Right(kind, prefix[1] if prefix else name, bool(prefix), o) for o in operations.split(", ")]
+        rights += [
+            Right(kind, prefix[1] if prefix else name, bool(prefix), o)
+            for o in operations.split(", ")
+        ]
     return rights

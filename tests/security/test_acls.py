@@ -1,4 +1,5 @@
-"""The rights and credentials of the Kafka sink on a real SASL_SSL broker that denies what no ACL allows.
+"""The rights and credentials of the Kafka sink on a real SASL_SSL broker that denies what no ACL
+allows.
 
 The rights are read from the table in docs/kafka.md, so that it cannot differ from what is tested.
 """
@@ -58,7 +59,9 @@ NAMES = {
     "transactional id": ("transactional_id", ""),
     "cluster": ("cluster", "kafka-cluster"),
 }
-"""What the table's resources are called here; the table spells out the prefix of transactional ids."""
+"""What the table's resources are called here; the table spells out the prefix of transactional
+ids.
+"""
 RIGHTS = documented("kafka.md", NAMES)
 REFUSED = {
     ("topic", "WRITE"): f"topic '{TOPIC}'.*needs WRITE on the topic",
@@ -83,7 +86,9 @@ def lacking(*missing: Right) -> str:
 
 TOPIC_UNSEEN = [r for r in RIGHTS if r.kind == "topic"]
 IDS_UNSEEN = [r for r in RIGHTS if r.kind == "transactional_id"]
-USERS = {lacking(*missing): missing for missing in ([], TOPIC_UNSEEN, IDS_UNSEEN, *([r] for r in RIGHTS))}
+USERS = {
+    lacking(*missing): missing for missing in ([], TOPIC_UNSEEN, IDS_UNSEEN, *([r] for r in RIGHTS))
+}
 LOSES_WRITE = "loses-write"
 """Has every documented right, until a test takes WRITE on the topic away."""
 USERS[LOSES_WRITE] = []
@@ -98,24 +103,41 @@ def secure() -> Iterator[LocalKafka]:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     }
     users = {user: PASSWORD.format(user) for user in USERS}
-    with LocalKafka(security="SASL_SSL", users=users, properties=properties, jvm_options=SMALL_OPTIONS) as cluster:
-        cluster.create_topic(TOPIC, partitions=PARTITIONS, config={"max.message.bytes": TOPIC_MESSAGE_MAX})
+    with LocalKafka(
+        security="SASL_SSL", users=users, properties=properties, jvm_options=SMALL_OPTIONS
+    ) as cluster:
+        cluster.create_topic(
+            TOPIC, partitions=PARTITIONS, config={"max.message.bytes": TOPIC_MESSAGE_MAX}
+        )
         granted = 0
         for user, missing in USERS.items():
-            resources = dict.fromkeys((r.kind, r.name, r.prefixed) for r in RIGHTS if r not in missing)
+            resources = dict.fromkeys(
+                (r.kind, r.name, r.prefixed) for r in RIGHTS if r not in missing
+            )
             for kind, name, prefixed in resources:
                 left = [
-                    r for r in RIGHTS if r not in missing and (r.kind, r.name, r.prefixed) == (kind, name, prefixed)
+                    r
+                    for r in RIGHTS
+                    if r not in missing and (r.kind, r.name, r.prefixed) == (kind, name, prefixed)
                 ]
                 cluster.grant(user, kind, name, *(r.operation for r in left), prefixed=prefixed)
                 granted += len(left)
         everything = AclBindingFilter(
-            *(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
+            *(
+                ResourceType.ANY,
+                None,
+                ResourcePatternType.ANY,
+                None,
+                None,
+                AclOperation.ANY,
+                AclPermissionType.ANY,
+            )
         )
         admin = cluster.admin()
         wait_until(lambda: len(admin.describe_acls(everything).result(WAIT_S)) == granted)
         yield cluster
-        # Producers that are being initialised ahead of need would hold the process up once the broker is gone.
+        # Producers that are being initialised ahead of need would hold the process up once the
+        # broker is gone.
         for plan, pool in list(producer_pool._pools.items()):
             if plan.bootstrap_servers == cluster.bootstrap_servers:
                 producer_pool._pools.pop(plan).close()
@@ -130,10 +152,17 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def sink_of(
-    cluster: LocalKafka, user: str, *, topic: str | None = TOPIC, timeout_ms: int | None = None, **changed: str
+    cluster: LocalKafka,
+    user: str,
+    *,
+    topic: str | None = TOPIC,
+    timeout_ms: int | None = None,
+    **changed: str,
 ) -> KafkaSink:
     """``changed``: client settings that differ from the right ones, with _ for the dots."""
-    settings = cluster.client_settings(user) | {name.replace("_", "."): value for name, value in changed.items()}
+    settings = cluster.client_settings(user) | {
+        name.replace("_", "."): value for name, value in changed.items()
+    }
     return KafkaSink(
         topic,
         bootstrap_servers=cluster.bootstrap_servers,
@@ -159,7 +188,9 @@ def committed(cluster: LocalKafka) -> list[bytes]:
     admin = cluster.admin()
 
     def ends(level: IsolationLevel) -> list[int]:
-        asked = admin.list_offsets({p: OffsetSpec.latest() for p in partitions}, isolation_level=level)
+        asked = admin.list_offsets(
+            {p: OffsetSpec.latest() for p in partitions}, isolation_level=level
+        )
         return [future.result(WAIT_S).offset for future in asked.values()]
 
     wait_until(lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED))
@@ -199,7 +230,9 @@ def refused(match: str) -> Iterator[None]:
 
 
 def test_every_documented_right_is_tested() -> None:
-    """The table and this file know the same rights: none is granted untested, none tested ungranted."""
+    """The table and this file know the same rights: none is granted untested, none tested
+    ungranted.
+    """
     assert {(r.kind, r.operation) for r in RIGHTS} == REFUSED.keys() | IMPLIED | DEGRADED
 
 
@@ -207,11 +240,15 @@ def test_every_documented_right_is_tested() -> None:
 
 
 def test_documented_rights_are_enough(secure: LocalKafka) -> None:
-    """From open to a repeated commit, and the sweep of a crashed run's leftover, with one set of settings."""
+    """From open to a repeated commit, and the sweep of a crashed run's leftover, with one set of
+    settings.
+    """
     sink_ = sink_of(secure, lacking())
     with opened(sink_) as sink:
         assert plan_of(sink) == (BROKER_TIMEOUT_MS, str(TOPIC_MESSAGE_MAX))
-        verified = sink.participant.verify(sink.write(frame([b"first"]), frame([ABOVE_LIBRDKAFKAS_MAX])))
+        verified = sink.participant.verify(
+            sink.write(frame([b"first"]), frame([ABOVE_LIBRDKAFKAS_MAX]))
+        )
         assert {s.identity for s in sink.participant.list_open()} == {p.identity for p in verified}
         for _ in range(2):
             assert len(sink.participant.commit(sink.permit(verified), verified).committed) == 2
@@ -223,11 +260,17 @@ def test_documented_rights_are_enough(secure: LocalKafka) -> None:
         later.participant.abort(seen)
         assert later.participant.list_open() == []
     values = committed(secure)
-    assert (values.count(b"first"), values.count(ABOVE_LIBRDKAFKAS_MAX), values.count(b"leftover")) == (1, 1, 0)
+    assert (
+        values.count(b"first"),
+        values.count(ABOVE_LIBRDKAFKAS_MAX),
+        values.count(b"leftover"),
+    ) == (1, 1, 0)
 
 
 def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
-    """A decided transaction that the broker timed out is read back and written again; so is its denial told."""
+    """A decided transaction that the broker timed out is read back and written again; so is its
+    denial told.
+    """
     rows = [f"salvaged-{i}".encode() for i in range(100)]
     with opened(sink_of(secure, lacking(), timeout_ms=SHORT_TIMEOUT_MS)) as sink:
         verified = sink.participant.verify(sink.write(frame(rows, rows)))
@@ -237,7 +280,13 @@ def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
         assert report.expired == tuple(verified)
         with opened(sink_of(secure, LOSES_WRITE)) as denied, refused("needs WRITE on the topic"):
             whose = AclBindingFilter(
-                *(ResourceType.TOPIC, TOPIC, ResourcePatternType.LITERAL, f"User:{LOSES_WRITE}", None),
+                *(
+                    ResourceType.TOPIC,
+                    TOPIC,
+                    ResourcePatternType.LITERAL,
+                    f"User:{LOSES_WRITE}",
+                    None,
+                ),
                 *(AclOperation.WRITE, AclPermissionType.ANY),
             )
             admin = secure.admin()  # what it is asked is dropped with it
@@ -251,7 +300,9 @@ def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
     assert sorted(v for v in committed(secure) if v.startswith(b"salvaged")) == sorted(rows)
 
 
-def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(secure: LocalKafka) -> None:
+def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
+    secure: LocalKafka,
+) -> None:
     """The sink without a topic of its own and the weaker guarantee need nothing else."""
     with opened(sink_of(secure, lacking(), topic=None)) as sink:
         commit_all(sink, frame([b"routed"], topic=pa.array([TOPIC])))
@@ -266,7 +317,9 @@ def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(s
 
 @pytest.mark.parametrize("missing", of_kinds(REFUSED), ids=str)
 def test_a_missing_right_is_named_at_once(secure: LocalKafka, missing: Right) -> None:
-    """A person must change something: SettingRefused within seconds, with the right and the resource."""
+    """A person must change something: SettingRefused within seconds, with the right and the
+    resource.
+    """
     with refused(REFUSED[missing.kind, missing.operation]):
         with opened(sink_of(secure, lacking(missing)), "denied") as sink:
             commit_all(sink, frame([b"denied"]))
@@ -294,17 +347,24 @@ def test_describe_comes_with_write(secure: LocalKafka, missing: Right) -> None:
 
 @pytest.mark.parametrize(
     ("missing", "match"),
-    [(TOPIC_UNSEEN, f"'{TOPIC}'.*lacks DESCRIBE"), (IDS_UNSEEN, "exactum/.*needs DESCRIBE on the transactional id")],
+    [
+        (TOPIC_UNSEEN, f"'{TOPIC}'.*lacks DESCRIBE"),
+        (IDS_UNSEEN, "exactum/.*needs DESCRIBE on the transactional id"),
+    ],
     ids=["topic", "transactional_id"],
 )
-def test_a_resource_without_any_right_is_named_at_once(secure: LocalKafka, missing: list[Right], match: str) -> None:
+def test_a_resource_without_any_right_is_named_at_once(
+    secure: LocalKafka, missing: list[Right], match: str
+) -> None:
     """Found when the query starts, before anything is written."""
     with refused(match), opened(sink_of(secure, lacking(*missing))):
         pass
 
 
 def test_without_describe_configs_the_documented_defaults_hold(secure: LocalKafka) -> None:
-    """15 minutes and librdkafka's message size; a larger record is handed back with the setting to change."""
+    """15 minutes and librdkafka's message size; a larger record is handed back with the setting
+    to change.
+    """
     topic, cluster = of_kinds(DEGRADED)
     with opened(sink_of(secure, lacking(cluster))) as sink:
         assert plan_of(sink) == (BROKER_TIMEOUT_MAX_MS, str(TOPIC_MESSAGE_MAX))
@@ -319,7 +379,9 @@ def test_without_describe_configs_the_documented_defaults_hold(secure: LocalKafk
 
 
 def test_a_topic_that_a_row_names_and_the_user_may_not_see(secure: LocalKafka) -> None:
-    """To this user it does not exist: the row is handed back, and the reason says that a right may be missing."""
+    """To this user it does not exist: the row is handed back, and the reason says that a right
+    may be missing.
+    """
     secure.create_topic("unseen", partitions=1)
     with opened(sink_of(secure, lacking(), topic=None)) as sink:
         names = pa.array([TOPIC, "unseen", "never-made"])
@@ -331,8 +393,12 @@ def test_a_topic_that_a_row_names_and_the_user_may_not_see(secure: LocalKafka) -
     assert committed(secure).count(b"seen") == 1
 
 
-def test_a_right_lost_between_prepare_and_commit_is_named_and_the_epoch_stays_whole(secure: LocalKafka) -> None:
-    """Neither commit nor abort pretends or hangs; with the right back, the same transaction is committed."""
+def test_a_right_lost_between_prepare_and_commit_is_named_and_the_epoch_stays_whole(
+    secure: LocalKafka,
+) -> None:
+    """Neither commit nor abort pretends or hangs; with the right back, the same transaction is
+    committed.
+    """
     no_write = lacking(*of_kinds([("transactional_id", "WRITE")]))
     with opened(sink_of(secure, lacking()), "revoked") as sink:
         verified = sink.participant.verify(sink.write(frame([b"kept"])))
@@ -359,10 +425,15 @@ def test_a_right_lost_between_prepare_and_commit_is_named_and_the_epoch_stays_wh
 def test_a_topic_that_a_later_run_may_not_read_back_is_named_at_once(
     secure: LocalKafka, missing: list[Right], match: str
 ) -> None:
-    """A sink without a topic of its own meets it only here; it does not search for leaders until a timeout."""
+    """A sink without a topic of its own meets it only here; it does not search for leaders until
+    a timeout.
+    """
     with opened(sink_of(secure, lacking()), "unread") as sink:
         verified = sink.participant.verify(sink.write(frame([b"unread"])))
-        with opened(sink_of(secure, lacking(*missing), topic=None), "unread") as blind, refused(match):
+        with (
+            opened(sink_of(secure, lacking(*missing), topic=None), "unread") as blind,
+            refused(match),
+        ):
             blind.participant.salvage(sink.permit(verified), verified)
         sink.participant.abort(sink.participant.list_open())
 
@@ -374,10 +445,22 @@ def test_a_topic_that_a_later_run_may_not_read_back_is_named_at_once(
 def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The certificate of an authority that signed nothing."""
     folder = tmp_path_factory.mktemp("ca")
-    store = ["-keystore", str(folder / "other.p12"), "-alias", "other", "-storepass", "exactum-local"]
+    store = [
+        "-keystore",
+        str(folder / "other.p12"),
+        "-alias",
+        "other",
+        "-storepass",
+        "exactum-local",
+    ]
     made = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=other", "-ext", "bc:c=ca:true"]
     for action in (made, ["-exportcert", "-rfc", "-file", str(folder / "other.pem")]):
-        subprocess.run([java_program("keytool"), *action, *store], check=True, capture_output=True, timeout=WAIT_S)
+        subprocess.run(
+            [java_program("keytool"), *action, *store],
+            check=True,
+            capture_output=True,
+            timeout=WAIT_S,
+        )
     return str(folder / "other.pem")
 
 
@@ -399,7 +482,9 @@ def test_wrong_credentials_are_refused_at_once_and_never_shown(
     changed: dict[str, str],
     match: str,
 ) -> None:
-    """The message says which setting to look at; no password in it, in its causes, or in any log at DEBUG."""
+    """The message says which setting to look at; no password in it, in its causes, or in any log
+    at DEBUG.
+    """
     show_all_logs(caplog)
     changed = {name: foreign_ca if value == "foreign" else value for name, value in changed.items()}
     sink_ = sink_of(secure, lacking(), **changed)
@@ -415,7 +500,9 @@ def test_wrong_credentials_are_refused_at_once_and_never_shown(
 def test_a_password_stays_out_of_logs_reprs_and_the_decision_record(
     secure: LocalKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A whole epoch and a refusal, with every log at DEBUG: nothing that is printed or kept shows it."""
+    """A whole epoch and a refusal, with every log at DEBUG: nothing that is printed or kept
+    shows it.
+    """
     show_all_logs(caplog)
     sink_ = sink_of(secure, lacking())
     with opened(sink_, "discreet") as sink:
@@ -423,9 +510,18 @@ def test_a_password_stays_out_of_logs_reprs_and_the_decision_record(
         permit = sink.permit(verified)
         sink.participant.commit(permit, verified)
         assert KafkaTransaction.of(verified[0]).transactional_id.startswith("exactum/discreet/")
-        shown = [json.dumps(permit.record.to_json()), repr(sink_), repr(sink.opened), repr(sink.participant._plan)]
+        shown = [
+            json.dumps(permit.record.to_json()),
+            repr(sink_),
+            repr(sink.opened),
+            repr(sink.participant._plan),
+        ]
     no_write = lacking(*of_kinds([("topic", "WRITE")]))
-    with refused("WRITE"), catching() as caught, opened(sink_of(secure, no_write), "discreet") as sink:
+    with (
+        refused("WRITE"),
+        catching() as caught,
+        opened(sink_of(secure, no_write), "discreet") as sink,
+    ):
         sink.write(frame([b"denied"]))
     shown += traceback.format_exception(caught[0])
     assert "Starting KafkaAdminClient with configuration" in caplog.text

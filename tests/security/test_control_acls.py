@@ -1,4 +1,6 @@
-"""The rights and credentials of a control stream's reader on a real SASL_SSL broker that denies what no ACL allows."""
+"""The rights and credentials of a control stream's reader on a real SASL_SSL broker that denies
+what no ACL allows.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from contextlib import closing, contextmanager
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from rights import documented
 
 from exactum.errors import SettingRefused, Unavailable
@@ -36,7 +44,9 @@ def secure() -> Iterator[LocalKafka]:
         for right in RIGHTS:
             cluster.grant("full", right.kind, right.name, right.operation, prefixed=right.prefixed)
         cluster.grant("sees", "topic", TOPIC, "DESCRIBE")
-        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")})
+        producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
+        )
         producer.produce(TOPIC, b"1", b"rule")
         assert producer.flush(30) == 0
         yield cluster
@@ -44,7 +54,9 @@ def secure() -> Iterator[LocalKafka]:
 
 def read(cluster: LocalKafka, user: str, **changed: str) -> list[bytes | None]:
     """All that a new reader finds, up to the end."""
-    settings = cluster.client_settings(user) | {name.replace("_", "."): value for name, value in changed.items()}
+    settings = cluster.client_settings(user) | {
+        name.replace("_", "."): value for name, value in changed.items()
+    }
     with closing(TopicReader(TOPIC, cluster.bootstrap_servers, tuple(settings.items()))) as reader:
         return [record.value for record in reader.read_to(reader.end_offsets())]
 
@@ -67,7 +79,9 @@ def test_documented_rights_are_enough(secure: LocalKafka) -> None:
 
 
 def test_a_topic_that_may_not_be_seen_is_named(secure: LocalKafka) -> None:
-    """No right at all: to this user it does not exist, and the words say that a right may be missing."""
+    """No right at all: to this user it does not exist, and the words say that a right may be
+    missing.
+    """
     with refused(f"{TOPIC}.*cannot be read.*grant READ"):
         read(secure, "stranger")
 
@@ -103,16 +117,22 @@ def test_wrong_credentials_are_refused(secure: LocalKafka) -> None:
         read(secure, "full", sasl_password="wrong-horse")
 
 
-def test_an_untrusted_certificate_is_refused(secure: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_untrusted_certificate_is_refused(
+    secure: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """The same, for the authority that signed the broker's certificate."""
     with refused("no TLS connection.*ssl.ca.location"):
         read(secure, "full", ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
 
 
-def test_a_broker_that_is_away_is_unavailable(secure: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_away_is_unavailable(
+    secure: LocalKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What another start may mend stays so."""
     monkeypatch.setattr(topic_reader, "TIMEOUT_S", 2.0)
-    with closing(TopicReader(TOPIC, "127.0.0.1:1", tuple(secure.client_settings("full").items()))) as reader:
+    with closing(
+        TopicReader(TOPIC, "127.0.0.1:1", tuple(secure.client_settings("full").items()))
+    ) as reader:
         with pytest.raises(Unavailable, match="did not answer"):
             reader.end_offsets()
 

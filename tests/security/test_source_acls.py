@@ -1,4 +1,5 @@
-"""The rights of the Kafka source on a real SASL_SSL broker that denies what no ACL allows, with real queries.
+"""The rights of the Kafka source on a real SASL_SSL broker that denies what no ACL allows, with
+real queries.
 
 The rights are read from the table in docs/source.md, so that it cannot differ from what is tested.
 """
@@ -32,7 +33,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
 ]
 
-TOPIC, SECOND, GROUP, UPSTREAM = "guarded-orders", "guarded-refunds", "billing", "upstream-of-orders"
+TOPIC, SECOND, GROUP, UPSTREAM = (
+    "guarded-orders",
+    "guarded-refunds",
+    "billing",
+    "upstream-of-orders",
+)
 RECORDS = 5
 WAIT_S = 60.0
 REFUSED_WITHIN_S = 60.0  # some seconds on a quiet machine
@@ -43,7 +49,9 @@ NAMES = {
     "consumer group": ("group", GROUP),
     "transactional id": ("transactional_id", UPSTREAM),
 }
-"""What the table's resources are called here. Of ``SECOND`` nobody has any right but whom a test gives it."""
+"""What the table's resources are called here. Of ``SECOND`` nobody has any right but whom a test
+gives it.
+"""
 RIGHTS = documented("source.md", NAMES)
 
 
@@ -66,7 +74,9 @@ LACKING: Mapping[str, tuple[Right, ...]] = {
 
 def test_every_documented_right_is_tested() -> None:
     """The table and this file know the same rights: each is taken from some user, alone."""
-    assert {missing for missing in LACKING.values() if len(missing) == 1} == {(right,) for right in RIGHTS}
+    assert {missing for missing in LACKING.values() if len(missing) == 1} == {
+        (right,) for right in RIGHTS
+    }
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +89,12 @@ def secure() -> Iterator[LocalKafka]:
         for user, missing in LACKING.items():
             for right in RIGHTS:
                 if right not in missing:
-                    cluster.grant(user, right.kind, right.name, right.operation, prefixed=right.prefixed)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")})
+                    cluster.grant(
+                        user, right.kind, right.name, right.operation, prefixed=right.prefixed
+                    )
+        producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
+        )
         for name in (TOPIC, SECOND):
             for _ in range(RECORDS):
                 producer.produce(name, b"x")
@@ -95,7 +109,8 @@ def java(cluster: LocalKafka, user: str) -> dict[str, str]:
     return {
         "kafka.security.protocol": settings["security.protocol"],
         "kafka.sasl.mechanism": settings["sasl.mechanism"],
-        "kafka.sasl.jaas.config": f'{module} required username="{user}" password="{settings["sasl.password"]}";',
+        "kafka.sasl.jaas.config": f'{module} required username="{user}" '
+        f'password="{settings["sasl.password"]}";',
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.location": settings["ssl.ca.location"],
     }
@@ -127,7 +142,9 @@ class Source:
     def commit(self, offset: int) -> None:
         def done() -> bool:  # the group's coordinator may hear of a new topic a moment later
             cells = [TopicPartition(TOPIC, 0, offset)]
-            asked = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, cells)])
+            asked = self._admin.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(GROUP, cells)]
+            )
             (future,) = asked.values()
             return all(cell.error is None for cell in future.result(WAIT_S).topic_partitions)
 
@@ -136,7 +153,9 @@ class Source:
     def committed(self) -> int:
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])
         (future,) = asked.values()
-        return next((c.offset for c in future.result(WAIT_S).topic_partitions if c.topic == TOPIC), -1)
+        return next(
+            (c.offset for c in future.result(WAIT_S).topic_partitions if c.topic == TOPIC), -1
+        )
 
 
 @pytest.fixture
@@ -158,7 +177,9 @@ def refused(match: str) -> Iterator[None]:
 
 
 def test_documented_rights_are_enough(source: Source, caplog: pytest.LogCaptureFixture) -> None:
-    """From the group's offsets to offsets committed to the group, with nothing in the log that is missed."""
+    """From the group's offsets to offsets committed to the group, with nothing in the log that
+    is missed.
+    """
     source.commit(2)
     with caplog.at_level(logging.WARNING, "exactum"):
         assert source.run("full", group_id=GROUP) == (rows(TOPIC, 2), None)
@@ -177,23 +198,33 @@ def test_describe_comes_with_read(source: Source, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_topic_that_may_not_be_read_is_named(source: Source) -> None:
-    """Met by the tasks alone, and yet one error of ours that says what is missing, not a page of Java."""
+    """Met by the tasks alone, and yet one error of ours that says what is missing, not a page of
+    Java.
+    """
     read, error = source.run("reads-no-topic")
     assert read == []
-    assert f"SettingRefused: The Kafka source: the brokers do not let this user read {TOPIC}" in (error or "")
+    assert f"SettingRefused: The Kafka source: the brokers do not let this user read {TOPIC}" in (
+        error or ""
+    )
     assert "needs READ on the topic" in (error or "")
     assert "DAGScheduler" not in (error or ""), "nothing of Spark's own trace"
 
 
-@pytest.mark.parametrize("arguments", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"stop": "latest"}])
-def test_a_topic_that_may_not_be_seen_is_named(source: Source, arguments: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"stop": "latest"}]
+)
+def test_a_topic_that_may_not_be_seen_is_named(
+    source: Source, arguments: dict[str, object]
+) -> None:
     """Refused at once, before there is a query, with every kind of start."""
     with refused(f"describe topic '{TOPIC}'.*AUTHORIZATION_FAILED.*docs/source.md"):
         source.stream("sees-no-topic", **arguments)
 
 
 def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureFixture) -> None:
-    """Where it says where to start: refused at once. Where it is written to only: a warning, and the query goes on."""
+    """Where it says where to start: refused at once. Where it is written to only: a warning, and
+    the query goes on.
+    """
     source.commit(1)
     with refused(f"group '{GROUP}'.*AUTHORIZATION_FAILED.*docs/source.md"):
         source.stream("reads-no-group", group_id=GROUP)
@@ -207,18 +238,29 @@ def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureF
 
 
 def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
-    """As the docs say: a topic that matches and that the user may not see is not there for it, as Kafka has it."""
+    """As the docs say: a topic that matches and that the user may not see is not there for it,
+    as Kafka has it.
+    """
     pattern = re.compile("guarded-.*")
     assert source.run("full", topics=pattern) == (rows(TOPIC), None)
     source.cluster.grant("full", "topic", SECOND, "READ")
-    login = {"bootstrap.servers": source.cluster.bootstrap_servers, **source.cluster.client_settings("full")}
-    eventually(lambda: SECOND in Producer(login).list_topics(timeout=WAIT_S).topics, "the broker knows it", WAIT_S)
+    login = {
+        "bootstrap.servers": source.cluster.bootstrap_servers,
+        **source.cluster.client_settings("full"),
+    }
+    eventually(
+        lambda: SECOND in Producer(login).list_topics(timeout=WAIT_S).topics,
+        "the broker knows it",
+        WAIT_S,
+    )
     assert source.run("full", topics=pattern) == (rows(TOPIC) + rows(SECOND), None)
 
 
 @pytest.mark.parametrize("user", ["full", "describes-no-ids"])
 def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stalled transaction upstream is told of with its name, or without DESCRIBE on it by its producer id alone."""
+    """A stalled transaction upstream is told of with its name, or without DESCRIBE on it by its
+    producer id alone.
+    """
     monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.5)
     cluster = source.cluster
     login = {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}

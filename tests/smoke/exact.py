@@ -1,9 +1,9 @@
-"""A smoke run on whatever PySpark is installed: `make smoke` takes the oldest and the newest that are supported. Not in
-`make test`: each needs an environment of its own.
+"""A smoke run on whatever PySpark is installed: `make smoke` takes the oldest and the newest that
+are supported. Not in `make test`: each needs an environment of its own.
 
-Kafka to Kafka exactly once, as it comes and through `decode` with bad records in several plans, and the rows of one key
-into a topic of their own; each query with Spark's note of its last batch taken away once, so that the batch is asked
-for again.
+Kafka to Kafka exactly once, as it comes and through `decode` with bad records in several plans, and
+the rows of one key into a topic of their own; each query with Spark's note of its last batch taken
+away once, so that the batch is asked for again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def as_json(number: int) -> bytes:
 
 def as_avro(number: int) -> bytes:
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(ORDER, named_schemas={}), {"id": number, "k": number % KEYS})
+    fastavro.schemaless_writer(
+        out, fastavro.parse_schema(ORDER, named_schemas={}), {"id": number, "k": number % KEYS}
+    )
     return out.getvalue()
 
 
@@ -63,12 +65,18 @@ def chosen(frame: DataFrame) -> DataFrame:
 
 
 def totals(frame: DataFrame) -> DataFrame:
-    return frame.groupBy("value.k").count().selectExpr("CAST(k AS STRING) AS key", "CAST(count AS STRING) AS value")
+    return (
+        frame.groupBy("value.k")
+        .count()
+        .selectExpr("CAST(k AS STRING) AS key", "CAST(count AS STRING) AS value")
+    )
 
 
 @dataclass(frozen=True)
 class Case:
-    """A query over numbered records, every hundredth of which is ``bad``; ``format`` None: as they come."""
+    """A query over numbered records, every hundredth of which is ``bad``; ``format`` None: as
+    they come.
+    """
 
     name: str
     encoded: Callable[[int], bytes]
@@ -80,11 +88,18 @@ class Case:
         return bool(self.bad) and number % BAD_EVERY == 0
 
     def records(self) -> list[bytes]:
-        return [self.bad + self.encoded(n) if self.is_bad(n) else self.encoded(n) for n in range(RECORDS)]
+        return [
+            self.bad + self.encoded(n) if self.is_bad(n) else self.encoded(n)
+            for n in range(RECORDS)
+        ]
 
 
 CASES = [
-    Case("plain", text, lambda frame: frame.selectExpr("key", "upper(CAST(value AS STRING)) AS value")),
+    Case(
+        "plain",
+        text,
+        lambda frame: frame.selectExpr("key", "upper(CAST(value AS STRING)) AS value"),
+    ),
     Case("text", text, lambda frame: frame.select("key", "value"), exactum.String(), b"\xff"),
     Case("json", as_json, ids, exactum.Json("id bigint not null, k int not null"), b"{"),
     Case("json-totals", as_json, totals, exactum.Json("id bigint not null, k int not null"), b"{"),
@@ -95,15 +110,23 @@ CASES = [
 def expected(case: Case) -> Records:
     good = [n for n in range(RECORDS) if not case.is_bad(n)]
     if case.transformed is totals:
-        return Counter((str(k), str(n).encode()) for k, n in Counter(n % KEYS for n in good).items())
-    values = {"plain": lambda n: text(n).upper(), "text": text}.get(case.name, lambda n: str(n).encode())
+        return Counter(
+            (str(k), str(n).encode()) for k, n in Counter(n % KEYS for n in good).items()
+        )
+    values = {"plain": lambda n: text(n).upper(), "text": text}.get(
+        case.name, lambda n: str(n).encode()
+    )
     return Counter((str(n % KEYS), values(n)) for n in good)
 
 
 def main() -> None:
     with LocalKafka() as kafka, tempfile.TemporaryDirectory() as folder:
         spark = exactum.local_session("smoke", master="local[2]", spark_sql_shuffle_partitions=2)
-        wrong = [case.name for case in CASES if not is_exact(spark, kafka, case, Path(folder) / case.name)]
+        wrong = [
+            case.name
+            for case in CASES
+            if not is_exact(spark, kafka, case, Path(folder) / case.name)
+        ]
         spark.stop()
     where = f"PySpark {metadata.version('pyspark')}, Python {sys.version.split()[0]}"
     print(f"{where}: {f'NOT exact: {wrong}' if wrong else 'exact'}")
@@ -111,7 +134,9 @@ def main() -> None:
 
 
 def is_exact(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path) -> bool:
-    """Run the case twice, the second time as after a crash; its output and its dead letters are what they must be."""
+    """Run the case twice, the second time as after a crash; its output and its dead letters are
+    what they must be.
+    """
     source, target, few, rejected = (f"{case.name}-{what}" for what in ("in", "out", "few", "bad"))
     for topic in (source, target, few, rejected):
         kafka.create_topic(topic, partitions=PARTITIONS)
@@ -123,20 +148,34 @@ def is_exact(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Pat
     forget_last_batch(checkpoint)
     run(spark, kafka, case, checkpoint)
     seen, letters = read(kafka.bootstrap_servers, target), read(kafka.bootstrap_servers, rejected)
-    bad = Counter((f"{n % KEYS}", value) for n, value in enumerate(case.records()) if case.is_bad(n))
-    of_one = Counter({record: count for record, count in expected(case).items() if record[0] == CHOSEN})
-    exact = seen == expected(case) and letters == bad and read(kafka.bootstrap_servers, few) == of_one
-    print(f"{case.name}: {seen.total()} records, {letters.total()} dead letters, {'exact' if exact else 'NOT exact'}")
+    bad = Counter(
+        (f"{n % KEYS}", value) for n, value in enumerate(case.records()) if case.is_bad(n)
+    )
+    of_one = Counter(
+        {record: count for record, count in expected(case).items() if record[0] == CHOSEN}
+    )
+    exact = (
+        seen == expected(case) and letters == bad and read(kafka.bootstrap_servers, few) == of_one
+    )
+    print(
+        f"{case.name}: {seen.total()} records, {letters.total()} dead letters, "
+        f"{'exact' if exact else 'NOT exact'}"
+    )
     return exact
 
 
 def run(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path) -> None:
     """Drain the topic."""
     servers = kafka.bootstrap_servers
-    frame = exactum.read_kafka(spark, f"{case.name}-in", bootstrap_servers=servers, start="earliest")
+    frame = exactum.read_kafka(
+        spark, f"{case.name}-in", bootstrap_servers=servers, start="earliest"
+    )
     if case.format is not None:
         frame = exactum.decode(frame, case.format, exactum.String(), on_error="dead_letter")
-    sink, dead = (exactum.KafkaSink(f"{case.name}-{what}", bootstrap_servers=servers) for what in ("out", "bad"))
+    sink, dead = (
+        exactum.KafkaSink(f"{case.name}-{what}", bootstrap_servers=servers)
+        for what in ("out", "bad")
+    )
     few = exactum.KafkaSink(f"{case.name}-few", bootstrap_servers=servers, rows=chosen)
     (
         case.transformed(frame)
@@ -150,17 +189,28 @@ def run(spark: SparkSession, kafka: LocalKafka, case: Case, checkpoint: Path) ->
 
 
 def forget_last_batch(checkpoint: Path) -> None:
-    """What the checkpoint looks like after a crash between the sink's commit and Spark's note of it."""
-    last = max((f for f in (checkpoint / "commits").iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
+    """What the checkpoint looks like after a crash between the sink's commit and Spark's note of
+    it.
+    """
+    last = max(
+        (f for f in (checkpoint / "commits").iterdir() if f.name.isdigit()),
+        key=lambda f: int(f.name),
+    )
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
 def read(servers: str, topic: str) -> Records:
     """Everything that a read_committed reader sees, to the ends of the partitions."""
-    settings = {"group.id": "smoke", "isolation.level": "read_committed", "enable.partition.eof": True}
+    settings = {
+        "group.id": "smoke",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
     consumer = Consumer({"bootstrap.servers": servers, **settings})
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    consumer.assign(
+        [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+    )
     seen: Records = Counter()
     ended: set[int] = set()
     deadline_s = time.monotonic() + 60

@@ -1,4 +1,6 @@
-"""Queries on topics, and what the log says of them. The helper modules of this folder are imported by name."""
+"""Queries on topics, and what the log says of them. The helper modules of this folder are
+imported by name.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def begins(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level("INFO", "exactum")
 
     def take() -> list[str]:
-        found = [re.sub(r"^query .*?: source (\d+) begins with ", r"\1: ", r.getMessage()) for r in caplog.records]
+        found = [
+            re.sub(r"^query .*?: source (\d+) begins with ", r"\1: ", r.getMessage())
+            for r in caplog.records
+        ]
         caplog.clear()
         return [line for line in found if re.match(r"\d+: ", line)]
 

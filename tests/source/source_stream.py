@@ -1,4 +1,6 @@
-"""A topic as plain clients see it, and a query over topics into JSON files whose rows say what was read."""
+"""A topic as plain clients see it, and a query over topics into JSON files whose rows say what
+was read.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from exactum.local import LocalKafka
 
 RUN_TIMEOUT_S = 180
 EPOCH_MS = int(time.time()) * 1000 - 3_600_000
-"""The timestamp of each partition's first record, an hour ago; the next ones follow a second apart."""
+"""The timestamp of each partition's first record, an hour ago; the next ones follow a second
+apart.
+"""
 
 
 class Topics:
@@ -35,14 +39,18 @@ class Topics:
         for partition in range(partitions):
             first = self._sent.get((topic, partition), 0)
             for number in range(first, first + records):
-                producer.produce(topic, b"x", partition=partition, timestamp=EPOCH_MS + number * 1000)
+                producer.produce(
+                    topic, b"x", partition=partition, timestamp=EPOCH_MS + number * 1000
+                )
             self._sent[topic, partition] = first + records
         assert producer.flush(30) == 0
 
     @contextmanager
     def open_transaction(self, topic: str) -> Iterator[Producer]:
         """A transaction with one record, the next in time, in partition 0."""
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "transactional.id": f"open-{topic}"})
+        producer = Producer(
+            {"bootstrap.servers": self.kafka.bootstrap_servers, "transactional.id": f"open-{topic}"}
+        )
         producer.init_transactions(30)
         producer.begin_transaction()
         number = self._sent.get((topic, 0), 0)
@@ -68,7 +76,9 @@ class Topics:
         cells = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
 
         def done() -> bool:  # the group's coordinator may hear of a new topic a moment later
-            (future,) = self.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, cells)]).values()
+            (future,) = self.admin.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, cells)]
+            ).values()
             return all(cell.error is None for cell in future.result(10).topic_partitions)
 
         eventually(done, f"group {group} takes offsets of {topic}")
@@ -83,7 +93,9 @@ class Topics:
 
 
 class Stream:
-    """A query with a checkpoint and a folder of its own; what it read stands there as (topic, partition, offset)."""
+    """A query with a checkpoint and a folder of its own; what it read stands there as (topic,
+    partition, offset).
+    """
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
         self.spark = spark
@@ -93,13 +105,17 @@ class Stream:
         self.events: list[Any] = []
 
     def read(self, topics: Any, **arguments: Any) -> DataFrame:
-        return exactum.read_kafka(self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments)
+        return exactum.read_kafka(
+            self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments
+        )
 
     def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
         columns = frame.select("topic", "partition", "offset")
         sink = exactum.FileSink(self.out, format="json")
         batch = exactum.exactly_once(sink, on_event=self.events.append)
-        writer = columns.writeStream.foreachBatch(batch).option("checkpointLocation", str(self.checkpoint))
+        writer = columns.writeStream.foreachBatch(batch).option(
+            "checkpointLocation", str(self.checkpoint)
+        )
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self, frame: DataFrame, **trigger: Any) -> str | None:
@@ -119,7 +135,9 @@ class Stream:
 
     def rows(self) -> list[tuple[str, int, int]]:
         lines = [line for file in self.out.glob("part-*") for line in file.read_text().splitlines()]
-        return sorted((row["topic"], row["partition"], row["offset"]) for row in map(json.loads, lines))
+        return sorted(
+            (row["topic"], row["partition"], row["offset"]) for row in map(json.loads, lines)
+        )
 
 
 def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 30) -> None:

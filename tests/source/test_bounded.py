@@ -1,4 +1,6 @@
-"""Backfills: a query reads up to its stops, ends by itself, and can never lose what lies behind them."""
+"""Backfills: a query reads up to its stops, ends by itself, and can never lose what lies behind
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ RECORDS = 10
 
 
 def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
-    """The query ends exactly at the stops, though a batch reads past them and the topics grow; so does its group."""
+    """The query ends exactly at the stops, though a batch reads past them and the topics grow;
+    so does its group.
+    """
     name, group = topic("stops", partitions=2), "stops"
     topics.give(name, RECORDS)
     stop = {name: {0: 5, 1: 8}}
@@ -25,8 +29,13 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str]) -> No
     assert stream.end(query) is None
     expected = [(name, 0, o) for o in range(5)] + [(name, 1, o) for o in range(8)]
     assert stream.rows() == expected
-    eventually(lambda: topics.committed(group, name) == {0: 5, 1: 8}, "its group is at the stops, not behind them")
-    assert stream.run(stream.read(name, stop=stop, group_id=group), processingTime="0 seconds") is None
+    eventually(
+        lambda: topics.committed(group, name) == {0: 5, 1: 8},
+        "its group is at the stops, not behind them",
+    )
+    assert (
+        stream.run(stream.read(name, stop=stop, group_id=group), processingTime="0 seconds") is None
+    )
     assert stream.rows() == expected, "started again it has nothing to do, and ends"
     topics.give(name, 1)  # each of them has something to read
     for another in (None, {name: {0: 15, 1: 8}}, "latest"):
@@ -42,8 +51,8 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str]) -> No
 def test_another_stop_and_nothing_new(
     stream: Any, topics: Any, topic: Callable[..., str], trigger: dict[str, str]
 ) -> None:
-    """Rows between the stops were left out before; there is no batch to refuse, and the query must not end as if it
-    had read them.
+    """Rows between the stops were left out before; there is no batch to refuse, and the query must
+    not end as if it had read them.
     """
     name = topic("left_out", partitions=2)
     topics.give(name, RECORDS)
@@ -56,8 +65,12 @@ def test_another_stop_and_nothing_new(
     assert len(stream.rows()) == 13
 
 
-def test_stop_at_latest(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:
-    """ "latest" is where the topic ended when the frame was made; the rest is a new query's, from the very offsets."""
+def test_stop_at_latest(
+    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
+) -> None:
+    """ "latest" is where the topic ended when the frame was made; the rest is a new query's,
+    from the very offsets.
+    """
     name = topic("ends", partitions=2)
     topics.give(name, RECORDS)
     first = make_stream()
@@ -79,14 +92,21 @@ def test_stop_at_a_time(stream: Any, topics: Any, topic: Callable[..., str]) -> 
     assert stream.rows() == [(name, p, o) for p in (0, 1) for o in range(2, 6)]
 
 
-def test_nothing_to_read(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:
+def test_nothing_to_read(
+    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
+) -> None:
     """An empty topic, and a stop at the start: the query ends without a row, with any trigger."""
     empty, full = topic("empty", partitions=2), topic("full", partitions=2)
     topics.give(full, RECORDS)
     runs = []
-    for name, arguments in ((empty, {"stop": "latest"}), (full, {"start": "latest", "stop": "latest"})):
+    for name, arguments in (
+        (empty, {"stop": "latest"}),
+        (full, {"start": "latest", "stop": "latest"}),
+    ):
         stream = make_stream()
-        runs.append((stream, stream.start(stream.read(name, **arguments), processingTime="1 second")))
+        runs.append(
+            (stream, stream.start(stream.read(name, **arguments), processingTime="1 second"))
+        )
     for stream, query in runs:
         assert stream.end(query) is None
         assert stream.rows() == []
@@ -110,8 +130,12 @@ def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> Non
     assert stream.rows() == [*expected, (two, 0, 4)]
 
 
-def test_one_thread_looks(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:
-    """However many bounded sources a session makes, one thread looks after their queries, and each of them ends."""
+def test_one_thread_looks(
+    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
+) -> None:
+    """However many bounded sources a session makes, one thread looks after their queries, and
+    each of them ends.
+    """
     name = topic("many", partitions=2)
     topics.give(name, RECORDS)
     streams = [make_stream() for _ in range(3)]
@@ -119,6 +143,9 @@ def test_one_thread_looks(make_stream: Callable[[], Any], topics: Any, topic: Ca
     for _ in range(20):
         streams[0].read(name, stop="latest")
     assert [thread.name for thread in threading.enumerate()].count("exactum-bounded") == 1
-    queries = [stream.start(frame, processingTime="0 seconds") for stream, frame in zip(streams, frames, strict=True)]
+    queries = [
+        stream.start(frame, processingTime="0 seconds")
+        for stream, frame in zip(streams, frames, strict=True)
+    ]
     assert [stream.end(query) for stream, query in zip(streams, queries, strict=True)] == [None] * 3
     assert [len(stream.rows()) for stream in streams] == [4, 6, 8]

@@ -1,4 +1,6 @@
-"""What a run of a query has opened in the driver's process is closed with it, not when Spark forgets the query."""
+"""What a run of a query has opened in the driver's process is closed with it, not when Spark
+forgets the query.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,21 @@ def test_nothing_stays_of_a_run(
         control = exactum.control_stream(rules, bootstrap_servers=kafka.bootstrap_servers)
         sink = exactum.KafkaSink(written, bootstrap_servers=kafka.bootstrap_servers)
         held.append(exactum.exactly_once(sink, control=control))
-        frame = stream.read(read, group_id=f"{read}-{number}").selectExpr("CAST(partition AS STRING) AS value")
-        writer = frame.writeStream.foreachBatch(held[-1]).option("checkpointLocation", str(stream.checkpoint))
+        frame = stream.read(read, group_id=f"{read}-{number}").selectExpr(
+            "CAST(partition AS STRING) AS value"
+        )
+        writer = frame.writeStream.foreachBatch(held[-1]).option(
+            "checkpointLocation", str(stream.checkpoint)
+        )
         assert stream.end(writer.trigger(availableNow=True).start()) is None
     eventually(lambda: own_threads() <= threads_before, "the threads of the runs have ended")
     eventually(lambda: clients() <= clients_before, "the clients of the runs are closed")
     assert [topics.committed(f"{read}-{number}", read) for number in range(3)] == [{0: 2, 1: 2}] * 3
 
 
-def test_closed_requests_say_so(topics: Topics, topic: Callable[..., str], kafka: LocalKafka) -> None:
+def test_closed_requests_say_so(
+    topics: Topics, topic: Callable[..., str], kafka: LocalKafka
+) -> None:
     name = topic()
     others = clients()
     requests = TopicRequests({"bootstrap.servers": kafka.bootstrap_servers}, "here")

@@ -27,9 +27,21 @@ def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, st
     """Current offset, log end and lag of each partition, as Kafka's own tool prints them."""
     tool = f'org="org.apache.kafka" name="kafka-tools" rev="{jars.KAFKA_VERSION}"'
     recipe = jars.recipe(f'<dependency {tool} transitive="false" conf="default->default"/>')
-    found = jars.cached(jars.JarSet("kafka-tools", jars.KAFKA_VERSION, "kafka-consumer-groups", recipe))
-    command = [java_program("java"), *SMALL_OPTIONS, "-cp", os.pathsep.join(map(str, [*found, *jars.broker_jars()]))]
-    command += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--describe", "--group", group]
+    found = jars.cached(
+        jars.JarSet("kafka-tools", jars.KAFKA_VERSION, "kafka-consumer-groups", recipe)
+    )
+    command = [
+        java_program("java"),
+        *SMALL_OPTIONS,
+        "-cp",
+        os.pathsep.join(map(str, [*found, *jars.broker_jars()])),
+    ]
+    command += [
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        "--describe",
+        "--group",
+        group,
+    ]
     command += ["--bootstrap-server", kafka.bootstrap_servers]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -37,12 +49,18 @@ def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, st
     return [(c[3], c[4], c[5]) for c in sorted(cells, key=lambda c: int(c[2]))]
 
 
-def test_lag_tools_see_the_query(stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str]) -> None:
-    """After a run the group stands at the end of the last epoch, for a plain consumer and for Kafka's own tool."""
+def test_lag_tools_see_the_query(
+    stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str]
+) -> None:
+    """After a run the group stands at the end of the last epoch, for a plain consumer and for
+    Kafka's own tool.
+    """
     name, group = topic("lag", partitions=2), "lag-tools"
     topics.give(name, 5)
     assert stream.run(stream.read(name, group_id=group)) is None
-    eventually(lambda: topics.committed(group, name) == {0: 5, 1: 5}, "the run commits in the background")
+    eventually(
+        lambda: topics.committed(group, name) == {0: 5, 1: 5}, "the run commits in the background"
+    )
     topics.give(name, 2)
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     committed = consumer.committed([TopicPartition(name, p) for p in (0, 1)], timeout=10)
@@ -52,7 +70,9 @@ def test_lag_tools_see_the_query(stream: Any, kafka: LocalKafka, topics: Any, to
 
 
 def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
-    """An epoch that fails moves nothing; the next complete one is committed, though somebody reset the group."""
+    """An epoch that fails moves nothing; the next complete one is committed, though somebody
+    reset the group.
+    """
     name, group = topic("repair", partitions=1), "repair"
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name, group_id=group)) is None
@@ -60,7 +80,9 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
     topics.commit(group, name, {0: 1})
     topics.give(name, 3, partitions=1)
     frame = stream.read(name, group_id=group)
-    failing = frame.filter(f.when(f.col("offset") > 5, f.raise_error(f.lit("no"))).otherwise(f.lit("yes")).isNotNull())
+    failing = frame.filter(
+        f.when(f.col("offset") > 5, f.raise_error(f.lit("no"))).otherwise(f.lit("yes")).isNotNull()
+    )
     assert "no" in (stream.run(failing) or "")
     assert topics.committed(group, name) == {0: 1}
     assert stream.run(frame) is None
@@ -69,8 +91,8 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
 
 
 def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
-    """Spark's own files of the checkpoint come from an old copy, and the start is refused: the group stays at the end
-    of what was written since, and does not go back.
+    """Spark's own files of the checkpoint come from an old copy, and the start is refused: the
+    group stays at the end of what was written since, and does not go back.
     """
     name, group, copy = topic("backup", partitions=1), "backup", stream.checkpoint.with_name("copy")
     topics.give(name, 5, partitions=1)
@@ -88,8 +110,12 @@ def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable
     assert topics.committed(group, name) == {0: 10}
 
 
-def test_not_committed(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:
-    """commit_offsets=False, or no group id: nothing is committed; the group only said where to start."""
+def test_not_committed(
+    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
+) -> None:
+    """commit_offsets=False, or no group id: nothing is committed; the group only said where to
+    start.
+    """
     name, group = topic("quiet", partitions=1), "quiet"
     topics.give(name, 5, partitions=1)
     topics.commit(group, name, {0: 2})
@@ -100,32 +126,55 @@ def test_not_committed(make_stream: Callable[[], Any], topics: Any, topic: Calla
 
 
 def test_group_in_use(
-    stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+    stream: Any,
+    kafka: LocalKafka,
+    topics: Any,
+    topic: Callable[..., str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A consumer of the same group keeps its offsets: a warning, once, and the query goes on."""
     name, group = topic("busy", partitions=1), "busy"
     topics.give(name, 5, partitions=1)
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group,
+            "enable.auto.commit": False,
+        }
+    )
     consumer.subscribe([name])
-    eventually(lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()), "the consumer is in the group")
+    eventually(
+        lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()),
+        "the consumer is in the group",
+    )
     with caplog.at_level(logging.WARNING, "exactum"):
-        assert stream.run(stream.read(name, group_id=group, start="earliest", maxOffsetsPerTrigger=1)) is None
+        assert (
+            stream.run(stream.read(name, group_id=group, start="earliest", maxOffsetsPerTrigger=1))
+            is None
+        )
     assert stream.rows() == [(name, 0, o) for o in range(5)]
     assert topics.committed(group, name) == {}
     trouble = "could not be committed to the group 'busy'"
     eventually(lambda: any(trouble in r.getMessage() for r in caplog.records), "the warning")
-    consumer.close()  # from here on the run, which closes in the background, may commit its last offsets
+    # from here on the run, which closes in the background, may commit its last offsets
+    consumer.close()
     assert len(caplog.records) == 1
 
 
-def test_two_sources_one_group(make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]) -> None:
-    """Two frames of one topic may not share a group; one frame read twice may, and other topics may."""
+def test_two_sources_one_group(
+    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
+) -> None:
+    """Two frames of one topic may not share a group; one frame read twice may, and other topics
+    may.
+    """
     one, two, group = topic("shared", partitions=1), topic("other", partitions=1), "shared"
     topics.give(one, 3, partitions=1)
     topics.give(two, 3, partitions=1)
     refused = make_stream()
     frame = refused.read(one, group_id=group).union(refused.read(one, group_id=group))
-    assert f"two sources read the topic '{one}' with group_id='{group}'" in (refused.run(frame) or "")
+    assert f"two sources read the topic '{one}' with group_id='{group}'" in (
+        refused.run(frame) or ""
+    )
     assert refused.rows() == []
     allowed = make_stream()
     frame = allowed.read(one, group_id=group)

@@ -34,11 +34,15 @@ DOWN_S = 2.5
 
 
 def test_the_coordinator_dies_in_the_middle_of_commits() -> None:
-    """The process lives (librdkafka's admin client ends it), waits no longer than it says, and goes on committing."""
+    """The process lives (librdkafka's admin client ends it), waits no longer than it says, and
+    goes on committing.
+    """
     with LocalKafka() as kafka:
         kafka.create_topic("t", partitions=1)
         command = [sys.executable, "-c", COMMITS, kafka.bootstrap_servers]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
 
@@ -62,7 +66,9 @@ def test_the_coordinator_dies_in_the_middle_of_commits() -> None:
                     kafka.restart()
                     offset, refused = answer()
                     assert offset == 2 * number
-                    assert refused >= number, "a commit while the broker is down is not done in time"
+                    assert refused >= number, (
+                        "a commit while the broker is down is not done in time"
+                    )
             finally:
                 process.stdin.close()
             assert process.wait(30) == 0

@@ -17,25 +17,57 @@ SERVERS = {"kafka.bootstrap.servers": "x:1"}
 @pytest.mark.parametrize(
     ("java", "translated"),
     [
-        ({"subscribe": "t", "kafka.fetch.max.bytes": "1", "kafka.isolation.level": "read_committed"}, {}),
         (
-            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": SCRAM},
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": 'b"c'},
+            {
+                "subscribe": "t",
+                "kafka.fetch.max.bytes": "1",
+                "kafka.isolation.level": "read_committed",
+            },
+            {},
+        ),
+        (
+            {
+                "kafka.security.protocol": "SASL_SSL",
+                "kafka.sasl.mechanism": "PLAIN",
+                "kafka.sasl.jaas.config": SCRAM,
+            },
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "a",
+                "sasl.password": 'b"c',
+            },
         ),
         (
             {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": "ca.pem"},
             {"ssl.ca.location": "ca.pem"},
         ),
         (
-            {"kafka.ssl.keystore.type": "pem", "kafka.ssl.keystore.location": "me.pem", "kafka.ssl.key.password": "p"},
-            {"ssl.certificate.location": "me.pem", "ssl.key.location": "me.pem", "ssl.key.password": "p"},
+            {
+                "kafka.ssl.keystore.type": "pem",
+                "kafka.ssl.keystore.location": "me.pem",
+                "kafka.ssl.key.password": "p",
+            },
+            {
+                "ssl.certificate.location": "me.pem",
+                "ssl.key.location": "me.pem",
+                "ssl.key.password": "p",
+            },
         ),
-        ({"kafka.ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
+        (
+            {"kafka.ssl.endpoint.identification.algorithm": ""},
+            {"ssl.endpoint.identification.algorithm": "none"},
+        ),
     ],
 )
 def test_translated(java: dict[str, str], translated: dict[str, str]) -> None:
-    """What both clients have a word for means the same to both; what is no matter of connecting is left out."""
-    assert librdkafka_settings({**SERVERS, **java}, {}, "here") == {"bootstrap.servers": "x:1", **translated}
+    """What both clients have a word for means the same to both; what is no matter of connecting
+    is left out.
+    """
+    assert librdkafka_settings({**SERVERS, **java}, {}, "here") == {
+        "bootstrap.servers": "x:1",
+        **translated,
+    }
 
 
 @pytest.mark.parametrize(
@@ -43,7 +75,10 @@ def test_translated(java: dict[str, str], translated: dict[str, str]) -> None:
     [
         {"kafka.ssl.truststore.location": "ca.jks", "kafka.ssl.truststore.password": "hidden"},
         {"kafka.ssl.keystore.location": "me.jks", "kafka.ssl.keystore.type": "PKCS12"},
-        {"kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;"},
+        {
+            "kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required "
+            "useTicketCache=true;"
+        },
         {"kafka.sasl.jaas.config": SCRAM.replace("password", "secret")},
         {"kafka.sasl.login.callback.handler.class": "a.B"},
     ],
@@ -55,17 +90,28 @@ def test_for_the_jvm_only(java: dict[str, str]) -> None:
     assert next(iter(java)) in str(refused.value)
     assert not any(value in str(refused.value) for value in java.values())
     own = {"ssl.ca.location": "ca.pem"}
-    assert librdkafka_settings({**SERVERS, **java}, own, "here") == {"bootstrap.servers": "x:1", **own}
+    assert librdkafka_settings({**SERVERS, **java}, own, "here") == {
+        "bootstrap.servers": "x:1",
+        **own,
+    }
 
 
 def test_stall_tracker() -> None:
-    """A last stable offset that stands still below the high watermark is told of once, and so is its end."""
+    """A last stable offset that stands still below the high watermark is told of once, and so is
+    its end.
+    """
     tracker, p = StallTracker(30), ("t", 0)
     assert tracker.update({p: 5}, {p: 9}, 0) == ([], [])
     assert tracker.update({p: 6}, {p: 9}, 20) == ([], []), "it moved"
     assert tracker.update({p: 6}, {p: 10}, 49) == ([], [])
     (stall,), over = tracker.update({p: 6}, {p: 12}, 50)
-    assert (stall.partition, stall.last_stable_offset, stall.lso_gap, stall.since_s, over) == (p, 6, 6, 20, [])
+    assert (stall.partition, stall.last_stable_offset, stall.lso_gap, stall.since_s, over) == (
+        p,
+        6,
+        6,
+        20,
+        [],
+    )
     assert tracker.update({p: 6}, {p: 13}, 99) == ([], [])
     began, (ended,) = tracker.update({p: 13}, {p: 13}, 100)
     assert (began, ended.since_s) == ([], 20)
@@ -74,7 +120,9 @@ def test_stall_tracker() -> None:
 
 @pytest.mark.broker
 def test_secure_cluster() -> None:
-    """The source's settings let the driver in; a wrong password, and nobody there, are told apart in time."""
+    """The source's settings let the driver in; a wrong password, and nobody there, are told
+    apart in time.
+    """
     with LocalKafka(security="SASL_SSL") as cluster:
         cluster.create_topic("t", partitions=3)
         own = cluster.client_settings()
@@ -83,15 +131,28 @@ def test_secure_cluster() -> None:
             "kafka.bootstrap.servers": cluster.bootstrap_servers,
             "kafka.security.protocol": "SASL_SSL",
             "kafka.sasl.mechanism": own["sasl.mechanism"],
-            "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.scram.ScramLoginModule required {login}",
+            "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule "
+            f"required {login}",
             "kafka.ssl.truststore.type": "PEM",
             "kafka.ssl.truststore.location": own["ssl.ca.location"],
         }
-        assert TopicRequests(librdkafka_settings(java, {}, "here"), "here").describe(["t", "u"])["t"].partitions == 3
-        wrong = {**java, "kafka.sasl.jaas.config": java["kafka.sasl.jaas.config"].replace('word="', 'word="x')}
+        assert (
+            TopicRequests(librdkafka_settings(java, {}, "here"), "here")
+            .describe(["t", "u"])["t"]
+            .partitions
+            == 3
+        )
+        wrong = {
+            **java,
+            "kafka.sasl.jaas.config": java["kafka.sasl.jaas.config"].replace('word="', 'word="x'),
+        }
         with pytest.raises(SettingRefused, match="here: the cluster at") as refused:
-            TopicRequests(librdkafka_settings(wrong, {}, "here"), "here", timeout_ms=8000).describe(["t"])
+            TopicRequests(librdkafka_settings(wrong, {}, "here"), "here", timeout_ms=8000).describe(
+                ["t"]
+            )
         assert own["sasl.password"] not in str(refused.value)
         cluster.kill()
         with pytest.raises(Unavailable, match="here: could not describe"):
-            TopicRequests(librdkafka_settings(java, {}, "here"), "here", timeout_ms=2000).describe(["t"])
+            TopicRequests(librdkafka_settings(java, {}, "here"), "here", timeout_ms=2000).describe(
+                ["t"]
+            )

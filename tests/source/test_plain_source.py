@@ -1,4 +1,6 @@
-"""A source made by Spark's own reader, ``spark.readStream.format("kafka")``, under ``exactly_once``."""
+"""A source made by Spark's own reader, ``spark.readStream.format("kafka")``, under
+``exactly_once``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def plain(stream: Any, topic: str, **options: str) -> DataFrame:
 
 def abort_some(stream: Any, topic: str) -> None:
     """Records of a transaction that is aborted."""
-    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": topic})
+    producer = Producer(
+        {"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": topic}
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     for partition in (0, 1):
@@ -37,7 +41,9 @@ def abort_some(stream: Any, topic: str) -> None:
 def test_plain_source_is_exact(
     stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It works as read_kafka's does: each committed record once, also for a batch that is run again."""
+    """It works as read_kafka's does: each committed record once, also for a batch that is run
+    again.
+    """
     name = topic("plain", partitions=2)
     topics.give(name, RECORDS)
     abort_some(stream, name)
@@ -59,9 +65,15 @@ def test_plain_source_is_exact(
 
 @pytest.mark.parametrize("level", [{}, {"kafka_isolation_level": "read_uncommitted"}])
 def test_plain_source_that_reads_uncommitted(
-    level: dict[str, str], stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+    level: dict[str, str],
+    stream: Any,
+    topics: Any,
+    topic: Callable[..., str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Kafka's default isolation level shows aborted records, so the log warns of it, once for each run."""
+    """Kafka's default isolation level shows aborted records, so the log warns of it, once for
+    each run.
+    """
     name = topic("uncommitted", partitions=2)
     topics.give(name, RECORDS)
     abort_some(stream, name)

@@ -1,4 +1,6 @@
-"""The sources of a running query in the order of Spark's offset log, each with the options given to its reader."""
+"""The sources of a running query in the order of Spark's offset log, each with the options given
+to its reader.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path) -> None:
-    """Unions, self-unions, joins and other sources: line by line the source whose topic the offset log names."""
+    """Unions, self-unions, joins and other sources: line by line the source whose topic the
+    offset log names.
+    """
     a, b = topic("a", partitions=1), topic("b", partitions=1)
     topics.give(a, 2, partitions=1)
     topics.give(b, 2, partitions=1)
@@ -34,8 +38,16 @@ def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_pat
         "one": (one, [a], [0]),
         "union": (two.union(one).union(two), [b, a, b], [0, 1, 0]),
         "self-union": (one.union(one.filter("topic != ''")), [a, a], [0, 0]),
-        "self-join": (left.join(right, f.expr("l.topic = r.topic")).select("l.topic"), [a, a], [0, 1]),
-        "join": (one.alias("l").join(two.alias("r"), f.expr("l.topic = r.topic")).select("l.topic"), [a, b], [0, 1]),
+        "self-join": (
+            left.join(right, f.expr("l.topic = r.topic")).select("l.topic"),
+            [a, a],
+            [0, 1],
+        ),
+        "join": (
+            one.alias("l").join(two.alias("r"), f.expr("l.topic = r.topic")).select("l.topic"),
+            [a, b],
+            [0, 1],
+        ),
         "files first": (files.union(one), [None, a], [0, 1]),
         "files last": (one.union(files), [a, None], [0, 1]),
     }
@@ -51,7 +63,9 @@ def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_pat
 
     queries = {}
     for name, (frame, _, _) in plans.items():
-        writer = frame.writeStream.foreachBatch(look(name)).option("checkpointLocation", str(tmp_path / name))
+        writer = frame.writeStream.foreachBatch(look(name)).option(
+            "checkpointLocation", str(tmp_path / name)
+        )
         queries[name] = writer.trigger(availableNow=True).start()
     for name, (_, marks, same_as) in plans.items():
         assert stream.end(queries[name]) is None
@@ -60,7 +74,9 @@ def test_sources_of(stream: Any, topics: Any, topic: Callable[..., str], tmp_pat
         assert [source.same_as for source in seen[name]] == same_as
         assert [source.is_kafka for source in seen[name]] == [mark is not None for mark in marks]
         lines = (tmp_path / name / "offsets" / "0").read_text().splitlines()[2:]
-        assert [next(iter(json.loads(line))) for line in lines] == [mark or "logOffset" for mark in marks]
+        assert [next(iter(json.loads(line))) for line in lines] == [
+            mark or "logOffset" for mark in marks
+        ]
         for source in seen[name]:
             if source.metadata is not None:
                 assert marks[source.index] in (tmp_path / name / source.metadata / "0").read_text()

@@ -1,4 +1,6 @@
-"""What a query reads is on record before it is read; where it cannot be, the query says whether to start it again."""
+"""What a query reads is on record before it is read; where it cannot be, the query says whether
+to start it again.
+"""
 
 from __future__ import annotations
 

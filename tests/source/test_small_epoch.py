@@ -1,4 +1,6 @@
-"""Epochs of few rows go into fewer tasks where rows cost nothing to compute, and stay as planned elsewhere."""
+"""Epochs of few rows go into fewer tasks where rows cost nothing to compute, and stay as planned
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def identity(column: Any) -> Any:
 
 def transactions(stream: Any) -> list[int]:
     """Of each epoch; a task makes one where it has rows."""
-    return [event.transactions for event in stream.events if isinstance(event, events.EpochCompleted)]
+    return [
+        event.transactions for event in stream.events if isinstance(event, events.EpochCompleted)
+    ]
 
 
 @pytest.fixture
@@ -41,26 +45,38 @@ def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
 
 
 @pytest.mark.parametrize(("partitions", "tasks"), [(1, 1), (2, 1), (4, 1), (6, 2)])
-def test_small_epochs(stream: Any, filled: Callable[[int], str], partitions: int, tasks: int) -> None:
+def test_small_epochs(
+    stream: Any, filled: Callable[[int], str], partitions: int, tasks: int
+) -> None:
     """Every row once; the first epoch as planned, the next ones in a task for four partitions."""
     name = filled(partitions)
-    frame = stream.read(name, maxOffsetsPerTrigger=2 * partitions).alias("records").where("records.value is not null")
+    frame = (
+        stream.read(name, maxOffsetsPerTrigger=2 * partitions)
+        .alias("records")
+        .where("records.value is not null")
+    )
     assert stream.run(frame) is None
     assert transactions(stream) == [partitions, tasks, tasks]
-    assert stream.rows() == [(name, partition, offset) for partition in range(partitions) for offset in range(6)]
+    assert stream.rows() == [
+        (name, partition, offset) for partition in range(partitions) for offset in range(6)
+    ]
 
 
 AS_PLANNED: dict[str, Callable[[Any], Any]] = {
     "a function of the user": lambda frame: frame.withColumn("topic", identity("topic")),
     "in a filter": lambda frame: frame.where(identity("topic") == f.col("topic")),
-    "more rows than there are records": lambda frame: frame.withColumn("n", f.explode(f.sequence(f.lit(1), f.lit(1)))),
+    "more rows than there are records": lambda frame: frame.withColumn(
+        "n", f.explode(f.sequence(f.lit(1), f.lit(1)))
+    ),
     "Python over Arrow": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema),
     "a subquery": lambda frame: frame.where("offset >= (select min(id) from range(1))"),
 }
 
 
 @pytest.mark.parametrize("transform", AS_PLANNED.values(), ids=AS_PLANNED)
-def test_rows_that_may_cost(stream: Any, filled: Callable[[int], str], transform: Callable[[Any], Any]) -> None:
+def test_rows_that_may_cost(
+    stream: Any, filled: Callable[[int], str], transform: Callable[[Any], Any]
+) -> None:
     """What computes rows by more than Spark's own expressions keeps its parallelism."""
     name = filled(4)
     assert stream.run(transform(stream.read(name, maxOffsetsPerTrigger=8))) is None
@@ -72,7 +88,9 @@ def test_another_source(stream: Any, filled: Callable[[int], str], tmp_path: Pat
     """Of a file source nobody knows how many rows it gives."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "x.json").write_text('{"topic": "file", "partition": 0, "offset": 0}\n')
-    files = stream.spark.readStream.schema("topic string, partition int, offset long").json(str(tmp_path / "in"))
+    files = stream.spark.readStream.schema("topic string, partition int, offset long").json(
+        str(tmp_path / "in")
+    )
     topic = stream.read(filled(4), maxOffsetsPerTrigger=8).select("topic", "partition", "offset")
     assert stream.run(topic.union(files)) is None
     assert transactions(stream) == [5, 4, 4]
@@ -98,13 +116,19 @@ def with_writers(stream: Any, wrapped: Callable[[Any], Any]) -> Any:
 
 
 def started(stream: Any, frame: Any, batch: Callable[[Any, int], None]) -> Any:
-    writer = frame.select("topic", "partition", "offset").writeStream.option("checkpointLocation", stream.checkpoint)
+    writer = frame.select("topic", "partition", "offset").writeStream.option(
+        "checkpointLocation", stream.checkpoint
+    )
     return writer.trigger(availableNow=True).foreachBatch(batch).start()
 
 
 @pytest.mark.parametrize("rows_max", [4, 3])
 def test_generated_code(
-    stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows_max: int
+    stream: Any,
+    filled: Callable[[int], str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    rows_max: int,
 ) -> None:
     """The tasks of small epochs, and theirs alone, are told to generate no code."""
     monkeypatch.setattr(small_epoch, "ROWS_MAX", rows_max)
@@ -127,7 +151,9 @@ def test_generated_code(
 
     def batch(rows: Any, batch_id: int) -> None:
         once(rows, batch_id)
-        after.append(rows.sparkSession.sparkContext.getLocalProperty("spark.sql.codegen.factoryMode"))
+        after.append(
+            rows.sparkSession.sparkContext.getLocalProperty("spark.sql.codegen.factoryMode")
+        )
 
     once = with_writers(stream, Noting)
     assert stream.end(started(stream, frame, batch)) is None
@@ -166,15 +192,23 @@ def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path:
 def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
     """What fails outside of our code is said in Spark's words, and the epoch is given up."""
     frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
-    failing = frame.where(f.when(f.col("offset") == 3, f.raise_error(f.lit("no such row"))).otherwise(True))
+    failing = frame.where(
+        f.when(f.col("offset") == 3, f.raise_error(f.lit("no such row"))).otherwise(True)
+    )
     assert "no such row" in str(stream.run(failing))
     assert transactions(stream) == [4]
-    assert [event.batch_id for event in stream.events if isinstance(event, events.EpochAbandoned)] == [1]
+    assert [
+        event.batch_id for event in stream.events if isinstance(event, events.EpochAbandoned)
+    ] == [1]
 
 
 def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
-    """A query that is stopped within a small epoch has not failed, and nothing of the epoch is visible."""
-    from source_stream import eventually  # not at the top: the tasks import this module, and cannot import that one
+    """A query that is stopped within a small epoch has not failed, and nothing of the epoch is
+    visible.
+    """
+    from source_stream import (
+        eventually,
+    )  # not at the top: the tasks import this module, and cannot import that one
 
     once = with_writers(stream, lambda writers: InBatchOne(writers, "wait", tmp_path))
     query = started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)
@@ -185,7 +219,9 @@ def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> No
     assert len(stream.rows()) == 8
 
 
-def test_a_large_epoch(stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_epoch(
+    stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(small_epoch, "ROWS_MAX", 7)
     assert stream.run(stream.read(filled(4), maxOffsetsPerTrigger=8)) is None
     assert transactions(stream) == [4, 4, 4]
@@ -205,8 +241,12 @@ def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
 
 
 @pytest.mark.parametrize("place", ["around", "rows"])
-def test_what_the_user_does_within_the_batch(stream: Any, filled: Callable[[int], str], place: str) -> None:
-    """A frame made in a function around exactum's, or by rows=, may compute its rows by anything."""
+def test_what_the_user_does_within_the_batch(
+    stream: Any, filled: Callable[[int], str], place: str
+) -> None:
+    """A frame made in a function around exactum's, or by rows=, may compute its rows by
+    anything.
+    """
 
     def costly(batch: Any) -> Any:
         return batch.withColumn("topic", identity("topic"))
@@ -222,29 +262,41 @@ def test_what_the_user_does_within_the_batch(stream: Any, filled: Callable[[int]
 LIGHT_VIEWS: dict[str, Callable[[Any], Any]] = {
     "columns": lambda batch: batch.selectExpr("topic", "partition", "offset + 0 AS offset"),
     "rows": lambda batch: batch.where("offset >= 0"),
-    "rows and columns": lambda batch: batch.alias("b").where("b.offset >= 0").withColumn("n", f.upper("topic")),
+    "rows and columns": lambda batch: (
+        batch.alias("b").where("b.offset >= 0").withColumn("n", f.upper("topic"))
+    ),
 }
 
 
 @pytest.mark.parametrize("rows", LIGHT_VIEWS.values(), ids=LIGHT_VIEWS)
-def test_a_light_view(stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]) -> None:
+def test_a_light_view(
+    stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]
+) -> None:
     """A view by Spark's own expressions costs no more than the query's own columns."""
-    once = exactum.exactly_once(exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append)
+    once = exactum.exactly_once(
+        exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append
+    )
     assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
     assert transactions(stream) == [4, 1, 1]
     assert len(stream.rows()) == 24
 
 
 HEAVY_VIEWS: dict[str, Callable[[Any], Any]] = {
-    "joined": lambda batch: batch.join(batch.sparkSession.range(1), f.col("offset") >= f.col("id")).drop("id"),
+    "joined": lambda batch: batch.join(
+        batch.sparkSession.range(1), f.col("offset") >= f.col("id")
+    ).drop("id"),
     "more rows": lambda batch: batch.withColumn("n", f.explode(f.sequence(f.lit(1), f.lit(1)))),
     "sorted": lambda batch: batch.sortWithinPartitions("offset"),
 }
 
 
 @pytest.mark.parametrize("rows", HEAVY_VIEWS.values(), ids=HEAVY_VIEWS)
-def test_a_heavy_view(stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]) -> None:
-    once = exactum.exactly_once(exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append)
+def test_a_heavy_view(
+    stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]
+) -> None:
+    once = exactum.exactly_once(
+        exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append
+    )
     assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
     assert transactions(stream) == [4, 4, 4]
     assert len(stream.rows()) == 24
@@ -252,12 +304,19 @@ def test_a_heavy_view(stream: Any, filled: Callable[[int], str], rows: Callable[
 
 def test_views_side_by_side(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
     """One task for both, with a transaction in each target."""
-    other = exactum.FileSink(str(tmp_path / "other"), format="json", name="other", rows=LIGHT_VIEWS["columns"])
-    once = exactum.exactly_once(exactum.FileSink(stream.out, format="json"), other, on_event=stream.events.append)
+    other = exactum.FileSink(
+        str(tmp_path / "other"), format="json", name="other", rows=LIGHT_VIEWS["columns"]
+    )
+    once = exactum.exactly_once(
+        exactum.FileSink(stream.out, format="json"), other, on_event=stream.events.append
+    )
     assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
     assert transactions(stream) == [8, 2, 2]
     assert len(stream.rows()) == 24
-    assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "other").rglob("*.json")) == 24
+    assert (
+        sum(len(file.read_text().splitlines()) for file in (tmp_path / "other").rglob("*.json"))
+        == 24
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,5 +330,7 @@ def test_views_side_by_side(stream: Any, filled: Callable[[int], str], tmp_path:
         (('{"a":{"0":1}}',), ('{"a":{"0":1}}',), []),
     ],
 )
-def test_partition_sizes(start: tuple[str | None, ...], end: tuple[str | None, ...], sizes: list[int]) -> None:
+def test_partition_sizes(
+    start: tuple[str | None, ...], end: tuple[str | None, ...], sizes: list[int]
+) -> None:
     assert small_epoch.partition_sizes(SourceOffsets(start, end)) == sizes

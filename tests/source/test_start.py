@@ -1,4 +1,6 @@
-"""Every start position and every rule of precedence, on a real broker; what was read is the oracle, and the log."""
+"""Every start position and every rule of precedence, on a real broker; what was read is the
+oracle, and the log.
+"""
 
 from __future__ import annotations
 
@@ -37,27 +39,41 @@ POSITIONS: dict[str, tuple[dict[str, Any], dict[int, int], list[str]]] = {
         {0: 7, 1: 10},
         ["group 'G'", "group 'G' has no offset: auto_offset_reset=latest"],
     ),
-    "earliest with group": ({"group_id": "G", "start": "earliest"}, {0: 0, 1: 0}, ["earliest", "earliest"]),
+    "earliest with group": (
+        {"group_id": "G", "start": "earliest"},
+        {0: 0, 1: 0},
+        ["earliest", "earliest"],
+    ),
     "latest": ({"start": "latest"}, {0: 10, 1: 10}, ["latest", "latest"]),
     "datetime": ({"start": AT_4}, {0: 4, 1: 4}, [f"first record at or after {AT_4}"] * 2),
     "between records": ({"start": EARLY}, {0: 5, 1: 5}, [f"first record at or after {EARLY}"] * 2),
     "later than all": ({"start": LATE}, {0: 10, 1: 10}, [f"no record since {LATE}: end"] * 2),
     "offsets": ({"start": {"T": {0: 3, 1: 8}}}, {0: 3, 1: 8}, ["given", "given"]),
-    "offsets and group": ({"group_id": "G", "start": {("T", 1): 8}}, {0: 7, 1: 8}, ["group 'G'", "given"]),
+    "offsets and group": (
+        {"group_id": "G", "start": {("T", 1): 8}},
+        {0: 7, 1: 8},
+        ["group 'G'", "given"],
+    ),
     "offsets and reset": (
         {"start": {("T", 1): 8}, "auto_offset_reset": "latest"},
         {0: 10, 1: 8},
         [RESET, "given"],
     ),
     "offset at the end": ({"start": {"T": {0: 10, 1: 9}}}, {0: 10, 1: 9}, ["given", "given"]),
-    "pattern and group": ({"topics": "pattern", "group_id": "G"}, {0: 7, 1: 0}, ["group 'G'", NO_OFFSET]),
+    "pattern and group": (
+        {"topics": "pattern", "group_id": "G"},
+        {0: 7, 1: 0},
+        ["group 'G'", NO_OFFSET],
+    ),
     "assignment": ({"topics": "assigned", "start": {"T": {1: 6}}}, {1: 6}, ["given"]),
 }
 
 
 @dataclass(frozen=True)
 class Started:
-    """What came of one way to start: the rows of a first and a second run, and the log's line on each."""
+    """What came of one way to start: the rows of a first and a second run, and the log's line on
+    each.
+    """
 
     topic: str
     rows: list[tuple[str, int, int]]
@@ -65,8 +81,12 @@ class Started:
 
 
 @pytest.fixture(scope="module")
-def started(spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Started]:
-    """Every way of the table, started at the same time and, after one more record in each partition, once more."""
+def started(
+    spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Started]:
+    """Every way of the table, started at the same time and, after one more record in each
+    partition, once more.
+    """
     topics, name = Topics(kafka), "positions"
     kafka.create_topic(name, partitions=2)
     topics.give(name, RECORDS)
@@ -104,16 +124,25 @@ def started(spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.Tem
 
 def named(offsets: dict[Any, Any], topic: str) -> dict[Any, Any]:
     """Offsets of the topic T as offsets of ``topic``."""
-    return {(topic, key[1]) if isinstance(key, tuple) else topic: value for key, value in offsets.items()}
+    return {
+        (topic, key[1]) if isinstance(key, tuple) else topic: value
+        for key, value in offsets.items()
+    }
 
 
 @pytest.mark.parametrize("case", POSITIONS)
 def test_start_position(case: str, started: dict[str, Started]) -> None:
-    """A new query begins exactly there in each partition, the log says where and why, and the next run goes on."""
+    """A new query begins exactly there in each partition, the log says where and why, and the
+    next run goes on.
+    """
     _, first, why = POSITIONS[case]
     seen = started[case]
-    assert seen.rows == [(seen.topic, p, o) for p, begin in first.items() for o in range(begin, RECORDS + 1)]
-    begun = ", ".join(f"{seen.topic}-{p} at {o} ({w})" for (p, o), w in zip(first.items(), why, strict=True))
+    assert seen.rows == [
+        (seen.topic, p, o) for p, begin in first.items() for o in range(begin, RECORDS + 1)
+    ]
+    begun = ", ".join(
+        f"{seen.topic}-{p} at {o} ({w})" for (p, o), w in zip(first.items(), why, strict=True)
+    )
     went_on = ", ".join(f"{seen.topic}-{p} at {RECORDS} (checkpoint)" for p in first)
     assert [line.partition("begins with ")[2] for line in seen.lines] == [begun, went_on]
 
@@ -121,7 +150,9 @@ def test_start_position(case: str, started: dict[str, Started]) -> None:
 def test_checkpoint_takes_precedence(
     stream: Any, topics: Any, topic: Callable[..., str], begins: Callable[[], list[str]]
 ) -> None:
-    """Whatever start= says by then, a query goes on from its checkpoint, also if the start is impossible now."""
+    """Whatever start= says by then, a query goes on from its checkpoint, also if the start is
+    impossible now.
+    """
     name = topic("precedence", partitions=1)
     topics.give(name, 6, partitions=1)
     assert stream.run(stream.read(name, start={name: {0: 4}})) is None
@@ -142,15 +173,26 @@ UNREACHABLE: list[tuple[dict[str, Any], str]] = [
     ({"start": {"T": {0: 99, 1: 0}}}, "at 99 (given): it has the offsets 1 to 2"),
     ({"start": {"T": {0: 0, 1: 0}}}, "at 0 (given): it has the offsets 1 to 2"),
     ({"group_id": "far"}, "at 99 (group 'far'): it has the offsets 1 to 2"),
-    ({"group_id": "new", "auto_offset_reset": "none"}, "(group 'new' has no offset): auto_offset_reset is none"),
-    ({"start": {"T": {1: 0}}, "auto_offset_reset": "none"}, "(not named): auto_offset_reset is none"),
+    (
+        {"group_id": "new", "auto_offset_reset": "none"},
+        "(group 'new' has no offset): auto_offset_reset is none",
+    ),
+    (
+        {"start": {"T": {1: 0}}, "auto_offset_reset": "none"},
+        "(not named): auto_offset_reset is none",
+    ),
 ]
 
 
 def test_new_query_out_of_reach(
-    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+    make_stream: Callable[[], Any],
+    topics: Any,
+    topic: Callable[..., str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A new query that cannot begin where it is told to stops with the reason, and leaves no position behind."""
+    """A new query that cannot begin where it is told to stops with the reason, and leaves no
+    position behind.
+    """
     name = topic("reach", partitions=2)
     topics.give(name, 2)
     topics.delete_before(name, 0, 1)
@@ -166,7 +208,9 @@ def test_new_query_out_of_reach(
         assert f"exactum refuses to start {name}-0 {said}" in (stream.end(query) or "")
         assert said in caplog.text
         assert stream.rows() == []
-    again = [(stream, stream.start(stream.read(name), availableNow=True)) for stream, _, _ in streams]
+    again = [
+        (stream, stream.start(stream.read(name), availableNow=True)) for stream, _, _ in streams
+    ]
     for stream, query in again:
         assert stream.end(query) is None, "the same checkpoint, with a start that is possible"
         assert stream.rows() == [(name, 0, 1), (name, 1, 0), (name, 1, 1)]
@@ -199,7 +243,9 @@ def test_new_query_out_of_reach(
         ({"kafka.ssl.truststore.location": "x.jks", "group_id": "g"}, "client="),
     ],
 )
-def test_refused_at_once(arguments: dict[str, Any], said: str, stream: Any, topic: Callable[..., str]) -> None:
+def test_refused_at_once(
+    arguments: dict[str, Any], said: str, stream: Any, topic: Callable[..., str]
+) -> None:
     """What can never be meant is refused by read_kafka itself."""
     name = topic("refused", partitions=2)
     given = {
@@ -219,15 +265,23 @@ def test_no_such_topic(
     """A topic or a partition that is not there is refused by name, with every kind of start."""
     monkeypatch.setattr(read_kafka, "NEW_TOPIC_S", 0.1)
     name = topic("small", partitions=2)
-    with pytest.raises(SettingRefused, match=f"nowhere does not exist at {stream.kafka.bootstrap_servers}"):
+    with pytest.raises(
+        SettingRefused, match=f"nowhere does not exist at {stream.kafka.bootstrap_servers}"
+    ):
         stream.read([name, "nowhere"], **start)
     with pytest.raises(SettingRefused, match=f"{name}-5 does not exist"):
         stream.read({name: [0, 5]}, **start)
 
 
-@pytest.mark.parametrize("start", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"group_id": "g"}])
-def test_wrong_address(start: dict[str, Any], spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody answers, read_kafka says so with the address, with every kind of start and of topics."""
+@pytest.mark.parametrize(
+    "start", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"group_id": "g"}]
+)
+def test_wrong_address(
+    start: dict[str, Any], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody answers, read_kafka says so with the address, with every kind of start and of
+    topics.
+    """
     monkeypatch.setattr(read_kafka, "LOOK_TIMEOUT_MS", 1500)
     for topics in ("orders", re.compile("order.*")):
         with pytest.raises(Unavailable, match=r"at 127\.0\.0\.1:1 within .*Connection refused"):
@@ -249,14 +303,20 @@ def test_topic_made_a_moment_ago(stream: Any, topics: Any) -> None:
 def test_pattern_of_nothing(stream: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A pattern may wait for its first topic; the log says that there is none yet, and where."""
     stream.read(re.compile("no-such-topic-.*"))
-    assert f"no topics matching 'no-such-topic-.*' at {stream.kafka.bootstrap_servers} yet" in caplog.text
+    assert (
+        f"no topics matching 'no-such-topic-.*' at {stream.kafka.bootstrap_servers} yet"
+        in caplog.text
+    )
 
 
 def test_time_behind_an_open_transaction(
-    make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    make_stream: Callable[[], Any],
+    topics: Any,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Records behind an open transaction are neither left out nor read too early: read_kafka waits for its end, and
-    where it does not end, a start is refused by the new query and a stop at once.
+    """Records behind an open transaction are neither left out nor read too early: read_kafka waits
+    for its end, and where it does not end, a start is refused by the new query and a stop at once.
     """
     name = topic("open", partitions=1)
     topics.give(name, 5, partitions=1)

@@ -1,4 +1,6 @@
-"""What is read stays what it was: topics made anew, records that are gone, and transactions that hold readers back."""
+"""What is read stays what it was: topics made anew, records that are gone, and transactions that
+hold readers back.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,20 @@ def topic_id(topics: Any, name: str) -> str:
 
 
 def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
-    """A topic with the same name and more records than before is another topic: refused, with nothing of it read."""
+    """A topic with the same name and more records than before is another topic: refused, with
+    nothing of it read.
+    """
     name = topic("anew", partitions=2)
     topics.give(name, 5)
     assert stream.run(stream.read(name)) is None
     (record,) = stream.checkpoint.glob("exactum/source/0/topics/*.json")
     first_id = topic_id(topics, name)
-    assert json.loads(record.read_text()) == {"version": 1, "topic": name, "topic_id": first_id, "partitions": 2}
+    assert json.loads(record.read_text()) == {
+        "version": 1,
+        "topic": name,
+        "topic_id": first_id,
+        "partitions": 2,
+    }
     before = stream.rows()
     topics.made_anew(name)
     topics.give(name, 20)
@@ -49,7 +58,9 @@ def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) ->
 def test_topic_made_anew_with_fewer_records(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:
-    """Fewer records, or fewer partitions, than the checkpoint has read: Spark itself stops before any batch."""
+    """Fewer records, or fewer partitions, than the checkpoint has read: Spark itself stops
+    before any batch.
+    """
     fewer, narrower = topic("fewer", partitions=2), topic("narrower", partitions=2)
     runs = []
     for name, partitions in ((fewer, 2), (narrower, 1)):
@@ -82,7 +93,9 @@ def test_topic_made_anew_while_the_query_runs(
     eventually(lambda: len(stream.rows()) == 5, "the first batch")
     with caplog.at_level(logging.ERROR, "exactum"):
         topics.made_anew(name, 1)
-        eventually(lambda: "The next batch will be refused" in caplog.text, "it is noticed and logged")
+        eventually(
+            lambda: "The next batch will be refused" in caplog.text, "it is noticed and logged"
+        )
     topics.give(name, 20, partitions=1)
     error = stream.end(query) or ""
     assert "CheckpointRefused" in error
@@ -93,7 +106,9 @@ def test_topic_made_anew_while_the_query_runs(
 def test_retention_passed_the_next_offset(
     stream: Any, topics: Any, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Records that were deleted before they were read: refused, or passed over where failOnDataLoss is false."""
+    """Records that were deleted before they were read: refused, or passed over where
+    failOnDataLoss is false.
+    """
     name = topic("retention", partitions=1)
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name)) is None
@@ -113,13 +128,20 @@ def test_retention_passed_the_next_offset(
 
 
 def test_open_transaction_upstream(
-    stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any,
+    kafka: LocalKafka,
+    topics: Any,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A transaction left open upstream is told of, with who holds it, and so is its end."""
     monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.5)
     name = topic("stalled", partitions=2)
     topics.give(name, 3)
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"upstream-of-{name}"}
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "transactional.id": f"upstream-of-{name}",
+    }
     producer = Producer(settings)
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -131,11 +153,19 @@ def test_open_transaction_upstream(
         stalled = [lambda e: isinstance(e, events.UpstreamStalled)]
         eventually(lambda: any(stalled[0](e) for e in stream.events), "the stall is told of")
         (event,) = [e for e in stream.events if isinstance(e, events.UpstreamStalled)]
-        assert (event.topic, event.partition, event.last_stable_offset, event.lso_gap) == (name, 1, 3, 3)
+        assert (event.topic, event.partition, event.last_stable_offset, event.lso_gap) == (
+            name,
+            1,
+            3,
+            3,
+        )
         assert event.transactional_id == f"upstream-of-{name}"
         assert event.producer_id is not None
         producer.commit_transaction(30)
-        eventually(lambda: any(isinstance(e, events.UpstreamMoved) for e in stream.events), "its end is told of")
+        eventually(
+            lambda: any(isinstance(e, events.UpstreamMoved) for e in stream.events),
+            "its end is told of",
+        )
         eventually(lambda: len(stream.rows()) == 11, "all is read")
     finally:
         query.stop()
@@ -145,7 +175,9 @@ def test_open_transaction_upstream(
 def test_a_moment_without_an_answer(
     stream: Any, topics: Any, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that calls a topic unknown for a moment, as one does that has just started, stops no query for good."""
+    """A broker that calls a topic unknown for a moment, as one does that has just started, stops
+    no query for good.
+    """
     name = topic("moment", partitions=2)
     topics.give(name, 5)
     assert stream.run(stream.read(name)) is None
@@ -160,9 +192,15 @@ def test_a_moment_without_an_answer(
 
 
 def test_one_topic_of_a_pattern_is_deleted(
-    stream: Any, topics: Any, kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    stream: Any,
+    topics: Any,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where losses are accepted the query goes on without it, with an event; its name may be used again later."""
+    """Where losses are accepted the query goes on without it, with an event; its name may be
+    used again later.
+    """
     monkeypatch.setattr(topic_watch, "SURE_AFTER_S", 0.5)
     kept, gone = topic("family-kept", partitions=1), topic("family-gone", partitions=1)
     pattern = re.compile(f"{re.escape(kept)}|{re.escape(gone)}")
@@ -176,13 +214,23 @@ def test_one_topic_of_a_pattern_is_deleted(
     kafka.delete_topic(gone)
     topics.give(kept, 5, partitions=1)
     assert run() is not None, "a loss that nobody has accepted"
-    for told in (1, 2, 2):  # Spark's offsets still name it where the first of these runs begins, and not after that
+    for told in (
+        1,
+        2,
+        2,
+    ):  # Spark's offsets still name it where the first of these runs begins, and not after that
         assert run(failOnDataLoss=False) is None
         topics.give(kept, 1, partitions=1)
-        assert [e.topic for e in stream.events if isinstance(e, events.TopicForgotten)] == [gone] * told
-    assert [path.stem for path in stream.checkpoint.glob("exactum/source/0/topics/*.json")] == [kept]
+        assert [e.topic for e in stream.events if isinstance(e, events.TopicForgotten)] == [
+            gone
+        ] * told
+    assert [path.stem for path in stream.checkpoint.glob("exactum/source/0/topics/*.json")] == [
+        kept
+    ]
     kafka.create_topic(gone, partitions=1)
     topics.start_over(gone)
     topics.give(gone, 3, partitions=1)
     assert run() is None, "losses need not be accepted any more"
-    assert stream.rows() == sorted([(kept, 0, o) for o in range(13)] + [(gone, 0, o) for o in [*range(5), *range(3)]])
+    assert stream.rows() == sorted(
+        [(kept, 0, o) for o in range(13)] + [(gone, 0, o) for o in [*range(5), *range(3)]]
+    )

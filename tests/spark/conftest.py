@@ -49,13 +49,19 @@ class Query:
         return folder_sink.FolderSink(str(self.out))
 
     def exactly_once(self, *sinks: Any, **settings: Any) -> Any:
-        return exactum.exactly_once(*(sinks or (self.sink,)), on_event=self.events.append, **settings)
+        return exactum.exactly_once(
+            *(sinks or (self.sink,)), on_event=self.events.append, **settings
+        )
 
     def give(self, *values: int, batches: int = 1) -> None:
-        """Files whose rows have ``v`` of ``values`` and ``k`` of their parity, the same in every batch."""
+        """Files whose rows have ``v`` of ``values`` and ``k`` of their parity, the same in every
+        batch.
+        """
         for _ in range(batches):
             hidden = self.input / f".{self._files:04}"
-            hidden.write_text("".join(json.dumps({"k": "eo"[v % 2], "v": v}) + "\n" for v in values))
+            hidden.write_text(
+                "".join(json.dumps({"k": "eo"[v % 2], "v": v}) + "\n" for v in values)
+            )
             os.utime(hidden, (self._began_s + self._files,) * 2)  # Spark takes them by age
             hidden.rename(self.input / f"{self._files:04}.json")
             self._files += 1
@@ -70,7 +76,11 @@ class Query:
         name: str | None = None,
         **trigger: Any,
     ) -> StreamingQuery:
-        frame = self.spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).json(str(self.input))
+        frame = (
+            self.spark.readStream.schema("k string, v long")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(self.input))
+        )
         writer = transform(frame).writeStream.foreachBatch(batch).outputMode(mode)
         if checkpoint:
             writer = writer.option("checkpointLocation", str(self.checkpoint))

@@ -1,7 +1,7 @@
 """A small durable sink for these tests: rows as JSON files, staged first, visible by one rename.
 
-Shipped to the workers as a module of its own. Faults are armed by files in ``<folder>/faults``, so that a
-test can reach a worker process: each armed fault fires once and is then gone.
+Shipped to the workers as a module of its own. Faults are armed by files in ``<folder>/faults``, so
+that a test can reach a worker process: each armed fault fires once and is then gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
+from exactum.protocol.sink import (
+    DEAD_LETTER_COLUMNS,
+    Guarantee,
+    OpenSink,
+    QueryRun,
+    Rejection,
+    TaskName,
+    WriteOrder,
+)
 
 LATE_S = 2.0
 """How late a late task begins: when all others of a failing job are gone."""
@@ -48,7 +56,9 @@ class FolderSink:
             if column not in [name for name, _ in columns]:
                 raise FrameRefused(f"The frame has no column {column!r}.")
 
-    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
+    def open(
+        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
+    ) -> OpenSink:
         fire(Path(self.folder), "open")
         for sub in ("staged", "visible", "faults"):
             (Path(self.folder) / sub).mkdir(parents=True, exist_ok=True)
@@ -85,13 +95,19 @@ class FolderWriter:
         if self._late_v is not None and self._late_v in [row.get("v") for row in rows]:
             time.sleep(LATE_S)
             (self._folder / "late").touch()
-        refused = [i for i, row in enumerate(rows) if self._refuses_v is not None and row["v"] == self._refuses_v]
+        refused = [
+            i
+            for i, row in enumerate(rows)
+            if self._refuses_v is not None and row["v"] == self._refuses_v
+        ]
         self._rows += [row for i, row in enumerate(rows) if i not in refused]
         self._file.write_text(json.dumps(self._rows, default=str))
         fire(self._folder, "write")
         if not refused:
             return None
-        return Rejection(batch.take(refused), tuple(f"v={self._refuses_v} may not be" for _ in refused))
+        return Rejection(
+            batch.take(refused), tuple(f"v={self._refuses_v} may not be" for _ in refused)
+        )
 
     def prepare(self) -> PreparedTransaction | None:
         fire(self._folder, "prepare")
@@ -134,7 +150,9 @@ class FolderParticipant:
         for transaction in transactions:
             (self._folder / "staged" / transaction.identity).unlink(missing_ok=True)
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
         raise AssertionError("a folder never expires anything")
 
     def close(self) -> None:
@@ -151,7 +169,9 @@ def arm(folder: Path, step: str, kind: str = "error", times: int = 1) -> None:
 
 def await_struck(folder: Path, timeout_s: float = 60.0) -> None:
     """Until every fault that was armed has been taken."""
-    await_true(lambda: not list((folder / "faults").iterdir()), "somebody took every fault", timeout_s)
+    await_true(
+        lambda: not list((folder / "faults").iterdir()), "somebody took every fault", timeout_s
+    )
 
 
 def await_true(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
@@ -163,7 +183,9 @@ def await_true(condition: Callable[[], bool], what: str, timeout_s: float) -> No
 
 def fire(folder: Path, step: str) -> None:
     """Fail if a fault of this step is armed; taking it is atomic over processes."""
-    for fault in sorted((folder / "faults").glob(f"{step}-*")) if (folder / "faults").exists() else []:
+    for fault in (
+        sorted((folder / "faults").glob(f"{step}-*")) if (folder / "faults").exists() else []
+    ):
         try:
             kind = fault.read_text()
             fault.unlink()

@@ -1,7 +1,9 @@
-"""What a power cut takes: from the system calls of a process and its children, the files that were not on the disk.
+"""What a power cut takes: from the system calls of a process and its children, the files that were
+not on the disk.
 
-strace notes every call that gives a file content or a name, and every fsync. A name or content is safe if an fsync of
-the folder or of the file began after it was made. Nothing of this knows exactum or Spark.
+strace notes every call that gives a file content or a name, and every fsync. A name or content is
+safe if an fsync of the folder or of the file began after it was made. Nothing of this knows exactum
+or Spark.
 """
 
 from __future__ import annotations
@@ -86,10 +88,14 @@ class Disk:
         self.root = str(root)
         self.content: dict[str, File] = {}
         self.names: dict[str, File] = {}
-        """Of each path that was made: since when it has its name, and the times that its folder was fsynced."""
+        """Of each path that was made: since when it has its name, and the times that its folder
+        was fsynced.
+        """
 
     def play(self, call: Call) -> None:
-        if call.name in ("openat", "open", "creat") and ("O_CREAT" in call.text or call.name == "creat"):
+        if call.name in ("openat", "open", "creat") and (
+            "O_CREAT" in call.text or call.name == "creat"
+        ):
             path = call.text.rpartition("<")[2].rstrip(">")
             if path not in self.content or "O_TRUNC" in call.text:
                 self._made(path, File(call.ended), call.ended)
@@ -127,7 +133,9 @@ class Disk:
     def unnamed(self) -> list[str]:
         """Paths whose name is not on the disk, nor that of a folder above."""
         lost = {path for path, made in self.names.items() if not made.safe()}
-        return sorted(path for path in self.names if any(p in lost for p in _upwards(path, self.root)))
+        return sorted(
+            path for path in self.names if any(p in lost for p in _upwards(path, self.root))
+        )
 
     def unwritten(self) -> list[str]:
         """Files whose content is not on the disk, or not all of it."""
@@ -142,7 +150,9 @@ def _upwards(path: str, root: str) -> list[str]:
 
 
 def cut(disk: Disk) -> list[str]:
-    """Take away what was not on the disk: names are gone, content is empty or half. What was taken."""
+    """Take away what was not on the disk: names are gone, content is empty or half. What was
+    taken.
+    """
     gone = [path for path in disk.unnamed() if os.path.lexists(path)]
     for path in reversed(gone):
         if os.path.isdir(path):

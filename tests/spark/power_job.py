@@ -1,4 +1,5 @@
-"""A query over files of which each is one epoch; started with a number, it dies when that epoch stands.
+"""A query over files of which each is one epoch; started with a number, it dies when that epoch
+stands.
 
 Arguments: FOLDER KIND FSYNC [DIES_AT]
 """
@@ -34,7 +35,11 @@ def main(folder: Path, kind: str, fsync: str, dies_at: int) -> None:
             **KINDS[kind],
         },
     )
-    rows = spark.readStream.schema("key string, number long").option("maxFilesPerTrigger", 1).json(f"{folder}/input")
+    rows = (
+        spark.readStream.schema("key string, number long")
+        .option("maxFilesPerTrigger", 1)
+        .json(f"{folder}/input")
+    )
     if kind != "stateless":
         rows = rows.groupBy("key").sum("number").toDF("key", "number")
     exact = exactum.exactly_once(exactum.FileSink(folder / "out", format="json"))

@@ -37,9 +37,13 @@ class Writes:
         return (PreparedTransaction("p", "x", 5),)
 
 
-def incarnation(storage: MemoryStorage, name: str, seen: list[events.Event] | None = None) -> AtMostOnce:
+def incarnation(
+    storage: MemoryStorage, name: str, seen: list[events.Event] | None = None
+) -> AtMostOnce:
     run = QueryRun("q", Incarnation(name), Guarantee.AT_MOST_ONCE)
-    return AtMostOnce(run, MemoryDecisionLog(storage, "q"), on_event=(seen if seen is not None else []).append)
+    return AtMostOnce(
+        run, MemoryDecisionLog(storage, "q"), on_event=(seen if seen is not None else []).append
+    )
 
 
 def test_a_batch_is_written_once_and_recorded_first() -> None:
@@ -96,7 +100,9 @@ def test_other_offsets_are_refused() -> None:
 
 
 def test_after_exactly_once() -> None:
-    """An undecided batch of an exactly-once run is free; a decided one with transactions must be finished by it."""
+    """An undecided batch of an exactly-once run is free; a decided one with transactions must be
+    finished by it.
+    """
     storage, writes = MemoryStorage(), Writes()
     log = MemoryDecisionLog(storage, "q")
     log.decide(DecisionRecord(Epoch("q", 0), 0, Decision.ABORT, Incarnation("x")))

@@ -28,12 +28,16 @@ ONE = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"0":3,"1":4}}\n-\n'
     ],
 )
 def test_local_folder(uri: str, folder: str | None) -> None:
-    """Only local and shared file systems have a folder, and Hadoop's paths are taken as they are printed."""
+    """Only local and shared file systems have a folder, and Hadoop's paths are taken as they are
+    printed.
+    """
     assert offset_log.local_folder(uri) == (Path(folder) if folder else None)
 
 
 def test_offsets_are_canonical() -> None:
-    """The same offsets are the same text whatever order Spark wrote their keys in; ``-`` is no offset."""
+    """The same offsets are the same text whatever order Spark wrote their keys in; ``-`` is no
+    offset.
+    """
     assert offset_log.parse(TWO, "here") == ('{"t":{"0":7,"1":5}}', None)
 
 

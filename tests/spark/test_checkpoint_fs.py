@@ -1,4 +1,6 @@
-"""The file system that writes local checkpoints: no process for a file, and otherwise as Hadoop's own."""
+"""The file system that writes local checkpoints: no process for a file, and otherwise as
+Hadoop's own.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ query.stop()
 
 
 def forks_of(folder: Path, own: str) -> list[str]:
-    """What a stateful query of a few epochs starts, by programs that say so before they do what they should."""
+    """What a stateful query of a few epochs starts, by programs that say so before they do what
+    they should.
+    """
     programs, log = folder / "programs", folder / "log"
     programs.mkdir(parents=True)
     for name in FORKED:
@@ -55,7 +59,8 @@ def forks_of(folder: Path, own: str) -> list[str]:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = log.read_text().splitlines() if log.exists() else []
-    # A snapshot of state, some seconds apart and beside the epochs, is copied by another part of Hadoop.
+    # A snapshot of state, some seconds apart and beside the epochs, is copied by another part of
+    # Hadoop.
     return [line for line in lines if "up-checkpoint" in line and "/SSTs/" not in line]
 
 
@@ -72,7 +77,9 @@ def files(request: pytest.FixtureRequest, spark: SparkSession) -> Any:
     conf = jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
     conf.set(checkpoint_fs.SETTING.removeprefix("spark.hadoop."), request.param)
     conf.set("fs.permissions.umask-mode", "027")
-    return jvm.org.apache.hadoop.fs.FileContext.getFileContext(jvm.java.net.URI.create("file:///"), conf)
+    return jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+        jvm.java.net.URI.create("file:///"), conf
+    )
 
 
 class Hadoop:
@@ -87,14 +94,20 @@ class Hadoop:
         return self.fs.Path(f"file:{path}")
 
     def create(self, path: Path) -> None:
-        flags = self._jvm.java.util.EnumSet.of(self.fs.CreateFlag.CREATE, self.fs.CreateFlag.OVERWRITE)
-        stream = self.files.create(self.path(path), flags, self._options(self.fs.Options.CreateOpts, []))
+        flags = self._jvm.java.util.EnumSet.of(
+            self.fs.CreateFlag.CREATE, self.fs.CreateFlag.OVERWRITE
+        )
+        stream = self.files.create(
+            self.path(path), flags, self._options(self.fs.Options.CreateOpts, [])
+        )
         stream.writeBytes(path.name)
         stream.close()
 
     def rename(self, old: Path, new: Path, *, overwrite: bool) -> None:
         how = self.fs.Options.Rename.OVERWRITE if overwrite else self.fs.Options.Rename.NONE
-        self.files.rename(self.path(old), self.path(new), self._options(self.fs.Options.Rename, [how]))
+        self.files.rename(
+            self.path(old), self.path(new), self._options(self.fs.Options.Rename, [how])
+        )
 
     def _options(self, kind: Any, options: list[Any]) -> Any:
         array = self._jvm.java.lang.reflect.Array.newInstance(
@@ -106,7 +119,9 @@ class Hadoop:
 
 
 def test_it_does_what_hadoops_own_does(spark: SparkSession, files: Any, tmp_path: Path) -> None:
-    """Permissions by the umask, renames that replace only when told, links that are followed, checksums."""
+    """Permissions by the umask, renames that replace only when told, links that are followed,
+    checksums.
+    """
     hadoop = Hadoop(spark, files)
     folder = tmp_path / "real" / "folder"
     files.mkdir(hadoop.path(folder), hadoop.fs.permission.FsPermission.getDirDefault(), True)
@@ -126,10 +141,16 @@ def test_it_does_what_hadoops_own_does(spark: SparkSession, files: Any, tmp_path
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
         hadoop.rename(one, other, overwrite=True)
     linked = files.getFileLinkStatus(hadoop.path(tmp_path / "link"))
-    assert (linked.isSymlink(), linked.isDirectory()) == (False, True), "Hadoop's own sees no links either"
-    checksums = other.with_name(".other.crc")  # as Spark's copies of state have them, which it makes in another way
+    assert (linked.isSymlink(), linked.isDirectory()) == (False, True), (
+        "Hadoop's own sees no links either"
+    )
+    checksums = other.with_name(
+        ".other.crc"
+    )  # as Spark's copies of state have them, which it makes in another way
     checksums.write_bytes(b"")
-    assert [status.getPath().getName() for status in files.util().listStatus(hadoop.path(folder))] == ["other"]
+    assert [
+        status.getPath().getName() for status in files.util().listStatus(hadoop.path(folder))
+    ] == ["other"]
     assert files.delete(hadoop.path(other), False)
     assert not other.exists()
     assert not checksums.exists(), "a checksum file goes with its file, or they would pile up"
@@ -137,7 +158,9 @@ def test_it_does_what_hadoops_own_does(spark: SparkSession, files: Any, tmp_path
 
 @pytest.mark.parametrize("files", [checkpoint_fs.CLASS], indirect=True)
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_checksums_of_a_file_that_is_gone(spark: SparkSession, files: Any, tmp_path: Path, overwrite: bool) -> None:
+def test_checksums_of_a_file_that_is_gone(
+    spark: SparkSession, files: Any, tmp_path: Path, overwrite: bool
+) -> None:
     """A crash may leave them. Hadoop's own does not write the file any more, or cannot read it."""
     hadoop = Hadoop(spark, files)
     one, other = tmp_path / "one", tmp_path / "other"
@@ -149,7 +172,9 @@ def test_checksums_of_a_file_that_is_gone(spark: SparkSession, files: Any, tmp_p
     stream.close()
 
 
-def test_without_a_compiler_spark_writes_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_spark_writes_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(java, "COMPILER", ("-m", "there.is.none/Main"))
     assert checkpoint_fs.checkpoint_jar() is None

@@ -50,7 +50,9 @@ def test_the_first_one_made_is_kept(tmp_path: Path) -> None:
     assert f"-XX:SharedArchiveFile={kept.path}" in kept.reading_options()
 
 
-def test_jars_that_were_installed_again_have_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_that_were_installed_again_have_another_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The JVM would not take the old one, and would not say so."""
     jar = tmp_path / "spark.jar"
     jar.write_bytes(b"")

@@ -1,4 +1,6 @@
-"""Control streams on a real broker and a real Spark: all tasks of an epoch see the same rules, also when run again."""
+"""Control streams on a real broker and a real Spark: all tasks of an epoch see the same rules,
+also when run again.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class Rules:
 
     def stream(self, **arguments: Any) -> Any:
         return exactum.control_stream(
-            self.topic, bootstrap_servers=self.kafka.bootstrap_servers, **{"value": int, **arguments}
+            self.topic,
+            bootstrap_servers=self.kafka.bootstrap_servers,
+            **{"value": int, **arguments},
         )
 
 
@@ -88,14 +92,19 @@ def summed(stream: Any) -> Any:
 
     def transform(frame: DataFrame) -> DataFrame:
         return frame.groupBy("k").transformWithState(
-            weighing.WeighedSum(stream), outputStructType="k string, v long", outputMode="Update", timeMode="None"
+            weighing.WeighedSum(stream),
+            outputStructType="k string, v long",
+            outputMode="Update",
+            timeMode="None",
         )
 
     return transform
 
 
 def test_an_epoch_sees_what_stood_in_the_topic_when_it_began(query: Any, rules: Rules) -> None:
-    """Weights written between two epochs hold from the second one on, in every task; a null removes a key."""
+    """Weights written between two epochs hold from the second one on, in every task; a null
+    removes a key.
+    """
     rules.write(e=10, o=100, gone=1)
     stream = rules.stream()
     query.give(1, 2)
@@ -108,31 +117,45 @@ def test_an_epoch_sees_what_stood_in_the_topic_when_it_began(query: Any, rules: 
     assert [event.keys for event in query.seen(events.ControlChanged)] == [3, 2]
 
 
-def test_an_epoch_that_stands_advances_the_state_by_the_rules_it_had(query: Any, rules: Rules) -> None:
-    """Decided, then crashed before Spark's commit log; meanwhile the topic lost the old rules and got others: the state
-    advances by the old ones, as the rows that are visible did."""
+def test_an_epoch_that_stands_advances_the_state_by_the_rules_it_had(
+    query: Any, rules: Rules
+) -> None:
+    """Decided, then crashed before Spark's commit log; meanwhile the topic lost the old rules and
+    got others: the state advances by the old ones, as the rows that are visible did."""
     rules.write(e=2, o=2)
     stream = rules.stream()
     query.give(1, 2)
-    assert query.run(query.exactly_once(control=stream), transform=summed(stream), mode="update") is None
+    assert (
+        query.run(query.exactly_once(control=stream), transform=summed(stream), mode="update")
+        is None
+    )
     assert query.values() == [2, 4]
     query.forget_last_commit()
     rules.forget()
     rules.write(e=100, o=100)
     query.give(1, 2)
-    assert query.run(query.exactly_once(control=stream), transform=summed(stream), mode="update") is None
+    assert (
+        query.run(query.exactly_once(control=stream), transform=summed(stream), mode="update")
+        is None
+    )
     assert query.values() == [2, 4, 102, 204], "2 + 1 * 100 and 4 + 2 * 100"
     assert len(query.seen(events.EpochRedelivered)) == 1
 
 
-def test_an_undecided_epoch_is_run_again_with_the_rules_it_began_with(query: Any, rules: Rules) -> None:
-    """The first run fails within the epoch; by the second run the rules are others, the epoch's are not."""
+def test_an_undecided_epoch_is_run_again_with_the_rules_it_began_with(
+    query: Any, rules: Rules
+) -> None:
+    """The first run fails within the epoch; by the second run the rules are others, the epoch's
+    are not.
+    """
     rules.write(e=2, o=2)
     stream = rules.stream()
     broken = udf(lambda k: 1 // 0 if stream.current()["e"] == 2 else 0, "long")
     query.give(1, 2)
     batch = query.exactly_once(control=stream)
-    assert "division" in (query.run(batch, transform=lambda f: f.select("k", broken("k").alias("v"))) or "")
+    assert "division" in (
+        query.run(batch, transform=lambda f: f.select("k", broken("k").alias("v"))) or ""
+    )
     assert query.values() == []
     rules.write(e=7, o=7)
     assert query.run(query.exactly_once(control=stream), transform=weighed(stream)) is None
@@ -166,8 +189,12 @@ def test_records_of_long_past_epochs_are_forgotten(query: Any, rules: Rules, spa
     assert len(list(folder.glob("view-*.json"))) == 1
 
 
-def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(query: Any, rules: Rules) -> None:
-    """An undecodable rule, one without a key, and too many of them: one error on the driver, nothing written."""
+def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(
+    query: Any, rules: Rules
+) -> None:
+    """An undecodable rule, one without a key, and too many of them: one error on the driver,
+    nothing written.
+    """
     query.give(1)
     for stream, write, message in (
         (rules.stream(max_bytes=3), ("e", "1000"), "max_bytes=3"),
@@ -181,7 +208,9 @@ def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(query: Any,
     assert query.values() == []
 
 
-def test_a_topic_that_is_missing_or_was_made_anew_is_refused(query: Any, rules: Rules, kafka: LocalKafka) -> None:
+def test_a_topic_that_is_missing_or_was_made_anew_is_refused(
+    query: Any, rules: Rules, kafka: LocalKafka
+) -> None:
     """No rules is not the same as empty rules."""
     rules.write(e=1, o=1)
     rules.write(e=2, o=2)
@@ -200,8 +229,12 @@ def test_a_topic_that_is_missing_or_was_made_anew_is_refused(query: Any, rules: 
     assert query.values() == [1]
 
 
-def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(query: Any, rules: Rules, kafka: LocalKafka) -> None:
-    """Another topic of the same name, with as many records and more, or another cluster behind the address: refused."""
+def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(
+    query: Any, rules: Rules, kafka: LocalKafka
+) -> None:
+    """Another topic of the same name, with as many records and more, or another cluster behind
+    the address: refused.
+    """
     rules.write(e=1, o=1)
     query.give(1)
     assert query.run(query.exactly_once(control=rules.stream())) is None
@@ -213,7 +246,9 @@ def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(query: Any, rules:
     assert "deleted and made anew" in (query.run(batch) or "")
     assert isinstance(batch.error, CheckpointRefused)
     (path,) = query.checkpoint.glob("exactum/control/*/topic.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "topic_id": None, "cluster_id": "another"}))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "topic_id": None, "cluster_id": "another"})
+    )
     batch = query.exactly_once(control=rules.stream())
     assert "another cluster" in (query.run(batch) or "")
     assert isinstance(batch.error, CheckpointRefused)
@@ -223,11 +258,17 @@ def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(query: Any, rules:
 @pytest.fixture
 def busy_cleaner(kafka: LocalKafka) -> Iterator[None]:
     """A broker that compacts as soon as there is anything to compact."""
-    admin, name = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), "log.cleaner.backoff.ms"
+    admin, name = (
+        AdminClient({"bootstrap.servers": kafka.bootstrap_servers}),
+        "log.cleaner.backoff.ms",
+    )
     for operation, value in ((AlterConfigOpType.SET, "100"), (AlterConfigOpType.DELETE, None)):
         entry = ConfigEntry(name, value, incremental_operation=operation)
         brokers = [str(number) for number in admin.list_topics(timeout=30).brokers]
-        changes = [ConfigResource(ConfigResource.Type.BROKER, n, incremental_configs=[entry]) for n in brokers]
+        changes = [
+            ConfigResource(ConfigResource.Type.BROKER, n, incremental_configs=[entry])
+            for n in brokers
+        ]
         for future in admin.incremental_alter_configs(changes).values():
             future.result(30)
         if value is not None:
@@ -244,7 +285,9 @@ COMPACTED = {
 
 
 def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules) -> None:
-    """What an earlier run had seen is no rule any more where the topic does not have it: its removal was compacted."""
+    """What an earlier run had seen is no rule any more where the topic does not have it: its
+    removal was compacted.
+    """
     stream, shown = rules.stream(), []
     sink = replace(query.sink, rows=lambda batch: (shown.append(set(stream.current())), batch)[1])
     rules.write(bob=1)
@@ -253,7 +296,9 @@ def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules
     (newest,) = query.checkpoint.glob("exactum/control/*/[0-9]*.json")
     text = record.text_of({b"bob": b"1", b"alice": b"1"})
     newest.with_name(f"view-{record.digest_of(text)}.json").write_text(text)
-    newest.write_text(json.dumps({**json.loads(newest.read_text()), "view": record.digest_of(text)}))
+    newest.write_text(
+        json.dumps({**json.loads(newest.read_text()), "view": record.digest_of(text)})
+    )
     query.give(2)
     assert query.run(query.exactly_once(sink, control=stream)) is None
     assert shown[-1] == {"bob"}
@@ -263,7 +308,9 @@ def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules
 def test_a_rule_whose_removal_was_compacted_away_is_gone(
     query: Any, kafka: LocalKafka, topic: Any, spark: Any, busy_cleaner: None
 ) -> None:
-    """The null that removed a rule was compacted away while the query was down: the rule does not come back."""
+    """The null that removed a rule was compacted away while the query was down: the rule does
+    not come back.
+    """
     rules = Rules(kafka, topic("compacted", partitions=1, config=COMPACTED))
     shown: list[set[str]] = []
 
@@ -290,7 +337,9 @@ def test_a_rule_whose_removal_was_compacted_away_is_gone(
 
 
 def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_path: Path) -> None:
-    """Each query's rows= sees what its own epoch sees, though the other began later and saw other rules."""
+    """Each query's rows= sees what its own epoch sees, though the other began later and saw
+    other rules.
+    """
     (tmp_path / "other").mkdir()
     other, stream = type(query)(spark, tmp_path / "other"), rules.stream()
     began, may_go_on = threading.Event(), threading.Event()
@@ -330,7 +379,9 @@ def test_two_streams_of_one_name_are_refused(query: Any, rules: Rules) -> None:
 def test_the_highest_partition_counts_whenever_it_was_written(
     query: Any, rules: Rules, spark: Any, tmp_path: Path
 ) -> None:
-    """A query that saw the partitions' values one after the other has the rules of one that begins later."""
+    """A query that saw the partitions' values one after the other has the rules of one that
+    begins later.
+    """
     (tmp_path / "later").mkdir()
     later, stream = type(query)(spark, tmp_path / "later"), rules.stream()
     rules.put("e", "10", partition=1)
@@ -348,7 +399,11 @@ def test_the_highest_partition_counts_whenever_it_was_written(
 def test_arguments_that_cannot_be_are_refused(rules: Rules) -> None:
     """At once, where they are given."""
     for arguments in ({"topic": ""}, {"bootstrap_servers": " "}, {"max_bytes": 0}):
-        given: dict[str, Any] = {"topic": "rules", "bootstrap_servers": "localhost:9092", **arguments}
+        given: dict[str, Any] = {
+            "topic": "rules",
+            "bootstrap_servers": "localhost:9092",
+            **arguments,
+        }
         with pytest.raises(SettingRefused, match="control_stream"):
             exactum.control_stream(given.pop("topic"), **given)
     with pytest.raises(SettingRefused, match="outside of an epoch"):

@@ -1,4 +1,6 @@
-"""Targets of the user's own in a real Spark query: the example as a stranger runs it, and a write-ahead target."""
+"""Targets of the user's own in a real Spark query: the example as a stranger runs it, and a
+write-ahead target.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,24 @@ LIFE_TIMEOUT_S = 120
 
 def published(folder: Path) -> list[int]:
     """The numbers as any reader of the folder finds them."""
-    return [json.loads(line)["number"] for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    return [
+        json.loads(line)["number"]
+        for path in folder.glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
 
 
 @pytest.mark.timeout(LIVES * LIFE_TIMEOUT_S + 60)
 def test_the_example_killed_at_any_moment_publishes_each_number_once(tmp_path: Path) -> None:
     """SIGKILL of the whole process group, twice: the numbers have no gap and no double."""
     folder, output = tmp_path / "numbers", tmp_path / "output.log"
-    command = [sys.executable, str(EXAMPLE), str(folder), "--checkpoint", str(tmp_path / "checkpoint")]
+    command = [
+        sys.executable,
+        str(EXAMPLE),
+        str(folder),
+        "--checkpoint",
+        str(tmp_path / "checkpoint"),
+    ]
     for life in range(LIVES):
         wanted = NUMBERS_EACH_LIFE * (life + 1)
         with output.open("ab") as log:
@@ -42,7 +54,9 @@ def test_the_example_killed_at_any_moment_publishes_each_number_once(tmp_path: P
             deadline_s = time.monotonic() + LIFE_TIMEOUT_S
             while len(published(folder)) < wanted:
                 assert driver.poll() is None, output.read_text()[-4_000:]
-                assert time.monotonic() < deadline_s, f"life {life}: {len(published(folder))} numbers of {wanted}"
+                assert time.monotonic() < deadline_s, (
+                    f"life {life}: {len(published(folder))} numbers of {wanted}"
+                )
                 time.sleep(0.05)
         finally:
             os.killpg(driver.pid, signal.SIGKILL)
@@ -69,8 +83,12 @@ class Inbox:
         return sorted(row["v"] for _, rows in self.received for row in rows)
 
 
-def test_rows_go_to_a_target_without_transactions_after_the_decision(query: Any, tmp_path: Path) -> None:
-    """Three epochs, sends that fail and are tried again; a run whose epochs stand already sends nothing twice."""
+def test_rows_go_to_a_target_without_transactions_after_the_decision(
+    query: Any, tmp_path: Path
+) -> None:
+    """Three epochs, sends that fail and are tried again; a run whose epochs stand already sends
+    nothing twice.
+    """
     inbox = Inbox()
     inbox.fails = 2
     sink = exactum.WriteAheadSink(tmp_path / "wal", inbox.send, backoff_ms=1)
@@ -85,8 +103,12 @@ def test_rows_go_to_a_target_without_transactions_after_the_decision(query: Any,
     assert len(set(keys)) == len(keys)
 
 
-def test_a_target_that_stays_away_stops_the_query_and_gets_its_rows_later(query: Any, tmp_path: Path) -> None:
-    """Decided, never acknowledged: the query stops, and the next start sends that epoch's rows before all others."""
+def test_a_target_that_stays_away_stops_the_query_and_gets_its_rows_later(
+    query: Any, tmp_path: Path
+) -> None:
+    """Decided, never acknowledged: the query stops, and the next start sends that epoch's rows
+    before all others.
+    """
     inbox = Inbox()
     inbox.fails = 1_000
     sink = exactum.WriteAheadSink(tmp_path / "wal", inbox.send, tries_max=2, backoff_ms=1)

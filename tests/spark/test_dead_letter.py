@@ -26,12 +26,16 @@ FROM_KAFKA = pa.record_batch(
 )
 
 
-PLACE = '"topic":"orders","partition":%d,"offset":%d,"timestamp":"2026-11-21T12:00:00.000Z","more":%d}'
+PLACE = (
+    '"topic":"orders","partition":%d,"offset":%d,"timestamp":"2026-11-21T12:00:00.000Z","more":%d}'
+)
 ROWS = ['{"key":"aw==","value":"/wA=",' + PLACE % (3, 17, 1), "{" + PLACE % (4, 18, 2)]
 
 
 def test_a_record_of_kafka_keeps_its_bytes_and_its_place() -> None:
-    """Key and value as they were, null as null; topic, partition, offset and timestamp of the source."""
+    """Key and value as they were, null as null; topic, partition, offset and timestamp of the
+    source.
+    """
     letters = dead_letters(Rejection(FROM_KAFKA, ("too long", "null")), "postgres:totals", COLUMNS)
     assert letters.to_pylist() == [
         {
@@ -61,7 +65,9 @@ def test_a_record_of_kafka_keeps_its_bytes_and_its_place() -> None:
 
 def test_to_kafka_the_reasons_go_as_headers() -> None:
     """So that the value stays the original one; a header for each thing that is known."""
-    letters = dead_letters(Rejection(FROM_KAFKA.slice(0, 1), ("too long",)), "pg", ("key", "value", "headers"))
+    letters = dead_letters(
+        Rejection(FROM_KAFKA.slice(0, 1), ("too long",)), "pg", ("key", "value", "headers")
+    )
     (row,) = letters.to_pylist()
     assert (row["key"], row["value"]) == (b"k", b"\xff\x00")
     assert {h["key"]: h["value"] for h in row["headers"]} == {
@@ -76,7 +82,9 @@ def test_to_kafka_the_reasons_go_as_headers() -> None:
 
 
 def test_a_row_that_is_not_a_record_is_written_as_json() -> None:
-    """Every column, in words that JSON has; a column that only shares a name with Kafka's is not the source."""
+    """Every column, in words that JSON has; a column that only shares a name with Kafka's is not
+    the source.
+    """
     rows = pa.record_batch(
         {
             "name": pa.array(["ä"]),
@@ -101,35 +109,52 @@ def test_a_row_that_is_not_a_record_is_written_as_json() -> None:
 
 
 def test_a_text_column_called_value_is_not_the_whole_row() -> None:
-    """The column that was refused is kept beside it, in the table's dead letters and in Kafka's headers."""
+    """The column that was refused is kept beside it, in the table's dead letters and in Kafka's
+    headers.
+    """
     rows = pa.record_batch({"value": ["short"], "culprit": ["too long"], "x": [float("nan")]})
     (row,) = dead_letters(Rejection(rows, ("no",)), "pg", COLUMNS).to_pylist()
     assert row["value"] == b"short"
     assert json.loads(row["row_json"]) == {"value": "short", "culprit": "too long", "x": "NaN"}
     (row,) = dead_letters(Rejection(rows, ("no",)), "pg", ("key", "value", "headers")).to_pylist()
-    assert {h["key"]: h["value"] for h in row["headers"]}["exactum.row_json"] == b'{"culprit":"too long","x":"NaN"}'
+    assert {h["key"]: h["value"] for h in row["headers"]}[
+        "exactum.row_json"
+    ] == b'{"culprit":"too long","x":"NaN"}'
 
 
 def test_to_kafka_the_row_is_not_sent_twice() -> None:
     """Where the value is the row, or there is nothing but key and value, no header repeats it."""
     for columns in ({"a": [1], "b": ["x"]}, {"key": ["k"], "value": ["v"]}):
-        letters = dead_letters(Rejection(pa.record_batch(columns), ("no",)), "pg", ("key", "value", "headers"))
-        assert {h["key"] for h in letters.to_pylist()[0]["headers"]} == {"exactum.sink", "exactum.error"}
+        letters = dead_letters(
+            Rejection(pa.record_batch(columns), ("no",)), "pg", ("key", "value", "headers")
+        )
+        assert {h["key"] for h in letters.to_pylist()[0]["headers"]} == {
+            "exactum.sink",
+            "exactum.error",
+        }
 
 
 def test_what_only_looks_like_a_place_in_kafka_breaks_nothing() -> None:
-    """A topic that is no UTF-8 is shown by its bytes, an instant that few targets have is in the row alone."""
+    """A topic that is no UTF-8 is shown by its bytes, an instant that few targets have is in the
+    row alone.
+    """
     rows = pa.record_batch(
         {
             "topic": pa.array([b"a\xff"]).view(pa.string()),
-            "timestamp": pa.array([253_402_318_799_000_000]).view(pa.timestamp("us", "America/New_York")),
+            "timestamp": pa.array([253_402_318_799_000_000]).view(
+                pa.timestamp("us", "America/New_York")
+            ),
         }
     )
     for columns in (COLUMNS, ("key", "value", "headers")):
         letters = dead_letters(Rejection(rows, ("half \udcff",)), "pg", columns)
         letters.validate(full=True)
     (row,) = dead_letters(Rejection(rows, ("half \udcff",)), "pg", COLUMNS).to_pylist()
-    assert (row["source_topic"], row["source_timestamp"], row["error"]) == ("a\\xff", None, "half \\udcff")
+    assert (row["source_topic"], row["source_timestamp"], row["error"]) == (
+        "a\\xff",
+        None,
+        "half \\udcff",
+    )
     assert json.loads(row["row_json"]) == {
         "topic": {"base64": "Yf8="},
         "timestamp": "+10000-01-01T04:59:59.000Z",

@@ -9,7 +9,8 @@ from exactum.protocol.model import SourceOffsets
 from exactum.spark.write import epoch_input
 
 OFFSETS = SourceOffsets(
-    ('{"logOffset":3}', '{"orders":{"0":10,"1":7}}'), ('{"logOffset":4}', '{"orders":{"0":25,"1":7,"2":3}}')
+    ('{"logOffset":3}', '{"orders":{"0":10,"1":7}}'),
+    ('{"logOffset":4}', '{"orders":{"0":25,"1":7,"2":3}}'),
 )
 TEXT = "The epoch reads these offsets: orders-0 from 10 to before 25, orders-2 before 3."
 
@@ -25,7 +26,10 @@ def test_an_error_about_rows_says_where_they_are(kind: type[Exception]) -> None:
 def test_other_errors_are_left_as_they_are() -> None:
     """Of other kinds, and where no source is Kafka's."""
     aborted, refused = EpochAborted("e"), RowsRefused("r")
-    for error, offsets in ((aborted, OFFSETS), (refused, SourceOffsets((None,), ('{"logOffset":4}',)))):
+    for error, offsets in (
+        (aborted, OFFSETS),
+        (refused, SourceOffsets((None,), ('{"logOffset":4}',))),
+    ):
         with pytest.raises(type(error)) as raised, epoch_input.named(offsets):
             raise error
         assert raised.value is error

@@ -24,7 +24,9 @@ def totals(frame: DataFrame) -> DataFrame:
 
 
 def test_every_batch_stands_once(query: Any) -> None:
-    """Each file is one epoch; all rows stand, nothing is left open, and each decision is on disk by its batch id."""
+    """Each file is one epoch; all rows stand, nothing is left open, and each decision is on disk
+    by its batch id.
+    """
     for n in range(3):
         query.give(n)
     assert query.run(query.exactly_once()) is None
@@ -38,7 +40,9 @@ def test_every_batch_stands_once(query: Any) -> None:
 
 
 def test_processing_time_and_one_object_for_several_starts(query: Any) -> None:
-    """A query stopped and started again with the same object goes on; each run is a new incarnation."""
+    """A query stopped and started again with the same object goes on; each run is a new
+    incarnation.
+    """
     once = query.exactly_once()
     query.give(1)
     running = query.start(once, processingTime="0 seconds")
@@ -49,14 +53,18 @@ def test_processing_time_and_one_object_for_several_starts(query: Any) -> None:
     query.give(3)
     again = query.start(once, processingTime="0 seconds")
     again.processAllAvailable()
-    assert (query.out / "closed").read_text() == "x", "the first run's connections are closed, the second's not yet"
+    assert (query.out / "closed").read_text() == "x", (
+        "the first run's connections are closed, the second's not yet"
+    )
     again.stop()
     assert query.values() == [1, 2, 3]
     assert len({e.incarnation for e in query.seen(events.EpochCompleted)}) == 2
 
 
 def test_update_mode_with_state_goes_on_after_redelivery(query: Any) -> None:
-    """An epoch that stands is not written again; its frame is drained, so the state that it carries advances."""
+    """An epoch that stands is not written again; its frame is drained, so the state that it
+    carries advances.
+    """
     query.give(1, 2)
     query.give(3, 4)
     assert query.run(query.exactly_once(), transform=totals, mode="update") is None
@@ -83,7 +91,9 @@ def test_append_mode_with_watermark(query: Any) -> None:
 
 
 def test_a_failing_task_is_tried_again(query: Any) -> None:
-    """A task that fails once aborts its own rows and is tried again by Spark; the epoch stands once."""
+    """A task that fails once aborts its own rows and is tried again by Spark; the epoch stands
+    once.
+    """
     arm(query.out, "prepare")
     query.give(1, 2)
     assert query.run(query.exactly_once()) is None
@@ -93,7 +103,9 @@ def test_a_failing_task_is_tried_again(query: Any) -> None:
 
 
 def test_a_killed_worker_is_replaced(query: Any) -> None:
-    """A Python worker that dies in the middle of a task leaves rows staged; they are swept, the epoch stands once."""
+    """A Python worker that dies in the middle of a task leaves rows staged; they are swept, the
+    epoch stands once.
+    """
     arm(query.out, "write", kind="exit")
     query.give(1, 2)
     assert query.run(query.exactly_once()) is None
@@ -102,12 +114,17 @@ def test_a_killed_worker_is_replaced(query: Any) -> None:
 
 
 def test_a_task_that_fails_for_good_stops_the_query(query: Any) -> None:
-    """The query stops with the task's own error; nothing of the batch is visible, nothing is left open."""
+    """The query stops with the task's own error; nothing of the batch is visible, nothing is
+    left open.
+    """
     arm(query.out, "prepare", times=2)
     query.give(1, 2)
     once = query.exactly_once()
     text = query.run(once)
-    assert "exactum.errors.CodeFailed: ValueError: injected at prepare (in the task of partition 0" in text
+    assert (
+        "exactum.errors.CodeFailed: ValueError: injected at prepare (in the task of partition 0"
+        in text
+    )
     assert "attempt 1)" in text
     assert "Py4JJavaError" not in text
     assert "The code of a sink failed at folder_sink.py:" in text
@@ -130,7 +147,9 @@ def test_a_workers_exactum_error_keeps_its_class(query: Any) -> None:
 
 
 def test_an_error_between_decision_and_commit_is_healed_by_the_next_start(query: Any) -> None:
-    """A decided epoch whose commit failed becomes visible at the next start, from the record alone."""
+    """A decided epoch whose commit failed becomes visible at the next start, from the record
+    alone.
+    """
     arm(query.out, "commit", kind="unavailable")
     query.give(1, 2)
     assert "the folder did not answer at commit" in query.run(query.exactly_once())
@@ -151,7 +170,9 @@ def test_several_sinks_share_one_decision(query: Any, tmp_path: Path) -> None:
     assert query.values() == rows(other_folder := tmp_path / "other") == []
     assert query.run(query.exactly_once(query.sink, other)) is None
     assert query.values() == sorted(r["v"] for r in rows(other_folder)) == [1, 2, 3]
-    assert {file.name.split("+")[0] for file in (other_folder / "visible").iterdir()} == {"folder-2"}
+    assert {file.name.split("+")[0] for file in (other_folder / "visible").iterdir()} == {
+        "folder-2"
+    }
 
 
 def test_a_sink_that_does_not_open_stops_the_query(query: Any, tmp_path: Path) -> None:
@@ -168,7 +189,8 @@ def test_columns_with_odd_names(query: Any) -> None:
     """Dots, blanks and quotes in a column's name are nothing special."""
     query.give(7)
     renamed = query.run(
-        query.exactly_once(), transform=lambda frame: frame.selectExpr("v AS `a.b`", "v", "k AS `c ``d`")
+        query.exactly_once(),
+        transform=lambda frame: frame.selectExpr("v AS `a.b`", "v", "k AS `c ``d`"),
     )
     assert renamed is None
     assert rows(query.out) == [{"a.b": 7, "v": 7, "c `d": "o"}]
@@ -211,7 +233,9 @@ def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
 
 @pytest.mark.parametrize("wait_s", [3.0, pytest.param(40.0, marks=pytest.mark.deep)])
 def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) -> None:
-    """query.stop() while a sink commits, however long that takes: its connections stay open, and the epoch stands."""
+    """query.stop() while a sink commits, however long that takes: its connections stay open, and
+    the epoch stands.
+    """
     once = query.exactly_once()
     arm(query.out, "commit", kind="held")
     query.give(1, 2)
@@ -244,7 +268,9 @@ def test_pruning_keeps_what_spark_can_ask_for(query: Any) -> None:
 
 
 def test_a_decision_log_of_the_users_choice(query: Any, tmp_path: Path) -> None:
-    """A path is a folder in which each query has its own; no decision is put into the checkpoint then."""
+    """A path is a folder in which each query has its own; no decision is put into the checkpoint
+    then.
+    """
     query.give(1)
     assert query.run(query.exactly_once(decision_log=str(tmp_path / "decisions"))) is None
     query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
@@ -252,7 +278,9 @@ def test_a_decision_log_of_the_users_choice(query: Any, tmp_path: Path) -> None:
     assert not (query.checkpoint / "exactum" / "decisions").exists()
 
 
-def test_a_listener_that_fails_does_not_touch_the_epoch(query: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_fails_does_not_touch_the_epoch(
+    query: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """An error in on_event is logged and goes no further."""
     import exactum
 
@@ -266,10 +294,14 @@ def test_a_listener_that_fails_does_not_touch_the_epoch(query: Any, caplog: pyte
 
 
 def test_what_a_cancelled_task_still_writes_is_swept(query: Any) -> None:
-    """A task whose job has failed goes on in its worker with its input cut off, and prepares when the query is gone."""
+    """A task whose job has failed goes on in its worker with its input cut off, and prepares
+    when the query is gone.
+    """
     query.give(1, 2)
     sink = dataclasses.replace(query.sink, refuses_v=1, late_v=2)
-    text = query.run(query.exactly_once(sink), transform=lambda frame: frame.repartitionByRange(2, "v"))
+    text = query.run(
+        query.exactly_once(sink), transform=lambda frame: frame.repartitionByRange(2, "v")
+    )
     assert text is not None and "v=1 may not be" in text
     await_true((query.out / "late").exists, "the late task wrote", 15)
     await_true(lambda: bool(query.seen(events.LeftoversSwept)), "somebody swept", 15)

@@ -1,4 +1,6 @@
-"""A sink that is removed from a query, or renamed: what its killed tasks left open is swept, or named."""
+"""A sink that is removed from a query, or renamed: what its killed tasks left open is swept, or
+named.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,12 @@ def prepared(connection: Any) -> int:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("mechanism", ["prepared", "staged"])
-def test_a_database_sink_that_was_renamed(query: Any, tables: Any, postgres: LocalPostgres, mechanism: str) -> None:
-    """A prepared transaction or staged rows of the sink's old table are gone after the first start without it."""
+def test_a_database_sink_that_was_renamed(
+    query: Any, tables: Any, postgres: LocalPostgres, mechanism: str
+) -> None:
+    """A prepared transaction or staged rows of the sink's old table are gone after the first
+    start without it.
+    """
 
     def sink(table: str) -> exactum.PostgresSink:
         return exactum.PostgresSink(postgres.url, table=table, mechanism=mechanism)
@@ -80,7 +86,9 @@ def test_a_database_sink_that_was_renamed(query: Any, tables: Any, postgres: Loc
 def test_a_kafka_sink_that_was_replaced(
     query: Any, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """An open transaction of the sink's old topic is aborted by the first start with another sink on the cluster."""
+    """An open transaction of the sink's old topic is aborted by the first start with another
+    sink on the cluster.
+    """
     old, new = topic("old", partitions=1), topic("new", partitions=1)
 
     def sink(name: str, prefix: str) -> exactum.KafkaSink:
@@ -93,7 +101,9 @@ def test_a_kafka_sink_that_was_replaced(
 
     query.give(1)
     assert query.run(query.exactly_once(sink(old, "one"))) is None
-    leave_open(query, sink(old, "one"), (("value", "string"),), pa.record_batch({"value": ["lost"]}))
+    leave_open(
+        query, sink(old, "one"), (("value", "string"),), pa.record_batch({"value": ["lost"]})
+    )
     assert open_transactions(kafka, "one/") == 1
     query.give(2)
     assert query.run(query.exactly_once(sink(new, "two"))) is None
@@ -113,13 +123,17 @@ def open_transactions(kafka: LocalKafka, prefix: str) -> int:
 
 @pytest.mark.postgres
 def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPostgres) -> None:
-    """A start whose sinks are all elsewhere says which former one may have left something, and goes on saying it."""
+    """A start whose sinks are all elsewhere says which former one may have left something, and
+    goes on saying it.
+    """
     query.give(1)
     assert query.run(query.exactly_once(exactum.PostgresSink(postgres.url, table="former"))) is None
     for _ in range(2):
         query.give(2)
         assert query.run(query.exactly_once()) is None
-    told = [(e.participant, "table former" in e.place) for e in query.seen(events.FormerSinkOutOfReach)]
+    told = [
+        (e.participant, "table former" in e.place) for e in query.seen(events.FormerSinkOutOfReach)
+    ]
     assert told == [("postgres:former", True)] * 2
     assert "secret" not in (query.checkpoint / SINKS).read_text()
     assert query.values() == [2, 2]
@@ -129,7 +143,9 @@ def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPost
 def test_a_damaged_file_stops_nobody(query: Any, tables: Any, postgres: LocalPostgres) -> None:
     """The file informs: half of it, or another query's, is no reason not to run."""
     sink = exactum.PostgresSink(postgres.url, table="former")
-    for number, content in enumerate(["{", json.dumps({"query_id": "other", "sinks": [{"name": "x", "trace": {}}]})]):
+    for number, content in enumerate(
+        ["{", json.dumps({"query_id": "other", "sinks": [{"name": "x", "trace": {}}]})]
+    ):
         query.give(number)
         assert query.run(query.exactly_once(sink)) is None
         (query.checkpoint / SINKS).write_text(content)

@@ -1,4 +1,6 @@
-"""Calls that are forgotten, made twice or made with the wrong thing: refused with words, before a row is lost."""
+"""Calls that are forgotten, made twice or made with the wrong thing: refused with words, before
+a row is lost.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
 @pytest.mark.spark
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
 def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
-    """``.foreachBatch(exactum.exactly_once)`` stops the query with what to write; mended, every row is written."""
+    """``.foreachBatch(exactum.exactly_once)`` stops the query with what to write; mended, every
+    row is written.
+    """
     query.give(1)
     text = query.run(guarantee)
     assert f".foreachBatch(exactum.{guarantee.__name__}(exactum.KafkaSink(...)))" in text
@@ -52,7 +56,9 @@ def test_the_call_forgotten(query: Any, guarantee: Any) -> None:
     ids=lambda sink: type(sink).__name__,
 )
 def test_a_sink_given_to_foreach_batch(query: Any, sink: Any) -> None:
-    """``.foreachBatch(KafkaSink(...))`` stops the query with what to write; mended, every row is written."""
+    """``.foreachBatch(KafkaSink(...))`` stops the query with what to write; mended, every row is
+    written.
+    """
     query.give(1)
     text = query.run(sink)
     assert f".foreachBatch(exactum.exactly_once({type(sink).__name__}(...)))" in text
@@ -79,7 +85,9 @@ def test_a_sink_given_to_foreach_batch(query: Any, sink: Any) -> None:
     ids=lambda value: None if isinstance(value, str) else "arguments",
 )
 def test_what_is_no_sink(guarantee: Any, arguments: Any, words: str) -> None:
-    """Every argument is checked when it is given, and the message says what to give instead, briefly."""
+    """Every argument is checked when it is given, and the message says what to give instead,
+    briefly.
+    """
     with pytest.raises(SettingRefused) as caught:
         guarantee(*arguments)
     assert words in str(caught.value)
@@ -180,7 +188,9 @@ def a_caller_of_a_caller(first: Any, second: Any) -> Callable[..., None]:
     ids=lambda f: f.__name__,
 )
 def test_two_calls_that_the_code_shows(query: Any, function: Any, tmp_path: Path) -> None:
-    """A function that calls exactum twice for a batch is refused before anything is decided: no row is lost."""
+    """A function that calls exactum twice for a batch is refused before anything is decided: no
+    row is lost.
+    """
     query.give(1, 2)
     other = exactum.exactly_once(FolderSink(str(tmp_path / "other")))
     text = query.run(function(query.exactly_once(), other))
@@ -194,7 +204,9 @@ def test_two_calls_that_the_code_shows(query: Any, function: Any, tmp_path: Path
 @pytest.mark.spark
 @pytest.mark.parametrize("same", [True, False], ids=["one object", "two objects"])
 def test_two_calls_that_only_the_run_shows(query: Any, tmp_path: Path, same: bool) -> None:
-    """Where the code hides it, the second call is refused, says that its rows are missing, and disturbs nothing."""
+    """Where the code hides it, the second call is refused, says that its rows are missing, and
+    disturbs nothing.
+    """
     query.give(1, 2)
     once = query.exactly_once()
     calls: dict[str, Any] = {
@@ -219,7 +231,9 @@ def test_two_calls_that_only_the_run_shows(query: Any, tmp_path: Path, same: boo
 
 @pytest.mark.spark
 def test_a_call_in_a_function_of_ones_own(query: Any) -> None:
-    """One call for each batch, wherever it stands, with whatever is done around it, is what it was."""
+    """One call for each batch, wherever it stands, with whatever is done around it, is what it
+    was.
+    """
     query.give(1)
     query.give(2)
     once, seen = query.exactly_once(), []
@@ -243,7 +257,9 @@ def test_a_call_in_a_function_of_ones_own(query: Any) -> None:
 
 @pytest.mark.spark
 def test_a_second_try_after_a_failure(query: Any) -> None:
-    """A function that catches the error and calls again is refused: nobody knows what the first call has decided."""
+    """A function that catches the error and calls again is refused: nobody knows what the first
+    call has decided.
+    """
     query.give(1)
     once = query.exactly_once()
 
@@ -260,7 +276,9 @@ def test_a_second_try_after_a_failure(query: Any) -> None:
 
 @pytest.mark.spark
 def test_an_error_that_is_caught(query: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A function that catches exactum's error loses that batch, for Spark logs it as done; the next ends the query."""
+    """A function that catches exactum's error loses that batch, for Spark logs it as done; the
+    next ends the query.
+    """
     for value in range(6):
         query.give(value)
     caught: list[str] = []
@@ -281,19 +299,31 @@ def test_an_error_that_is_caught(query: Any, caplog: pytest.LogCaptureFixture) -
     assert "caught exactum's error of micro-batch 1" in caught[1]
     assert "no" in caught[1]
     assert query.values() == [0]
-    assert any("caught exactum's error" in record.message for record in caplog.records if record.levelname == "ERROR")
+    assert any(
+        "caught exactum's error" in record.message
+        for record in caplog.records
+        if record.levelname == "ERROR"
+    )
     assert query.run(query.exactly_once()) is None
-    assert query.values() in ([0, 2, 3, 4, 5], [0, 3, 4, 5]), "Spark may log the batch at hand as done as well"
+    assert query.values() in ([0, 2, 3, 4, 5], [0, 3, 4, 5]), (
+        "Spark may log the batch at hand as done as well"
+    )
 
 
 @pytest.mark.spark
 def test_the_number_of_another_batch(query: Any) -> None:
-    """A number that is not that of the batch at hand is refused: its record would be another batch's."""
+    """A number that is not that of the batch at hand is refused: its record would be another
+    batch's.
+    """
     query.give(1)
     query.give(2)
     once = query.exactly_once()
-    assert "Spark is at micro-batch 0" in query.run(lambda frame, batch_id: once(frame, batch_id - 1))
-    assert "Spark is at micro-batch 0" in query.run(lambda frame, batch_id: once(frame, batch_id + 100))
+    assert "Spark is at micro-batch 0" in query.run(
+        lambda frame, batch_id: once(frame, batch_id - 1)
+    )
+    assert "Spark is at micro-batch 0" in query.run(
+        lambda frame, batch_id: once(frame, batch_id + 100)
+    )
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1, 2]
 
@@ -306,7 +336,9 @@ def test_rows_of_the_dead_letters() -> None:
 
 
 def test_calls_at_the_same_time() -> None:
-    """Of two calls at once for a batch neither is carried out: the first one finds out before its decision."""
+    """Of two calls at once for a batch neither is carried out: the first one finds out before
+    its decision.
+    """
     calls = BatchCalls()
     first = calls.take("run", 0)
     first.refuse_contested()
@@ -342,7 +374,9 @@ def test_calls_of_other_batches_and_runs() -> None:
 
 @pytest.mark.spark
 def test_two_queries_with_one_decision_log_object(query: Any, tmp_path: Path) -> None:
-    """A decision log that another query's records stand in is refused; no batch is taken for done."""
+    """A decision log that another query's records stand in is refused; no batch is taken for
+    done.
+    """
     query.give(1)
     records: dict[tuple[int, int], Any] = {}
 
@@ -372,7 +406,9 @@ def test_two_queries_with_one_decision_log_object(query: Any, tmp_path: Path) ->
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["files", "dead letters"])
 def test_two_sinks_on_one_target(query: Any, tmp_path: Path, kind: str) -> None:
-    """Two sinks that would write the same rows to one place are refused, however the place is spelled."""
+    """Two sinks that would write the same rows to one place are refused, however the place is
+    spelled.
+    """
     query.give(1)
     folder = tmp_path / "lake"
     folder.mkdir()
@@ -391,7 +427,9 @@ def test_two_parts_of_a_batch_on_one_target(query: Any, tmp_path: Path) -> None:
     query.give(1, 2)
     folder = tmp_path / "lake"
     sinks = [
-        exactum.FileSink(folder, format="json", name=part, rows=lambda batch, part=part: batch.where(part))
+        exactum.FileSink(
+            folder, format="json", name=part, rows=lambda batch, part=part: batch.where(part)
+        )
         for part in ("v = 1", "v = 2")
     ]
     assert query.run(exactum.exactly_once(*sinks)) is None
@@ -404,14 +442,18 @@ def test_two_parts_of_a_batch_on_one_target(query: Any, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.postgres
 def test_one_sql_sink_in_two_queries(query: Any, postgres: Any, tmp_path: Path) -> None:
-    """One sink object in two queries that start together writes each one's own columns, none of them cut."""
+    """One sink object in two queries that start together writes each one's own columns, none of
+    them cut.
+    """
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute("CREATE TABLE shared (k text, v bigint, w bigint)")
         sink = exactum.PostgresSink(postgres.url, table="shared")
         query.give(*range(20))
         narrow = query.start(exactum.exactly_once(sink))
         query.checkpoint = tmp_path / "second"
-        wide = query.start(exactum.exactly_once(sink), transform=lambda rows: rows.selectExpr("*", "v + 100 AS w"))
+        wide = query.start(
+            exactum.exactly_once(sink), transform=lambda rows: rows.selectExpr("*", "v + 100 AS w")
+        )
         for started in (narrow, wide):
             started.awaitTermination()
         found = connection.execute("SELECT v, w FROM shared ORDER BY v, w").fetchall()

@@ -1,4 +1,6 @@
-"""A checkpoint put back from an older copy: the targets have what came after it, and it is not written again."""
+"""A checkpoint put back from an older copy: the targets have what came after it, and it is not
+written again.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ def put_back(query: Any, copy: Path) -> None:
     shutil.copytree(copy, query.checkpoint)
 
 
-def refused_after_it_was_put_back(query: Any, tmp_path: Path, exactly_once: Callable[[], Any]) -> str:
-    """One run of two batches, a copy, and two batches more; then the start from the copy: what that is refused with."""
+def refused_after_it_was_put_back(
+    query: Any, tmp_path: Path, exactly_once: Callable[[], Any]
+) -> str:
+    """One run of two batches, a copy, and two batches more; then the start from the copy: what
+    that is refused with.
+    """
     running = query.start(exactly_once(), processingTime="0 seconds")
     try:
         give(query, running, 1, 2)
@@ -51,7 +57,9 @@ def give(query: Any, running: StreamingQuery, *values: int) -> None:
         time.sleep(0.05)
 
 
-def test_kafka_has_more_than_the_checkpoint(query: Any, tmp_path: Path, kafka: Any, topic: Any) -> None:
+def test_kafka_has_more_than_the_checkpoint(
+    query: Any, tmp_path: Path, kafka: Any, topic: Any
+) -> None:
     """Refused as often as it is started; on purpose, with another prefix, it is written again."""
     name, servers = topic("older", partitions=1), kafka.bootstrap_servers
 

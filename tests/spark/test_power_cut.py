@@ -1,7 +1,8 @@
-"""A power cut while a decision stands: what Spark wrote before it is on the disk, and the query goes on exactly.
+"""A power cut while a decision stands: what Spark wrote before it is on the disk, and the query
+goes on exactly.
 
-The system calls of a query that is killed when an epoch stands tell what was on the disk. The rest is taken away, and
-the query is started again.
+The system calls of a query that is killed when an epoch stands tell what was on the disk. The rest
+is taken away, and the query is started again.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def expected(kind: str) -> list[tuple[str, int]]:
 
 
 def output(folder: Path) -> list[tuple[str, int]]:
-    lines = [line for path in (folder / "out").rglob("*.json") for line in path.read_text().splitlines()]
+    lines = [
+        line for path in (folder / "out").rglob("*.json") for line in path.read_text().splitlines()
+    ]
     return sorted((row["key"], row["number"]) for row in map(json.loads, lines))
 
 
@@ -68,18 +71,29 @@ def dies(folder: Path, kind: str, fsync: str) -> list[power.Call]:
 
 def goes_on(folder: Path, kind: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(JOB), str(folder), kind, "true"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False
+    )
 
 
 def unsafe(disk: power.Disk) -> list[str]:
     """What of Spark's, and needed by the decision that is recorded now, is not on the disk."""
     found = {*disk.unnamed(), *disk.unwritten()}
     own = f"{disk.root}/exactum"
-    return sorted(p for p in found if not p.startswith(own) and not any(part in p for part in IN_THE_BACKGROUND))
+    return sorted(
+        p
+        for p in found
+        if not p.startswith(own) and not any(part in p for part in IN_THE_BACKGROUND)
+    )
 
 
 @pytest.mark.parametrize(
-    "kind", ["rocksdb", pytest.param("stateless", marks=pytest.mark.deep), pytest.param("hdfs", marks=pytest.mark.deep)]
+    "kind",
+    [
+        "rocksdb",
+        pytest.param("stateless", marks=pytest.mark.deep),
+        pytest.param("hdfs", marks=pytest.mark.deep),
+    ],
 )
 def test_after_a_power_cut_it_goes_on(kind: str, tmp_path: Path) -> None:
     disk = power.Disk(tmp_path / "checkpoint")
@@ -91,7 +105,11 @@ def test_after_a_power_cut_it_goes_on(kind: str, tmp_path: Path) -> None:
         if call.name.startswith("rename") and call.paths[1].endswith((".zip", ".snapshot")):
             snapshots += 1
             store = os.path.dirname(call.paths[1])
-            lost = [path for path in (*disk.unnamed(), *disk.unwritten()) if path.startswith(f"{store}/SSTs")]
+            lost = [
+                path
+                for path in (*disk.unnamed(), *disk.unwritten())
+                if path.startswith(f"{store}/SSTs")
+            ]
             assert call.paths[0] not in disk.unwritten()
             assert lost == [], f"not on the disk when {call.paths[1]} names it"
         disk.play(call)
@@ -104,7 +122,9 @@ def test_after_a_power_cut_it_goes_on(kind: str, tmp_path: Path) -> None:
 
 
 def test_without_fsync_it_is_refused(tmp_path: Path) -> None:
-    """So what the tests above take away can be something; and nothing is written that should not be."""
+    """So what the tests above take away can be something; and nothing is written that should not
+    be.
+    """
     disk = power.Disk(tmp_path / "checkpoint")
     for call in dies(tmp_path, "rocksdb", "false"):
         disk.play(call)
@@ -137,9 +157,13 @@ def test_offsets_that_a_power_cut_took_are_written_again(query: Any) -> None:
     refused = str(query.run(query.exactly_once()))
     assert "a power cut" in refused
     assert "docs/guarantees.md" in refused
-    record = json.loads(next((query.checkpoint / "exactum" / "decisions").glob("*2-0.json")).read_text())
+    record = json.loads(
+        next((query.checkpoint / "exactum" / "decisions").glob("*2-0.json")).read_text()
+    )
     first_lines = (offsets / "1").read_text().splitlines()[:2]
-    (offsets / "2").write_text("\n".join([*first_lines, *(end or "-" for end in record["offsets"]["end"])]))
+    (offsets / "2").write_text(
+        "\n".join([*first_lines, *(end or "-" for end in record["offsets"]["end"])])
+    )
     (offsets / ".2.crc").unlink()
     assert query.run(query.exactly_once()) is None
     assert query.values() == sorted([1, 2, 3] * 3 + [4])
@@ -154,7 +178,9 @@ def test_what_else_a_power_cut_may_empty(query: Any, name: str) -> None:
     damaged.with_name(f".{damaged.name}.crc").unlink()
     with pytest.raises(Py4JJavaError) if name == "metadata" else contextlib.nullcontext():
         assert query.run(query.exactly_once()) is not None
-    record = json.loads(next((query.checkpoint / "exactum" / "decisions").glob("*2-0.json")).read_text())
+    record = json.loads(
+        next((query.checkpoint / "exactum" / "decisions").glob("*2-0.json")).read_text()
+    )
     damaged.unlink()
     if name == "metadata":
         damaged.write_text(json.dumps({"id": record["query_id"]}))

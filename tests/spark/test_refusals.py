@@ -23,7 +23,9 @@ GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
 
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda g: g.__name__)
 def test_no_checkpoint_location(query: Any, guarantee: Any) -> None:
-    """Without a checkpoint location a restart would find nothing: the first batch is refused, nothing is written."""
+    """Without a checkpoint location a restart would find nothing: the first batch is refused,
+    nothing is written.
+    """
     query.give(1)
     text = query.run(guarantee(query.sink), checkpoint=False)
     assert "exactum.errors.CheckpointRefused: Query " in text
@@ -33,7 +35,9 @@ def test_no_checkpoint_location(query: Any, guarantee: Any) -> None:
 
 
 def test_session_wide_checkpoint_without_a_name(query: Any, tmp_path: Path) -> None:
-    """A session-wide checkpoint location serves named queries; a nameless one would get a random folder."""
+    """A session-wide checkpoint location serves named queries; a nameless one would get a random
+    folder.
+    """
     key = "spark.sql.streaming.checkpointLocation"
     query.give(1)
     query.spark.conf.set(key, str(tmp_path / "all"))
@@ -42,14 +46,18 @@ def test_session_wide_checkpoint_without_a_name(query: Any, tmp_path: Path) -> N
         assert "new random folder" in text
         assert "queryName" in text
         assert query.values() == []
-        assert query.run(query.exactly_once(), checkpoint=False, name=f"named{tmp_path.name}") is None
+        assert (
+            query.run(query.exactly_once(), checkpoint=False, name=f"named{tmp_path.name}") is None
+        )
     finally:
         query.spark.conf.unset(key)
     assert query.values() == [1]
 
 
 def test_async_progress_tracking(query: Any) -> None:
-    """Spark itself refuses it for foreachBatch, at start; with Spark's check switched off, exactum does."""
+    """Spark itself refuses it for foreachBatch, at start; with Spark's check switched off,
+    exactum does.
+    """
     frame = query.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
 
     def start(**options: str) -> Any:
@@ -58,7 +66,9 @@ def test_async_progress_tracking(query: Any) -> None:
 
     with pytest.raises(PySparkException, match="does not support async progress tracking"):
         start(asyncProgressTrackingEnabled="true")
-    running = start(asyncProgressTrackingEnabled="true", _asyncProgressTrackingOverrideSinkSupportCheck="true")
+    running = start(
+        asyncProgressTrackingEnabled="true", _asyncProgressTrackingOverrideSinkSupportCheck="true"
+    )
     with pytest.raises(PySparkException, match=r"SettingRefused: query .* async progress tracking"):
         running.awaitTermination(30)
     assert query.values() == []
@@ -86,7 +96,9 @@ def test_outside_of_a_query(query: Any) -> None:
 
 
 def test_spark_connect(query: Any) -> None:
-    """Spark Connect pickles what foreachBatch is given: the error says that it is not supported, and what to do."""
+    """Spark Connect pickles what foreachBatch is given: the error says that it is not supported,
+    and what to do.
+    """
     with pytest.raises(errors.SettingRefused, match="Spark Connect"):
         cloudpickle.dumps(query.exactly_once())
 
@@ -113,7 +125,9 @@ def test_two_columns_of_one_name(query: Any) -> None:
 
 
 def test_one_object_in_two_running_queries(query: Any, tmp_path: Path) -> None:
-    """One object serves one query at a time; the second is refused and the first goes on, in the middle of an epoch."""
+    """One object serves one query at a time; the second is refused and the first goes on, in the
+    middle of an epoch.
+    """
     once = query.exactly_once()
     query.give(1)
     first = query.start(once, processingTime="0 seconds")
@@ -133,7 +147,9 @@ def test_one_object_in_two_running_queries(query: Any, tmp_path: Path) -> None:
 
 
 def test_a_decision_log_that_does_not_fit(tmp_path: Path) -> None:
-    """An unknown scheme is refused by name, without its secrets; a remote checkpoint needs a log of its own."""
+    """An unknown scheme is refused by name, without its secrets; a remote checkpoint needs a log
+    of its own.
+    """
     with pytest.raises(errors.SettingRefused, match="decision_log='hdfs://namenode/x'"):
         open_log(running(), "hdfs://namenode/x")
     with pytest.raises(errors.SettingRefused, match="decision_log='oracle://db/x'") as refused:
@@ -177,12 +193,16 @@ def running(**changes: Any) -> RunningQuery:
 
 
 def test_a_checkpoint_with_the_metadata_of_another_query(query: Any, tmp_path: Path) -> None:
-    """Under another identity no decision would be found, wherever the decisions are kept: nothing is written."""
+    """Under another identity no decision would be found, wherever the decisions are kept:
+    nothing is written.
+    """
     decisions = str(tmp_path / "decisions")
     query.give(1)
     assert query.run(query.exactly_once(decision_log=decisions)) is None
     query.forget_last_commit()
-    (query.checkpoint / "metadata").write_text(json.dumps({"id": "00000000-0000-4000-8000-000000000000"}))
+    (query.checkpoint / "metadata").write_text(
+        json.dumps({"id": "00000000-0000-4000-8000-000000000000"})
+    )
     (query.checkpoint / ".metadata.crc").unlink(missing_ok=True)
     text = query.run(query.exactly_once(decision_log=decisions))
     assert "exactum.errors.CheckpointRefused: The checkpoint" in text

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.spark
 
 
 def test_nothing_of_it_is_left_in_the_script(spark: SparkSession) -> None:
-    """Neither the queries that have ended, nor the active session, nor the session of ``rdd.toDF()`` is another one."""
+    """Neither the queries that have ended, nor the active session, nor the session of
+    ``rdd.toDF()`` is another one.
+    """
     spark.streams.resetTerminated()
     to_frame = vars(RDD)["toDF"]
     with rehearsal.hidden_session(spark) as hidden:

@@ -1,4 +1,6 @@
-"""Views that compute rows one by one come side by side in one frame, as Spark gives each of them alone."""
+"""Views that compute rows one by one come side by side in one frame, as Spark gives each of them
+alone.
+"""
 
 from __future__ import annotations
 
@@ -28,26 +30,36 @@ COLUMNS: dict[str, Rows] = {
     "one": lambda rows: rows.select("v"),
     "the same twice": lambda rows: rows.select("v", f.col("v").alias("w")),
     "computed": lambda rows: rows.selectExpr("v * 2 AS v", "concat(k, '-') AS `k.k`"),
-    "of computed": lambda rows: rows.withColumn("w", f.col("v") + 1).withColumn("x", f.col("w") * 10).drop("v"),
+    "of computed": lambda rows: (
+        rows.withColumn("w", f.col("v") + 1).withColumn("x", f.col("w") * 10).drop("v")
+    ),
     "of computed, apart": lambda rows: rows.withColumn("k", f.upper("k")).selectExpr(
         "k", "k AS l", "concat(k, k) AS m"
     ),
     "renamed": lambda rows: rows.withColumnsRenamed({"k": "v", "v": "k"}),
     "odd names": lambda rows: rows.toDF("0:v", "a`b.c"),
     "nested": lambda rows: rows.select(f.struct("k", "v").alias("s"), f.array("v", "v").alias("a")),
-    "nulls": lambda rows: rows.selectExpr("CASE WHEN v > 3 THEN v END AS v", "CAST(NULL AS BINARY) AS key"),
+    "nulls": lambda rows: rows.selectExpr(
+        "CASE WHEN v > 3 THEN v END AS v", "CAST(NULL AS BINARY) AS key"
+    ),
     "cast": lambda rows: rows.select(f.col("v").cast("decimal(20,3)"), f.col("k").cast("binary")),
 }
 FEWER: dict[str, Rows] = {
     "fewer": lambda rows: rows.where("v > 2"),
     "fewer columns of fewer": lambda rows: rows.where("v > 2").select("k"),
-    "fewer of computed": lambda rows: rows.withColumn("w", f.col("v") * 2).where("w > 6 AND k = '1'").drop("v"),
+    "fewer of computed": lambda rows: (
+        rows.withColumn("w", f.col("v") * 2).where("w > 6 AND k = '1'").drop("v")
+    ),
     "fewer of fewer": lambda rows: rows.where("v > 2").selectExpr("v + 1 AS v", "k").where("v < 7"),
     "by another name": lambda rows: rows.alias("r").where("r.k = '2'"),
     "by what may be null": lambda rows: rows.where("nullif(v, 3) > 2"),
-    "never null": lambda rows: rows.where("v > 2").selectExpr("upper(concat('a', 'b')) AS s", "coalesce(k, '') AS t"),
+    "never null": lambda rows: rows.where("v > 2").selectExpr(
+        "upper(concat('a', 'b')) AS s", "coalesce(k, '') AS t"
+    ),
     "none at all": lambda rows: rows.where("v < 0"),
-    "what may be read": lambda rows: rows.where("k = '1'").selectExpr("CAST(if(k = '1', '7', 'x') AS INT) AS v"),
+    "what may be read": lambda rows: rows.where("k = '1'").selectExpr(
+        "CAST(if(k = '1', '7', 'x') AS INT) AS v"
+    ),
 }
 MORE: dict[str, Rows] = {
     "none": lambda rows: rows.limit(0),
@@ -55,7 +67,9 @@ MORE: dict[str, Rows] = {
     "added up": lambda rows: rows.groupBy("k").agg(f.sum("v").alias("v")),
     "added up to one": lambda rows: rows.select(f.sum("v").alias("v")),
     "distinct": lambda rows: rows.select("k").distinct(),
-    "ranked": lambda rows: rows.selectExpr("k", "row_number() OVER (PARTITION BY k ORDER BY v) AS n"),
+    "ranked": lambda rows: rows.selectExpr(
+        "k", "row_number() OVER (PARTITION BY k ORDER BY v) AS n"
+    ),
     "twice": lambda rows: rows.unionByName(rows),
     "joined": lambda rows: rows.join(rows.select("k").distinct(), "k"),
     "fewer of many layers": lambda rows: COLUMNS["of computed, apart"](rows.where("v > 2")),
@@ -96,8 +110,8 @@ def test_rows_one_by_one_are_side_by_side(frame: DataFrame, names: list[str]) ->
 
 @pytest.mark.parametrize("fewer", sorted(FEWER))
 def test_fewer_rows_beside_columns_in_layers(frame: DataFrame, fewer: str) -> None:
-    """What is null for a row that a view leaves out passes through the layers of another view, also where it is never
-    null in its own.
+    """What is null for a row that a view leaves out passes through the layers of another view, also
+    where it is never null in its own.
     """
     frames = [FEWER[fewer](frame), COLUMNS["of computed, apart"](frame)]
     whole = side_by_side(frames)
@@ -134,15 +148,23 @@ def test_a_random_filter_is_drawn_once_for_all_columns(frame: DataFrame) -> None
     assert whole is not None
     assert apart(whole, 0) == rows_of(frame)
     for row in whole.toArrow().to_pylist():
-        assert {row["1:v"], row["1:w"], row["1:x"], row["1:y"]} == ({row["0:v"]} if row["1?"] else {None})
+        assert {row["1:v"], row["1:w"], row["1:x"], row["1:y"]} == (
+            {row["0:v"]} if row["1?"] else {None}
+        )
 
 
 @pytest.mark.parametrize("code", ["FALLBACK", "NO_CODEGEN"])
 def test_what_a_filter_takes_out_is_not_computed(spark: SparkSession, code: str) -> None:
-    """A cast that fails for such a row fails nobody, however often it is written (Spark's ANSI mode)."""
-    mixed = spark.createDataFrame(spark.createDataFrame([(x,) for x in ("7", "x", None)], "k string").rdd, "k string")
+    """A cast that fails for such a row fails nobody, however often it is written (Spark's ANSI
+    mode).
+    """
+    mixed = spark.createDataFrame(
+        spark.createDataFrame([(x,) for x in ("7", "x", None)], "k string").rdd, "k string"
+    )
     number = "CAST(k AS INT)"
-    numbers = mixed.where("k rlike '^[0-9]+$'").selectExpr(f"{number} AS n", f"{number} + 1 AS m", f"{number} AS o")
+    numbers = mixed.where("k rlike '^[0-9]+$'").selectExpr(
+        f"{number} AS n", f"{number} + 1 AS m", f"{number} AS o"
+    )
     spark.conf.set("spark.sql.codegen.factoryMode", code)
     try:
         whole = side_by_side([mixed, numbers, mixed.where("k = '7'").selectExpr(f"{number} AS n")])
@@ -175,12 +197,18 @@ def test_columns_of_columns_of_columns(frame: DataFrame) -> None:
         deep = deep.withColumn("v", f.col("v") + f.col("v")).withColumn(f"v{n}", f.col("v"))
     whole = side_by_side([frame, deep, deep.select("v")])
     assert whole is not None
-    assert [apart(whole, place) for place in range(3)] == [rows_of(frame), rows_of(deep), rows_of(deep.select("v"))]
+    assert [apart(whole, place) for place in range(3)] == [
+        rows_of(frame),
+        rows_of(deep),
+        rows_of(deep.select("v")),
+    ]
 
 
 def test_a_view_again_of_a_batch() -> None:
     """Its own columns alone, under their own names, with their types; nothing is copied."""
-    batch = pa.record_batch({"0:a:b": [1, 2], "10:a": [b"x", None], "1:a": [{"s": 1}, None], "1:": ["", "y"]})
+    batch = pa.record_batch(
+        {"0:a:b": [1, 2], "10:a": [b"x", None], "1:a": [{"s": 1}, None], "1:": ["", "y"]}
+    )
     assert of_view(batch, 0).to_pydict() == {"a:b": [1, 2]}
     assert of_view(batch, 1).to_pydict() == {"a": [{"s": 1}, None], "": ["", "y"]}
     assert of_view(batch, 10).schema == pa.schema({"a": pa.binary()})

@@ -1,4 +1,6 @@
-"""read_kafka's options, and the exports of the package. No broker: what is read is tested with one."""
+"""read_kafka's options, and the exports of the package. No broker: what is read is tested with
+one.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def test_topics(topics: Any, option: dict[str, str]) -> None:
     assert source.subscription(topics) == option
 
 
-@pytest.mark.parametrize("topics", ["", [], [""], {}, {"a": []}, {"a": "01"}, {"a": [-1]}, {"a": [True]}])
+@pytest.mark.parametrize(
+    "topics", ["", [], [""], {}, {"a": []}, {"a": "01"}, {"a": [-1]}, {"a": [True]}]
+)
 def test_topics_that_name_nothing(topics: Any) -> None:
     """Refused before Spark is asked."""
     with pytest.raises(SettingRefused):
@@ -40,8 +44,8 @@ def test_topics_that_name_nothing(topics: Any) -> None:
 
 
 def test_defaults_hold_the_guarantee() -> None:
-    """Committed records only, no silent loss, no half second for nothing, no questions after every 500 records or
-    megabyte; further options pass through with Spark's names.
+    """Committed records only, no silent loss, no half second for nothing, no questions after every
+    500 records or megabyte; further options pass through with Spark's names.
     """
     assert source.further_options({"maxOffsetsPerTrigger": 10, "includeHeaders": True}) == {
         "maxOffsetsPerTrigger": "10",
@@ -74,8 +78,12 @@ def test_options_that_are_refused(options: dict[str, Any]) -> None:
         source.further_options(options)
 
 
-@pytest.mark.parametrize("options", [{"failondataloss": False}, {"kafka.isolation.level": "read_uncommitted"}])
-def test_options_that_are_warned_about(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "options", [{"failondataloss": False}, {"kafka.isolation.level": "read_uncommitted"}]
+)
+def test_options_that_are_warned_about(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """Allowed when they are asked for, with a warning."""
     with caplog.at_level(logging.WARNING, "exactum"):
         chosen = source.further_options(options)
@@ -84,10 +92,17 @@ def test_options_that_are_warned_about(options: dict[str, Any], caplog: pytest.L
 
 
 def test_start_positions() -> None:
-    """ "earliest" is the default, "group" with a group id; words need no broker. The rest is in tests/source."""
+    """ "earliest" is the default, "group" with a group id; words need no broker. The rest is in
+    tests/source.
+    """
     assert start_position.checked(None, None) == "earliest"
     assert start_position.checked(None, "billing") == "group"
-    assert [start_position.is_word(start) for start in ("earliest", "latest", "group", 0)] == [True, True, False, False]
+    assert [start_position.is_word(start) for start in ("earliest", "latest", "group", 0)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     with pytest.raises(SettingRefused, match="'yesterday'"):
         start_position.checked("yesterday", None)
 
@@ -112,7 +127,8 @@ def test_exports() -> None:
 def test_import_is_light() -> None:
     """``import exactum`` on an executor loads neither pyspark nor a Kafka client."""
     code = (
-        "import sys, exactum; print([m for m in ('pyspark', 'confluent_kafka', 'kafka', 'numpy') if m in sys.modules])"
+        "import sys, exactum; print([m for m in ('pyspark', 'confluent_kafka', 'kafka', 'numpy') "
+        "if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -120,7 +136,9 @@ def test_import_is_light() -> None:
 
 @pytest.mark.spark
 def test_no_connector() -> None:
-    """A session without the connector: the error says how to get it, with the version of this Spark."""
+    """A session without the connector: the error says how to get it, with the version of this
+    Spark.
+    """
     code = """
 import exactum
 from pyspark.sql import SparkSession
@@ -132,6 +150,8 @@ except exactum.errors.SettingRefused as error:
     print(error)
 spark.stop()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     assert "exactum.local_session" in done.stdout
     assert "spark-sql-kafka-0-10_2.13:4." in done.stdout

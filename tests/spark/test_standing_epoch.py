@@ -1,6 +1,8 @@
-"""An epoch that stands and is not in Spark's commit log: the query goes on with the state that belongs to its output.
+"""An epoch that stands and is not in Spark's commit log: the query goes on with the state that
+belongs to its output.
 
-The oracle is the same query without a crash: its output, its state as Spark's own reader shows it, its watermarks.
+The oracle is the same query without a crash: its output, its state as Spark's own reader shows it,
+its watermarks.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class Stream:
         began_s = time.time() - 1_000
         for epoch in range(EPOCHS):
             path = folder / "input" / f"{epoch}.json"
-            rows = [{"key": f"k{n % 3}", "number": 10 * epoch + n, "at": at(epoch, n)} for n in range(6)]
+            rows = [
+                {"key": f"k{n % 3}", "number": 10 * epoch + n, "at": at(epoch, n)} for n in range(6)
+            ]
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             os.utime(path, (began_s + epoch,) * 2)  # Spark takes them by age
 
@@ -66,8 +70,8 @@ class Stream:
         before: Callable[[], None] = lambda: None,
         besides: Callable[[DataFrame], object] = lambda frame: None,
     ) -> None:
-        """One life over all input; with ``die`` it ends when epoch ``DIES_AT`` stands. ``besides`` is what the function
-        does with the frame before it calls exactum."""
+        """One life over all input; with ``die`` it ends when epoch ``DIES_AT`` stands. ``besides``
+        is what the function does with the frame before it calls exactum."""
         before()
         sink = exactum.FileSink(self.folder / "out", format="json")
         exact = exactum.exactly_once(sink, on_event=self.events.append, **self.settings)
@@ -100,13 +104,20 @@ class Stream:
             query.stop()
 
     def output(self) -> list[str]:
-        return sorted(line for path in (self.folder / "out").glob("part-*") for line in path.read_text().splitlines())
+        return sorted(
+            line
+            for path in (self.folder / "out").glob("part-*")
+            for line in path.read_text().splitlines()
+        )
 
     def watermarks(self) -> list[Any]:
         logged = sorted(
-            (p for p in (self.checkpoint / "commits").iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
+            (p for p in (self.checkpoint / "commits").iterdir() if p.name.isdigit()),
+            key=lambda p: int(p.name),
         )
-        return [json.loads(path.read_text().splitlines()[1])["nextBatchWatermarkMs"] for path in logged]
+        return [
+            json.loads(path.read_text().splitlines()[1])["nextBatchWatermarkMs"] for path in logged
+        ]
 
     def state(self) -> list[str]:
         """Of every operator and store, as Spark's own reader shows it."""
@@ -118,9 +129,17 @@ class Stream:
                 options["storeName"] = one.stateStoreName
             parts = [options]
             if one.operatorName.startswith("transformWithState"):
-                parts = [{**options, "stateVarName": "total"}, {**options, "readRegisteredTimers": "true"}]
+                parts = [
+                    {**options, "stateVarName": "total"},
+                    {**options, "readRegisteredTimers": "true"},
+                ]
             for part in parts:
-                rows = self.spark.read.format("statestore").options(**part).load(str(self.checkpoint)).collect()
+                rows = (
+                    self.spark.read.format("statestore")
+                    .options(**part)
+                    .load(str(self.checkpoint))
+                    .collect()
+                )
                 found.extend(f"{one.operatorId} {one.stateStoreName} {row}" for row in rows)
         return sorted(found)
 
@@ -140,11 +159,17 @@ def update(rows: DataFrame) -> DataFrame:
 
 
 def windows(rows: DataFrame) -> DataFrame:
-    return rows.withWatermark("at", "5 seconds").groupBy(f.window("at", "10 seconds"), "key").count()
+    return (
+        rows.withWatermark("at", "5 seconds").groupBy(f.window("at", "10 seconds"), "key").count()
+    )
 
 
 def sessions(rows: DataFrame) -> DataFrame:
-    return rows.withWatermark("at", "2 seconds").groupBy(f.session_window("at", "2 seconds"), "key").count()
+    return (
+        rows.withWatermark("at", "2 seconds")
+        .groupBy(f.session_window("at", "2 seconds"), "key")
+        .count()
+    )
 
 
 def duplicates(rows: DataFrame) -> DataFrame:
@@ -154,7 +179,10 @@ def duplicates(rows: DataFrame) -> DataFrame:
 def join(rows: DataFrame) -> DataFrame:
     one = rows.withWatermark("at", "5 seconds").alias("one")
     two = rows.withWatermark("at", "7 seconds").alias("two")
-    near = "one.key = two.key AND one.at BETWEEN two.at - INTERVAL 3 SECONDS AND two.at + INTERVAL 3 SECONDS"
+    near = (
+        "one.key = two.key AND one.at BETWEEN two.at - INTERVAL 3 SECONDS AND two.at + INTERVAL 3 "
+        "SECONDS"
+    )
     return one.join(two, f.expr(near)).selectExpr("one.key", "one.number", "two.number AS other")
 
 
@@ -192,15 +220,19 @@ class Sums(StatefulProcessor):
         self._handle = handle
         self._total = handle.getValueState("total", "total long")
 
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803  (Spark's names)
-        total = (self._total.get()[0] if self._total.exists() else 0) + sum(int(row.number) for row in rows)
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        total = (self._total.get()[0] if self._total.exists() else 0) + sum(
+            int(row.number) for row in rows
+        )
         self._total.update((total,))
         for timer in list(self._handle.listTimers()):
             self._handle.deleteTimer(timer)
         self._handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 3_000)
         yield Row(key=key[0], total=total)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
         total = self._total.get()[0]
         self._total.clear()
         yield Row(key=f"{key[0]} is quiet", total=total)
@@ -211,7 +243,9 @@ class Sums(StatefulProcessor):
 
 def timers(rows: DataFrame) -> DataFrame:
     marked = rows.withWatermark("at", "5 seconds")
-    return marked.groupBy("key").transformWithState(Sums(), "key string, total long", "append", "eventTime")
+    return marked.groupBy("key").transformWithState(
+        Sums(), "key string, total long", "append", "eventTime"
+    )
 
 
 def two_operators(rows: DataFrame) -> DataFrame:
@@ -256,10 +290,15 @@ def configured(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
 
 
 def assert_as_without_the_crash(
-    spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture, **settings: Any
+    spark: SparkSession,
+    tmp_path: Path,
+    make: Any,
+    mode: str,
+    caplog: pytest.LogCaptureFixture,
+    **settings: Any,
 ) -> None:
-    """Output, state and watermarks after a death behind the decision are those of the query that never died, and the
-    epoch is not computed again."""
+    """Output, state and watermarks after a death behind the decision are those of the query that
+    never died, and the epoch is not computed again."""
     caplog.set_level("INFO", "exactum")
     whole = Stream(spark, tmp_path / "whole", make, mode)
     whole.live()
@@ -276,8 +315,13 @@ def assert_as_without_the_crash(
 
 def each_query(*at_length: Any) -> Any:
     """Every query of the table; those with these transformations in the runs at length only."""
-    marks = [pytest.param(make, mode, marks=pytest.mark.deep if make in at_length else ()) for make, mode in QUERIES]
-    return pytest.mark.parametrize(("make", "mode"), marks, ids=lambda value: getattr(value, "__name__", value))
+    marks = [
+        pytest.param(make, mode, marks=pytest.mark.deep if make in at_length else ())
+        for make, mode in QUERIES
+    ]
+    return pytest.mark.parametrize(
+        ("make", "mode"), marks, ids=lambda value: getattr(value, "__name__", value)
+    )
 
 
 @each_query(seen_before, first_ones)
@@ -291,7 +335,9 @@ def test_as_without_the_crash(
 def test_in_checkpoint_format_2(
     spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every version of a state has an id there, which Spark takes from the plan that was executed."""
+    """Every version of a state has an id there, which Spark takes from the plan that was
+    executed.
+    """
     with configured(spark, FORMAT_2):
         assert_as_without_the_crash(spark, tmp_path, make, mode, caplog)
 
@@ -306,12 +352,21 @@ def test_in_checkpoint_format_2_with_whole_snapshots(
 
 @pytest.mark.parametrize("settings", [{}, FORMAT_2], ids=["format_1", "format_2"])
 @pytest.mark.parametrize(
-    ("make", "mode"), [(update, "update"), (join, "append")], ids=lambda v: getattr(v, "__name__", v)
+    ("make", "mode"),
+    [(update, "update"), (join, "append")],
+    ids=lambda v: getattr(v, "__name__", v),
 )
 def test_on_a_file_system_that_only_hadoop_knows(
-    spark: SparkSession, tmp_path: Path, make: Any, mode: str, settings: Any, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    tmp_path: Path,
+    make: Any,
+    mode: str,
+    settings: Any,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The files of the state are looked for where Spark has them: in an object store as in this view of a folder."""
+    """The files of the state are looked for where Spark has them: in an object store as in this
+    view of a folder.
+    """
     mounted = f"standing{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
@@ -326,14 +381,20 @@ def test_on_a_file_system_that_only_hadoop_knows(
 
 
 def test_a_table_that_changed_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
-    """The state is that of the output that stands, although the table that the stream is joined with is another now."""
+    """The state is that of the output that stands, although the table that the stream is joined
+    with is another now.
+    """
 
     def weights(weight: int) -> Callable[[], None]:
         rows = [(f"k{n}", weight) for n in range(3)]
-        return lambda: spark.createDataFrame(rows, "key string, weight long").createOrReplaceTempView("weights")
+        return lambda: spark.createDataFrame(
+            rows, "key string, weight long"
+        ).createOrReplaceTempView("weights")
 
     def make(rows: DataFrame) -> DataFrame:
-        return rows.join(spark.table("weights"), "key").groupBy().agg(f.sum("weight").alias("total"))
+        return (
+            rows.join(spark.table("weights"), "key").groupBy().agg(f.sum("weight").alias("total"))
+        )
 
     stream = Stream(spark, tmp_path, make, "update")
     stream.live(die=True, before=weights(1))
@@ -342,8 +403,12 @@ def test_a_table_that_changed_meanwhile(spark: SparkSession, tmp_path: Path) -> 
     assert totals == [6, 12, 18, 618, 1218], "18 stands, and what came after it rests on it"
 
 
-def test_state_that_is_not_all_there(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Where a file of the state is missing, or empty after a power cut, the epoch is computed once more: it says so."""
+def test_state_that_is_not_all_there(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a file of the state is missing, or empty after a power cut, the epoch is computed
+    once more: it says so.
+    """
     caplog.set_level("INFO", "exactum")
     stream = Stream(spark, tmp_path / "torn", update, "update")
     stream.live(die=True)
@@ -365,8 +430,8 @@ def test_state_that_is_not_all_there(spark: SparkSession, tmp_path: Path, caplog
 def test_state_that_was_written_again(
     spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A function that computes the frame besides writes the state again, all of it or a part: exactum notices, computes
-    the whole, and warns that state and output may disagree."""
+    """A function that computes the frame besides writes the state again, all of it or a part:
+    exactum notices, computes the whole, and warns that state and output may disagree."""
     stream = Stream(spark, tmp_path / "torn", update, "update")
     stream.live(die=True)
     stream.live(besides=besides)
@@ -382,16 +447,20 @@ def test_state_that_was_written_again(
 def test_other_versions_beside_it_in_format_2(
     spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a function computes besides is another version there: Spark goes on with the one that belongs to the output,
-    although a table that the stream is joined with has changed."""
+    """What a function computes besides is another version there: Spark goes on with the one that
+    belongs to the output, although a table that the stream is joined with has changed."""
     caplog.set_level("INFO", "exactum")
 
     def weights(weight: int) -> Callable[[], None]:
         rows = [(f"k{n}", weight) for n in range(3)]
-        return lambda: spark.createDataFrame(rows, "key string, weight long").createOrReplaceTempView("weights")
+        return lambda: spark.createDataFrame(
+            rows, "key string, weight long"
+        ).createOrReplaceTempView("weights")
 
     def make(rows: DataFrame) -> DataFrame:
-        return rows.join(spark.table("weights"), "key").groupBy().agg(f.sum("weight").alias("total"))
+        return (
+            rows.join(spark.table("weights"), "key").groupBy().agg(f.sum("weight").alias("total"))
+        )
 
     with configured(spark, FORMAT_2):
         stream = Stream(spark, tmp_path, make, "update")

@@ -1,4 +1,6 @@
-"""One epoch, several targets with views of their own, and dead letters: all stand or fall together."""
+"""One epoch, several targets with views of their own, and dead letters: all stand or fall
+together.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,17 @@ def jobs_of_this_run(frame: Any) -> set[int]:
     """The ids of Spark's jobs so far of the query whose batch ``frame`` is."""
     context = frame.sparkSession.sparkContext
     context._jsc.sc().listenerBus().waitUntilEmpty()
-    return set(context.statusTracker().getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id")))
+    return set(
+        context.statusTracker().getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id"))
+    )
 
 
 def test_each_sink_sees_its_own_view(query: Any, tmp_path: Path) -> None:
     """A filter, an aggregate and the whole batch, in one epoch."""
     large = FolderSink(str(tmp_path / "large"), rows=lambda batch: batch.where("v > 2"))
-    sums = FolderSink(str(tmp_path / "sums"), rows=lambda batch: batch.groupBy("k").agg(f.sum("v").alias("v")))
+    sums = FolderSink(
+        str(tmp_path / "sums"), rows=lambda batch: batch.groupBy("k").agg(f.sum("v").alias("v"))
+    )
     query.give(1, 2, 3, 4)
     assert query.run(query.exactly_once(large, query.sink, sums)) is None
     assert query.values() == [1, 2, 3, 4]
@@ -60,19 +66,32 @@ def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path, jobs:
 
     sinks = [FolderSink(str(tmp_path / str(n)), name=f"s{n}", rows=above(n)) for n in range(3)]
     query.give(*range(10))
-    assert query.run(query.exactly_once(*sinks), transform=lambda frame: frame.withColumn("v", touched("v"))) is None
-    assert {file.name: file.read_text() for file in counts.iterdir()} == {str(v): "x" for v in range(10)}
+    assert (
+        query.run(
+            query.exactly_once(*sinks), transform=lambda frame: frame.withColumn("v", touched("v"))
+        )
+        is None
+    )
+    assert {file.name: file.read_text() for file in counts.iterdir()} == {
+        str(v): "x" for v in range(10)
+    }
     assert [len(rows(tmp_path / str(n))) for n in range(3)] == [9, 8, 7]
 
 
 def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> None:
-    """The batch as it is, and two views that choose and compute rows: one job, and no row is computed twice."""
+    """The batch as it is, and two views that choose and compute rows: one job, and no row is
+    computed twice.
+    """
     counts = tmp_path / "counts"
     counts.mkdir()
     touched = reads(counts)
-    double = FolderSink(str(tmp_path / "double"), name="double", rows=lambda batch: batch.selectExpr("v * 2 AS v"))
+    double = FolderSink(
+        str(tmp_path / "double"), name="double", rows=lambda batch: batch.selectExpr("v * 2 AS v")
+    )
     text = FolderSink(
-        str(tmp_path / "text"), name="text", rows=lambda batch: batch.where("v < 8").withColumn("k", f.upper("k"))
+        str(tmp_path / "text"),
+        name="text",
+        rows=lambda batch: batch.where("v < 8").withColumn("k", f.upper("k")),
     )
     query.give(*range(10), batches=2)
     batch, jobs = query.exactly_once(double, query.sink, text), []
@@ -84,7 +103,9 @@ def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> No
 
     assert query.run(counted, transform=lambda frame: frame.withColumn("v", touched("v"))) is None
     assert jobs == [1, 1]
-    assert {file.name: file.read_text() for file in counts.iterdir()} == {str(v): "xx" for v in range(10)}
+    assert {file.name: file.read_text() for file in counts.iterdir()} == {
+        str(v): "xx" for v in range(10)
+    }
     assert query.values() == sorted([*range(10)] * 2)
     assert sorted(row["v"] for row in rows(tmp_path / "double")) == sorted([*range(0, 20, 2)] * 2)
     assert sorted((row["v"], row["k"]) for row in rows(tmp_path / "text")) == sorted(
@@ -93,14 +114,18 @@ def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> No
     assert [done.rows for done in query.seen(events.EpochCompleted)] == [28, 28]
 
 
-def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(query: Any, tmp_path: Path) -> None:
+def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(
+    query: Any, tmp_path: Path
+) -> None:
     """Each epoch is written as it is then."""
     epoch = [0]
 
     def choosy(batch: Any) -> Any:
         return batch.where("v > 2").distinct() if epoch[-1] % 2 else batch.select("v")
 
-    batch = query.exactly_once(query.sink, FolderSink(str(tmp_path / "choosy"), name="choosy", rows=choosy))
+    batch = query.exactly_once(
+        query.sink, FolderSink(str(tmp_path / "choosy"), name="choosy", rows=choosy)
+    )
 
     def noted(frame: Any, batch_id: int) -> None:
         epoch.append(batch_id)
@@ -114,22 +139,36 @@ def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(query: Any, tmp
 
 def test_a_task_without_rows_of_a_view_opens_nothing_for_it(query: Any, tmp_path: Path) -> None:
     """Not a transaction in a target that gets nothing."""
-    none = FolderSink(str(tmp_path / "none"), name="none", rows=lambda batch: batch.where("v > 100"))
+    none = FolderSink(
+        str(tmp_path / "none"), name="none", rows=lambda batch: batch.where("v > 100")
+    )
     query.give(1, 2)
     assert query.run(query.exactly_once(none, query.sink)) is None
     assert query.values() == [1, 2]
     assert list((tmp_path / "none" / "visible").iterdir()) == []
-    assert [(done.rows, done.transactions) for done in query.seen(events.EpochCompleted)] == [(2, 1)]
+    assert [(done.rows, done.transactions) for done in query.seen(events.EpochCompleted)] == [
+        (2, 1)
+    ]
 
 
 def test_rows_refused_in_a_shared_job(query: Any, tmp_path: Path) -> None:
-    """A dead letter has the columns of the view whose sink refused it, and the other sink has the row."""
+    """A dead letter has the columns of the view whose sink refused it, and the other sink has
+    the row.
+    """
     dead = FolderSink(str(tmp_path / "dead"))
     picky = FolderSink(
-        str(tmp_path / "picky"), name="picky", refuses_v=4, rows=lambda batch: batch.selectExpr("v*2 AS v")
+        str(tmp_path / "picky"),
+        name="picky",
+        refuses_v=4,
+        rows=lambda batch: batch.selectExpr("v*2 AS v"),
     )
     query.give(1, 2, 3)
-    assert query.run(exactum.exactly_once(picky, query.sink, dead_letters=dead, on_event=query.events.append)) is None
+    assert (
+        query.run(
+            exactum.exactly_once(picky, query.sink, dead_letters=dead, on_event=query.events.append)
+        )
+        is None
+    )
     assert query.values() == [1, 2, 3]
     assert sorted(row["v"] for row in rows(tmp_path / "picky")) == [2, 6]
     (letter,) = rows(tmp_path / "dead")
@@ -144,7 +183,11 @@ def test_a_failure_in_a_shared_job_undoes_all(query: Any, tmp_path: Path) -> Non
     query.give(1, 2)
     assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
     assert (
-        query.values() == query.values("staged") == rows(tmp_path / "other") == rows(tmp_path / "other", "staged") == []
+        query.values()
+        == query.values("staged")
+        == rows(tmp_path / "other")
+        == rows(tmp_path / "other", "staged")
+        == []
     )
     for fault in (tmp_path / "other" / "faults").iterdir():
         fault.unlink()
@@ -156,7 +199,10 @@ def test_a_failure_in_a_shared_job_undoes_all(query: Any, tmp_path: Path) -> Non
 def test_sinks_that_share_a_function_share_a_job(query: Any, tmp_path: Path) -> None:
     """One write job for them, and nothing is persisted."""
     odd = lambda batch: batch.where("k = 'o'")  # noqa: E731
-    one, two = FolderSink(str(tmp_path / "one"), rows=odd), FolderSink(str(tmp_path / "two"), name="two", rows=odd)
+    one, two = (
+        FolderSink(str(tmp_path / "one"), rows=odd),
+        FolderSink(str(tmp_path / "two"), name="two", rows=odd),
+    )
     query.give(1, 2)
     assert query.run(query.exactly_once(one, two)) is None
     assert rows(tmp_path / "one") == rows(tmp_path / "two") == [{"k": "o", "v": 1}]
@@ -179,7 +225,9 @@ def test_a_failure_in_the_second_view_undoes_the_first(query: Any, tmp_path: Pat
 def test_a_view_that_is_no_frame_is_refused(query: Any, tmp_path: Path) -> None:
     """Before anything is written, with the function's name."""
     query.give(1)
-    text = query.run(query.exactly_once(query.sink, FolderSink(str(tmp_path / "x"), rows=lambda batch: None)))
+    text = query.run(
+        query.exactly_once(query.sink, FolderSink(str(tmp_path / "x"), rows=lambda batch: None))
+    )
     assert "returned NoneType, and must return the DataFrame" in text
     assert query.values() == []
 
@@ -192,21 +240,33 @@ def test_a_view_is_checked_by_its_own_columns(query: Any, tmp_path: Path) -> Non
     assert query.values() == []
 
 
-def test_refused_rows_stand_in_the_dead_letters_of_the_same_epoch(query: Any, tmp_path: Path) -> None:
-    """All rows are accounted for: in the sink or in the dead letters, with the reason; the event counts them."""
+def test_refused_rows_stand_in_the_dead_letters_of_the_same_epoch(
+    query: Any, tmp_path: Path
+) -> None:
+    """All rows are accounted for: in the sink or in the dead letters, with the reason; the event
+    counts them.
+    """
     dead = FolderSink(str(tmp_path / "dead"))
     picky = FolderSink(str(query.out), refuses_v=2)
     query.give(1, 2, 3)
-    assert query.run(exactum.exactly_once(picky, dead_letters=dead, on_event=query.events.append)) is None
+    assert (
+        query.run(exactum.exactly_once(picky, dead_letters=dead, on_event=query.events.append))
+        is None
+    )
     assert query.values() == [1, 3]
     (letter,) = rows(tmp_path / "dead")
-    assert json.loads(eval(letter["value"])) == {"k": "e", "v": 2}  # bytes, as the folder's JSON shows them
+    assert json.loads(eval(letter["value"])) == {
+        "k": "e",
+        "v": 2,
+    }  # bytes, as the folder's JSON shows them
     assert (letter["sink"], letter["error"]) == ("folder", "v=2 may not be")
     assert [event.rows for event in query.seen(events.RowsDeadLettered)] == [1]
 
 
 def test_dead_letters_fall_with_their_epoch(query: Any, tmp_path: Path) -> None:
-    """A decided epoch whose commit failed brings its dead letters with it at the next start, once."""
+    """A decided epoch whose commit failed brings its dead letters with it at the next start,
+    once.
+    """
     dead = FolderSink(str(tmp_path / "dead"))
     picky = FolderSink(str(query.out), refuses_v=2)
     arm(tmp_path / "dead", "prepare", times=4)

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.spark
 
 
 def test_at_least_once_repeats_what_is_not_logged(query: Any) -> None:
-    """Nothing is lost; a batch that Spark has not logged as done is written again. No decisions are recorded."""
+    """Nothing is lost; a batch that Spark has not logged as done is written again. No decisions
+    are recorded.
+    """
     query.give(1)
     query.give(2)
     assert query.run(exactum.at_least_once(query.sink)) is None
@@ -46,7 +48,9 @@ def test_at_most_once_never_writes_a_begun_batch_again(query: Any) -> None:
 
 
 def test_at_most_once_does_not_write_in_a_second_try(query: Any) -> None:
-    """A task that failed after it wrote is tried again by Spark and writes nothing: no row stands twice."""
+    """A task that failed after it wrote is tried again by Spark and writes nothing: no row
+    stands twice.
+    """
     arm(query.out, "prepare")
     query.give(1)
     query.give(2)

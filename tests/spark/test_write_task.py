@@ -89,14 +89,18 @@ def test_refused_rows_go_to_the_dead_letters() -> None:
     plan = DeadLetterPlan(dead, ("value", "sink", "error"))
     (out,) = WriteTask((("w0", one), ("w1", two)), ORDER, plan)(batches(2, 3))
     assert dead.calls == ["open", "write", "write", "prepare"]
-    assert dead.batches[0].to_pylist() == [{"value": b'{"v":0}', "sink": "w1", "error": "v=0 may not be"}]
+    assert dead.batches[0].to_pylist() == [
+        {"value": b'{"v":0}', "sink": "w1", "error": "v=0 may not be"}
+    ]
     assert len(prepared_of(out["prepared"][0].as_py())) == 3
 
 
 def test_refused_rows_stop_the_epoch_without_dead_letters() -> None:
     """The error names the sink, the epoch and the reasons; everything is aborted."""
     one, two = Recorder(), Recorder(refuses=("v=0 may not be",))
-    with pytest.raises(TaskFailed, match=r"w1 can never take a row of epoch 7: v=0 may not be\. Nothing") as failed:
+    with pytest.raises(
+        TaskFailed, match=r"w1 can never take a row of epoch 7: v=0 may not be\. Nothing"
+    ) as failed:
         run(one, two, source=batches(2))
     assert isinstance(carried_by(failed.value), errors.RowsRefused)
     assert one.calls == two.calls == ["open", "write", "abort"]
@@ -105,7 +109,9 @@ def test_refused_rows_stop_the_epoch_without_dead_letters() -> None:
 def test_dead_letters_that_are_refused_stop_the_epoch() -> None:
     """A row is never dropped, however often it is refused."""
     one, dead = Recorder(refuses=("no",)), Recorder(refuses=("not here either",))
-    with pytest.raises(TaskFailed, match="The dead letters can never take a row which w0 refused") as failed:
+    with pytest.raises(
+        TaskFailed, match="The dead letters can never take a row which w0 refused"
+    ) as failed:
         list(WriteTask((("w0", one),), ORDER, DeadLetterPlan(dead, ("value", "error")))(batches(1)))
     assert isinstance(carried_by(failed.value), errors.RowsRefused)
     assert dead.calls == ["open", "write", "abort"]
@@ -138,7 +144,9 @@ def test_a_failing_abort_does_not_hide_the_reason() -> None:
     """The reason comes first, and the other writers are aborted still."""
     bad, sound = Recorder(fails_at="abort"), Recorder()
     failing = Recorder(fails_at="prepare")
-    with pytest.raises(TaskFailed, match="no answer at prepare; its abort failed as well") as raised:
+    with pytest.raises(
+        TaskFailed, match="no answer at prepare; its abort failed as well"
+    ) as raised:
         run(bad, sound, failing, source=batches(1))
     assert sound.calls[-1] == failing.calls[-1] == "abort"
     assert isinstance(carried_by(raised.value), errors.Unavailable)
@@ -230,7 +238,9 @@ def test_other_errors_carry_nothing() -> None:
 
 
 def test_an_error_of_another_version_is_not_met_again_and_again() -> None:
-    """Executors whose exactum knows an error that the driver's does not run another version: a person must look."""
+    """Executors whose exactum knows an error that the driver's does not run another version: a
+    person must look.
+    """
     forged = 'exactum-task-failed: {"error": "annotations", "message": "m"}'
     carried = carried_by(RuntimeError(forged))
     assert type(carried) is errors.SettingRefused
@@ -261,15 +271,21 @@ class Broken:
         (RuntimeError("cannot start new thread"), errors.EpochAborted),
     ],
 )
-def test_what_a_sinks_code_raises_is_told_apart(error: Exception, kind: type[errors.ExactumError]) -> None:
-    """A mistake, or a value that the code cannot take, comes again with the same rows and halts; a connection, a disk
-    or memory may be better at the next start. What fails where rows are read is cut off by Spark, whatever it is.
+def test_what_a_sinks_code_raises_is_told_apart(
+    error: Exception, kind: type[errors.ExactumError]
+) -> None:
+    """A mistake, or a value that the code cannot take, comes again with the same rows and halts; a
+    connection, a disk or memory may be better at the next start. What fails where rows are read is
+    cut off by Spark, whatever it is.
     """
     with pytest.raises(TaskFailed) as raised:
         list(WriteTask((("broken", Broken(error)),), ORDER)(batches(1)))
     carried = carried_by(raised.value)
     assert type(carried) is kind
-    assert carried is not None and f"{type(error).__name__}: {error} (in the task of partition" in str(carried)
+    assert (
+        carried is not None
+        and f"{type(error).__name__}: {error} (in the task of partition" in str(carried)
+    )
     if kind is errors.CodeFailed:
         assert "failed at test_write_task.py:" in str(carried)
     with pytest.raises(TaskFailed) as raised:
@@ -293,9 +309,16 @@ def test_a_task_whose_job_has_no_order_writes_nothing() -> None:
 
 
 def test_a_refusal_says_each_rule_once() -> None:
-    """Many rows by one rule are counted, with the first one's key and place; other rules are said beside it."""
-    rows = pa.record_batch({"topic": ["orders"] * 6, "partition": [0] * 6, "offset": list(range(7, 13))})
-    of_key = "the row with id={}: column 'value' (character varying(3)) holds 3 characters, the row has {}"
+    """Many rows by one rule are counted, with the first one's key and place; other rules are
+    said beside it.
+    """
+    rows = pa.record_batch(
+        {"topic": ["orders"] * 6, "partition": [0] * 6, "offset": list(range(7, 13))}
+    )
+    of_key = (
+        "the row with id={}: column 'value' (character varying(3)) holds 3 characters, the row "
+        "has {}"
+    )
     reasons = (
         of_key.format(1, 7), of_key.format(2, 9), of_key.format(3, 4),
         "the row with id=4: column 'n' (integer) must not be null", "no such thing", "no such thing",
@@ -322,11 +345,15 @@ class BrokenCodec:
 
 def test_a_decoder_that_fails_says_on_which_records() -> None:
     """A defect of a decoder comes again with the same records: it halts, and names them."""
-    records = pa.record_batch({"topic": ["t"] * 3, "partition": [1] * 3, "offset": [7, 8, 9], "value": [b"x"] * 3})
+    records = pa.record_batch(
+        {"topic": ["t"] * 3, "partition": [1] * 3, "offset": [7, 8, 9], "value": [b"x"] * 3}
+    )
     task = DecodeTask((Decoding("value", BrokenCodec(), None),), fail=False, null_is_bad=False)  # type: ignore[arg-type]
     with pytest.raises(TaskFailed) as raised:
         list(task(iter([records])))
     carried = carried_by(raised.value)
     assert type(carried) is errors.CodeFailed
     assert "OverflowError: date value out of range" in str(carried)
-    assert "a decoder, on the records from t-1@7 to t-1@9, failed at test_write_task.py:" in str(carried)
+    assert "a decoder, on the records from t-1@7 to t-1@9, failed at test_write_task.py:" in str(
+        carried
+    )

@@ -10,7 +10,9 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 
 class WeighedSum(StatefulProcessor):
-    """Rows (k, v) -> one row (k, v) for each key: the sum so far of v times the weight of its epoch."""
+    """Rows (k, v) -> one row (k, v) for each key: the sum so far of v times the weight of its
+    epoch.
+    """
 
     def __init__(self, weights: Any) -> None:
         self._weights = weights
@@ -18,7 +20,7 @@ class WeighedSum(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._sum = handle.getValueState("sum", "v long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         so_far = self._sum.get()[0] if self._sum.exists() else 0
         for row in rows:
             so_far += row.v * self._weights.current()[key[0]]

@@ -1,4 +1,6 @@
-"""Connections that break at a chosen statement: the real server, a real session, and a loss in between."""
+"""Connections that break at a chosen statement: the real server, a real session, and a loss in
+between.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ T = TypeVar("T")
 
 @dataclass
 class Losses:
-    """The ``at``-th statement is lost: the ``request`` before the server has it, or the ``reply`` after it is done."""
+    """The ``at``-th statement is lost: the ``request`` before the server has it, or the
+    ``reply`` after it is done.
+    """
 
     at: int
     what: str
@@ -43,13 +47,17 @@ class LossySession(PostgresSession):
         self._losses = losses
 
     def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
-        return self._losses.around(self, sql, lambda: super(LossySession, self).execute(sql, arguments))
+        return self._losses.around(
+            self, sql, lambda: super(LossySession, self).execute(sql, arguments)
+        )
 
     def execute_alone(self, sql: str) -> None:
         return self._losses.around(self, sql, lambda: super(LossySession, self).execute_alone(sql))
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return self._losses.around(self, sql, lambda: super(LossySession, self).query(sql, arguments))
+        return self._losses.around(
+            self, sql, lambda: super(LossySession, self).query(sql, arguments)
+        )
 
     def commit(self) -> None:
         return self._losses.around(self, "COMMIT", super().commit)

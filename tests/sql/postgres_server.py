@@ -1,4 +1,6 @@
-"""A real PostgreSQL server for the run, and a plain client that looks at it. Nothing here is code under test."""
+"""A real PostgreSQL server for the run, and a plain client that looks at it. Nothing here is
+code under test.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,12 @@ class Database:
         return name
 
     def leftovers(self) -> dict[str, int]:
-        """What must be empty at rest: prepared transactions, the directory, and rows in any staging table."""
-        staging = self.rows("SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'")
+        """What must be empty at rest: prepared transactions, the directory, and rows in any
+        staging table.
+        """
+        staging = self.rows(
+            "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'"
+        )
         staged = sum(self.value(f'SELECT count(*) FROM "{name}"') for (name,) in staging)
         directory = 0
         if self.value("SELECT to_regclass('exactum_prepared') IS NOT NULL"):
@@ -83,10 +89,9 @@ class Database:
     def drop_all(self) -> None:
         """Every table and view of a user."""
         names = self.rows(
-            "SELECT quote_ident(n.nspname) || '.' || quote_ident(relname) FROM pg_class c "
-            "JOIN pg_namespace n ON n.oid = relnamespace "
-            "WHERE nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND relkind IN ('r', 'p') AND NOT "
-            "relispartition"
+            "SELECT quote_ident(n.nspname) || '.' || quote_ident(relname) FROM pg_class c JOIN "
+            "pg_namespace n ON n.oid = relnamespace WHERE nspname NOT IN ('pg_catalog', "
+            "'information_schema', 'pg_toast') AND relkind IN ('r', 'p') AND NOT relispartition"
         )
         if names:
             self.run(f"DROP TABLE {', '.join(name for (name,) in names)} CASCADE")

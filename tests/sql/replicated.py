@@ -1,4 +1,6 @@
-"""A PostgreSQL primary and a standby that streams from it, both real, and what an operator does with them."""
+"""A PostgreSQL primary and a standby that streams from it, both real, and what an operator does
+with them.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,22 @@ class Pair:
         """From here on the primary's commits wait for the standby."""
         self.run(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")
         self.run("SELECT pg_reload_conf()")
-        until(lambda: self.run("SELECT sync_state FROM pg_stat_replication") == [("sync",)], "it is synchronous")
+        until(
+            lambda: self.run("SELECT sync_state FROM pg_stat_replication") == [("sync",)],
+            "it is synchronous",
+        )
 
     def caught_up(self) -> bool:
-        return self.run("SELECT replay_lsn = pg_current_wal_lsn() FROM pg_stat_replication") == [(True,)]
+        return self.run("SELECT replay_lsn = pg_current_wal_lsn() FROM pg_stat_replication") == [
+            (True,)
+        ]
 
     def waits_for_standby(self) -> list[int]:
         """The processes of sessions whose COMMIT waits for the standby."""
-        return [pid for (pid,) in self.run("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")]
+        return [
+            pid
+            for (pid,) in self.run("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        ]
 
     def promote(self) -> None:
         assert self.run("SELECT pg_promote()", self.standby) == [(True,)]
@@ -67,7 +77,16 @@ def pair(folder: Path) -> Iterator[Pair]:
         standby = LocalPostgres(data_dir=folder / "two")
         place = standby._make_folder()
         source = f"{primary.url}?application_name={STANDBY}"
-        command = [str(find_programs() / "pg_basebackup"), "-d", source, "-D", str(place / "data"), "-R", "-c", "fast"]
+        command = [
+            str(find_programs() / "pg_basebackup"),
+            "-d",
+            source,
+            "-D",
+            str(place / "data"),
+            "-R",
+            "-c",
+            "fast",
+        ]
         subprocess.run([*_as_server_user(), *command], check=True, timeout=TIMEOUT_S, cwd=place)
         password = place / "password"
         password.write_text(primary.password)
@@ -76,7 +95,10 @@ def pair(folder: Path) -> Iterator[Pair]:
         try:
             standby.start()
             both = Pair(primary, standby)
-            until(lambda: both.run("SELECT state FROM pg_stat_replication") == [("streaming",)], "it streams")
+            until(
+                lambda: both.run("SELECT state FROM pg_stat_replication") == [("streaming",)],
+                "it streams",
+            )
             yield both
         finally:
             standby.stop()

@@ -1,7 +1,7 @@
 """Runs of a query over a SQL sink without Spark: real coordinator, real tables, tasks played here.
 
-A ``Query`` outlives its incarnations: the decision log's storage, and what each batch holds. An ``Incarnation`` is one
-driver: its participant, its coordinator and its write job.
+A ``Query`` outlives its incarnations: the decision log's storage, and what each batch holds. An
+``Incarnation`` is one driver: its participant, its coordinator and its write job.
 """
 
 from __future__ import annotations
@@ -27,13 +27,20 @@ ID_AND_NAME_SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
 def rows_of(batch_id: int, tasks: int = 3, rows: int = 4) -> list[list[tuple[int, str]]]:
-    """The rows of a batch by task: the same whoever writes them, different in every batch, so that a double shows."""
+    """The rows of a batch by task: the same whoever writes them, different in every batch, so
+    that a double shows.
+    """
     first = 1000 * batch_id
-    return [[(first + 100 * t + r, f"batch {batch_id} task {t} row {r}") for r in range(rows)] for t in range(tasks)]
+    return [
+        [(first + 100 * t + r, f"batch {batch_id} task {t} row {r}") for r in range(rows)]
+        for t in range(tasks)
+    ]
 
 
 def narrow(rows: Sequence[tuple[int, str]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"id": i, "name": n} for i, n in rows], schema=ID_AND_NAME_SCHEMA)
+    return pa.RecordBatch.from_pylist(
+        [{"id": i, "name": n} for i, n in rows], schema=ID_AND_NAME_SCHEMA
+    )
 
 
 def tasks_of(batch_id: int) -> list[Task]:
@@ -70,7 +77,9 @@ class Query:
 
 
 class Incarnation:
-    """One driver. With ``plan``, every call of its ports and every step of its tasks goes through that plan."""
+    """One driver. With ``plan``, every call of its ports and every step of its tasks goes
+    through that plan.
+    """
 
     def __init__(self, query: Query, plan: FaultPlan | None = None) -> None:
         self.query = query
@@ -90,7 +99,9 @@ class Incarnation:
         return self.coordinator.run(batch_id, SourceOffsets(), self.write)
 
     def close(self) -> None:
-        """What the death of the process does too: connections end, and what was open in them is undone."""
+        """What the death of the process does too: connections end, and what was open in them is
+        undone.
+        """
         self.participant.close()
         self.write.die()
 
@@ -98,11 +109,13 @@ class Incarnation:
 class TableWrite:
     """The coordinator's write job: every task opens a writer, writes, prepares.
 
-    ``duplicates``: so many tasks have a speculative copy that prepares as well and loses. ``rejections`` collects what
-    writers reject.
+    ``duplicates``: so many tasks have a speculative copy that prepares as well and loses.
+    ``rejections`` collects what writers reject.
     """
 
-    def __init__(self, incarnation: Incarnation, plan: FaultPlan | None, duplicates: int = 0) -> None:
+    def __init__(
+        self, incarnation: Incarnation, plan: FaultPlan | None, duplicates: int = 0
+    ) -> None:
         self._incarnation = incarnation
         self._plan = plan
         self.duplicates = duplicates

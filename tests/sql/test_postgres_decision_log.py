@@ -1,4 +1,6 @@
-"""The decision log in PostgreSQL: the contract of all logs, pruning against a zombie, and lost servers."""
+"""The decision log in PostgreSQL: the contract of all logs, pruning against a zombie, and lost
+servers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class TestPostgresDecisionLog(LogContract):
 
     def open_log(self, query_id: str) -> DecisionLog:
         address = address_of(self.database.url, None, "decision_log")
-        self.logs.append(SqlDecisionLog(PostgresDialect(), address, query_id, prune_every=1, patience_s=5.0))
+        self.logs.append(
+            SqlDecisionLog(PostgresDialect(), address, query_id, prune_every=1, patience_s=5.0)
+        )
         return self.logs[-1]
 
     def test_queries_are_apart(self) -> None:
@@ -50,7 +54,9 @@ class TestPostgresDecisionLog(LogContract):
         assert other.decide(theirs) == theirs
 
     def test_a_zombie_never_gets_a_pruned_slot(self) -> None:
-        """Many zombies decide while the log is pruned under them: each stands before the floor or is fenced."""
+        """Many zombies decide while the log is pruned under them: each stands before the floor
+        or is fenced.
+        """
         log = self.open_log(QUERY_ID)
         log.read(0)
         zombies = [self.open_log(QUERY_ID) for _ in range(4)]
@@ -77,7 +83,9 @@ class TestPostgresDecisionLog(LogContract):
         assert self.database.value("SELECT count(*) FROM exactum_decisions") == 0
 
     def test_a_missing_record_is_noticed(self) -> None:
-        """A record that somebody deleted between others, or before a later batch, is not taken for undecided."""
+        """A record that somebody deleted between others, or before a later batch, is not taken
+        for undecided.
+        """
         log = self.open_log(QUERY_ID)
         for attempt in range(3):
             log.decide(record(1, attempt, decision=Decision.ABORT))
@@ -91,7 +99,9 @@ class TestPostgresDecisionLog(LogContract):
 
     @pytest.mark.parametrize("lost", ["request", "reply"])
     def test_the_connection_is_lost_at_every_statement(self, lost: str) -> None:
-        """Whichever statement of create, decide, read or prune is lost, or its reply: every answer is right."""
+        """Whichever statement of create, decide, read or prune is lost, or its reply: every
+        answer is right.
+        """
         for at in itertools.count(1):
             losses = Losses(at, lost)
             log = self.open_log(f"query-{at}")
@@ -107,7 +117,9 @@ class TestPostgresDecisionLog(LogContract):
         assert at > 15
 
     def test_a_restarted_server_is_waited_for(self) -> None:
-        """The server is killed and started again: the log connects anew, and its records are there."""
+        """The server is killed and started again: the log connects anew, and its records are
+        there.
+        """
         log = self.open_log(QUERY_ID)
         log.decide(record(1))
         log._patience_s = 60.0  # type: ignore[attr-defined]
@@ -119,7 +131,9 @@ class TestPostgresDecisionLog(LogContract):
         starter.join()
 
     def test_a_server_that_is_away_is_unavailable(self) -> None:
-        """No server within patience_s: nothing is known to have changed, and the password is not told."""
+        """No server within patience_s: nothing is known to have changed, and the password is not
+        told.
+        """
         log = self.open_log(QUERY_ID)
         log._patience_s = 0.2  # type: ignore[attr-defined]
         self.database.server.kill()
@@ -132,11 +146,17 @@ class TestPostgresDecisionLog(LogContract):
 
 
 def test_the_log_of_a_url(database: Database) -> None:
-    """``open_decision_log`` takes a URL; one of another kind, or unreadable, is refused without repeating it."""
+    """``open_decision_log`` takes a URL; one of another kind, or unreadable, is refused without
+    repeating it.
+    """
     log = open_decision_log(database.url, QUERY_ID)
     assert log.decide(record(0)) == record(0)
     log.close()
-    for url in ("sqlite:///secret", "postgresql://a:secret@[::1:5432/x", "postgresql://h/d?nonsense=secret"):
+    for url in (
+        "sqlite:///secret",
+        "postgresql://a:secret@[::1:5432/x",
+        "postgresql://h/d?nonsense=secret",
+    ):
         with pytest.raises(SettingRefused) as caught:
             open_decision_log(url, QUERY_ID)
         assert "secret" not in str(caught.value)

@@ -1,4 +1,6 @@
-"""Epochs in PostgreSQL, by both mechanisms: exactly once through every crash, lost reply, repeat and second driver."""
+"""Epochs in PostgreSQL, by both mechanisms: exactly once through every crash, lost reply, repeat
+and second driver.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ _queries = itertools.count(1)
 
 
 def query_on(database: Database, table: str, mechanism: str) -> Query:
-    return Query(lambda: PostgresSink(database.url, table=table, mechanism=mechanism), f"query-{next(_queries)}")
+    return Query(
+        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        f"query-{next(_queries)}",
+    )
 
 
 def rows_in(database: Database, table: str) -> list[tuple[int, str]]:
@@ -69,7 +74,9 @@ def test_nothing_is_visible_before_the_decision(database: Database, mechanism: s
 
 @pytest.mark.parametrize("mechanism", ["staged", pytest.param("prepared", marks=pytest.mark.deep)])
 def test_every_fault_at_every_call(database: Database, mechanism: str) -> None:
-    """Whatever call of two epochs fails, and however: after a restart each row is there exactly once."""
+    """Whatever call of two epochs fails, and however: after a restart each row is there exactly
+    once.
+    """
 
     def scenario(plan: FaultPlan) -> None:
         table = database.table()
@@ -94,7 +101,9 @@ def test_every_fault_at_every_call(database: Database, mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_newer_driver_fences_the_older(database: Database, mechanism: str) -> None:
-    """Two drivers at once: the older, woken after its prepare, is fenced, and its rows are nowhere."""
+    """Two drivers at once: the older, woken after its prepare, is fenced, and its rows are
+    nowhere.
+    """
     table = database.table()
     query = query_on(database, table, mechanism)
     old, new = query.start(), query.start()
@@ -119,7 +128,9 @@ def test_a_newer_driver_fences_the_older(database: Database, mechanism: str) -> 
 def test_a_driver_stopped_while_it_holds_an_epoch(
     database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver that stops after verify and never comes back stands in nobody's way for long: its session ends."""
+    """A driver that stops after verify and never comes back stands in nobody's way for long: its
+    session ends.
+    """
     monkeypatch.setattr(postgres_session, "DRIVER_IDLE_MAX_S", 2)
     table = database.table()
     query = query_on(database, table, mechanism)
@@ -136,7 +147,9 @@ def test_a_driver_stopped_while_it_holds_an_epoch(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_an_older_driver_commits_again_days_later(database: Database, mechanism: str) -> None:
-    """The same commit, sent by another driver after later epochs and after the ledger was pruned, changes nothing."""
+    """The same commit, sent by another driver after later epochs and after the ledger was
+    pruned, changes nothing.
+    """
     table = database.table()
     query = query_on(database, table, mechanism)
     driver, late = query.start(), query.start()
@@ -153,7 +166,9 @@ def test_an_older_driver_commits_again_days_later(database: Database, mechanism:
     assert database.leftovers() == NOTHING
 
 
-def decided(database: Database, table: str, mechanism: str) -> tuple[Query, Incarnation, CommitPermit]:
+def decided(
+    database: Database, table: str, mechanism: str
+) -> tuple[Query, Incarnation, CommitPermit]:
     """A query whose epoch 0 is decided and not committed."""
     query = query_on(database, table, mechanism)
     driver = query.start()
@@ -172,7 +187,9 @@ def decided(database: Database, table: str, mechanism: str) -> tuple[Query, Inca
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("held", [True, False])
 def test_two_threads_commit_at_once(database: Database, mechanism: str, held: bool) -> None:
-    """The one that holds the epoch and one that does not, or two that do not: both succeed, rows are there once."""
+    """The one that holds the epoch and one that does not, or two that do not: both succeed, rows
+    are there once.
+    """
     table = database.table()
     query, driver, allowed = decided(database, table, mechanism)
     if not held:
@@ -180,7 +197,11 @@ def test_two_threads_commit_at_once(database: Database, mechanism: str, held: bo
     first = driver if held else query.start()
     others = [query.start() for _ in range(3)]
     with ThreadPoolExecutor(4) as pool:
-        reports = list(pool.map(lambda d: d.participant.commit(allowed, allowed.record.prepared), [*others, first]))
+        reports = list(
+            pool.map(
+                lambda d: d.participant.commit(allowed, allowed.record.prepared), [*others, first]
+            )
+        )
     for one in (driver, first, *others):
         one.close()
     assert [len(report.committed) for report in reports] == [3, 3, 3, 3]
@@ -202,7 +223,9 @@ def test_speculative_copies_are_swept(database: Database, mechanism: str) -> Non
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_zombie_task_that_prepares_late_is_swept(database: Database, mechanism: str) -> None:
-    """A task of a dead incarnation prepares after the next one has started: seen and removed with the next epoch."""
+    """A task of a dead incarnation prepares after the next one has started: seen and removed
+    with the next epoch.
+    """
     table = database.table()
     query = query_on(database, table, mechanism)
     dead, driver = query.start(), query.start()
@@ -218,7 +241,9 @@ def test_a_zombie_task_that_prepares_late_is_swept(database: Database, mechanism
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_queries_do_not_see_each_other(database: Database, mechanism: str) -> None:
-    """Two queries on one table, one's id the beginning of the other's: each lists and sweeps only its own."""
+    """Two queries on one table, one's id the beginning of the other's: each lists and sweeps
+    only its own.
+    """
     table = database.table()
     one = query_on(database, table, mechanism)
     other = Query(one.sink, one.query_id + "-eu")
@@ -226,7 +251,9 @@ def test_queries_do_not_see_each_other(database: Database, mechanism: str) -> No
     prepared = second.write(WriteOrder(second.run_of, 0, 0, 1))
     assert list(first.participant.list_open()) == []
     first.run(0)
-    assert sorted(s.identity for s in second.participant.list_open()) == sorted(p.identity for p in prepared)
+    assert sorted(s.identity for s in second.participant.list_open()) == sorted(
+        p.identity for p in prepared
+    )
     second.participant.verify(prepared)
     second.participant.abort(second.participant.list_open())
     for driver in (first, second):
@@ -235,8 +262,12 @@ def test_queries_do_not_see_each_other(database: Database, mechanism: str) -> No
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_server_is_killed_between_decision_and_commit(database: Database, mechanism: str) -> None:
-    """SIGKILL of the whole server after the decision: the same driver, or the next one, commits after the restart."""
+def test_the_server_is_killed_between_decision_and_commit(
+    database: Database, mechanism: str
+) -> None:
+    """SIGKILL of the whole server after the decision: the same driver, or the next one, commits
+    after the restart.
+    """
     table = database.table()
     query, driver, allowed = decided(database, table, mechanism)
     database.server.kill()
@@ -255,7 +286,9 @@ def test_the_server_is_killed_between_decision_and_commit(database: Database, me
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_server_is_killed_while_tasks_write(database: Database, mechanism: str) -> None:
-    """SIGKILL after some tasks have prepared: the attempt is void, and a restart of the query is exact."""
+    """SIGKILL after some tasks have prepared: the attempt is void, and a restart of the query is
+    exact.
+    """
     table = database.table()
     query = query_on(database, table, mechanism)
     driver = query.start()
@@ -283,13 +316,18 @@ def test_the_server_is_killed_while_tasks_write(database: Database, mechanism: s
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_sessions_are_terminated_before_the_commit(database: Database, mechanism: str) -> None:
-    """An administrator ends every session between decision and commit: the driver connects again and commits."""
+    """An administrator ends every session between decision and commit: the driver connects again
+    and commits.
+    """
     table = database.table()
     driver = query_on(database, table, mechanism).start()
     commit = driver.participant.commit
 
     def terminated(allowed: CommitPermit, prepared: object) -> object:
-        database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'exactum %%'")
+        database.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE "
+            "'exactum %%'"
+        )
         return commit(allowed, prepared)  # type: ignore[arg-type]
 
     driver.participant.commit = terminated  # type: ignore[method-assign, assignment]
@@ -325,7 +363,8 @@ def test_one_session_serves_many_tasks(database: Database, mechanism: str) -> No
     for batch_id in range(5):
         driver.run(batch_id)
         found = database.rows(
-            "SELECT pid FROM pg_stat_activity WHERE application_name = 'exactum task' AND state = 'idle'"
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'exactum task' AND state = "
+            "'idle'"
         )
         pids |= {pid for (pid,) in found}
     driver.close()
@@ -334,8 +373,12 @@ def test_one_session_serves_many_tasks(database: Database, mechanism: str) -> No
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("lost", ["request", "reply"])
-def test_the_connection_is_lost_at_every_statement(database: Database, mechanism: str, lost: str) -> None:
-    """Whichever statement of a driver is lost, or its reply (a COMMIT's, too): the epoch goes on, and is exact."""
+def test_the_connection_is_lost_at_every_statement(
+    database: Database, mechanism: str, lost: str
+) -> None:
+    """Whichever statement of a driver is lost, or its reply (a COMMIT's, too): the epoch goes
+    on, and is exact.
+    """
     for at in itertools.count(1):
         table = database.table()
         losses = Losses(at, lost)
@@ -356,7 +399,9 @@ def test_the_connection_is_lost_at_every_statement(database: Database, mechanism
 
 
 def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server under SIGSTOP keeps its connections and says nothing: the task and the driver give up, in time."""
+    """A server under SIGSTOP keeps its connections and says nothing: the task and the driver
+    give up, in time.
+    """
     table = database.table()
     query = query_on(database, table, "staged")
     driver = query.start()
@@ -396,7 +441,9 @@ def test_clearing_spares_the_parts_of_others(
     theirs = other.write(WriteOrder(other.run_of, 1, 0, 1))
     mine = one.write(WriteOrder(one.run_of, 0, 0, 1))
     if commits:
-        record = DecisionRecord(Epoch(query.query_id, 0), 1, Decision.COMMIT, one.run_of.incarnation, tuple(mine))
+        record = DecisionRecord(
+            Epoch(query.query_id, 0), 1, Decision.COMMIT, one.run_of.incarnation, tuple(mine)
+        )
         one.participant.verify(mine)
         one.participant.commit(CommitPermit(record), mine)
     else:

@@ -1,4 +1,6 @@
-"""The decision log in a PostgreSQL that fails over to a standby: what was acknowledged stands, or somebody is told."""
+"""The decision log in a PostgreSQL that fails over to a standby: what was acknowledged stands,
+or somebody is told.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,8 @@ def refuse_ended(future: Future[object]) -> None:
 def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
     servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor
 ) -> None:
-    """The primary dies while decisions are made, and the standby is promoted: the log goes on there by itself, and all
-    that it had acknowledged is there for the next driver.
+    """The primary dies while decisions are made, and the standby is promoted: the log goes on there
+    by itself, and all that it had acknowledged is there for the next driver.
     """
     servers.synchronous()
     log, acknowledged = opened(), list[DecisionRecord]()
@@ -80,14 +82,18 @@ def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
     enough.append(True)
     deciding.result(60)
     later = opened()
-    assert [tuple(later.read(batch_id)) for batch_id in range(len(acknowledged))] == [(r,) for r in acknowledged]
+    assert [tuple(later.read(batch_id)) for batch_id in range(len(acknowledged))] == [
+        (r,) for r in acknowledged
+    ]
 
 
 @pytest.mark.parametrize("cut_off_by", ["pg_cancel_backend", "pg_terminate_backend"])
 def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
     servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor, cut_off_by: str
 ) -> None:
-    """PostgreSQL answers such a COMMIT with success and a warning: the record stands here, and not yet over there."""
+    """PostgreSQL answers such a COMMIT with success and a warning: the record stands here, and
+    not yet over there.
+    """
     servers.synchronous()
     log = opened()
     log.decide(record(0))
@@ -107,10 +113,14 @@ def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
 
 
 def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
-    servers: Pair, opened: Callable[[], SqlDecisionLog], pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+    servers: Pair,
+    opened: Callable[[], SqlDecisionLog],
+    pool: ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its driver died while it waited for the standby, and the primary was started anew: now the record is seen. To
-    redeliver it would commit what a failover then knows nothing of. That it waits is said.
+    """Its driver died while it waited for the standby, and the primary was started anew: now the
+    record is seen. To redeliver it would commit what a failover then knows nothing of. That it
+    waits is said.
     """
     servers.synchronous()
     log = opened()
@@ -125,7 +135,10 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
             deciding.result(60)
         servers.primary.start()
         assert len(servers.run("SELECT 1 FROM exactum_decisions WHERE batch_id = 1")) == 1
-        with pytest.MonkeyPatch.context() as patched, caplog.at_level(logging.WARNING, "exactum.sql"):
+        with (
+            pytest.MonkeyPatch.context() as patched,
+            caplog.at_level(logging.WARNING, "exactum.sql"),
+        ):
             patched.setattr(decision_log, "PATIENCE_SAID_S", 0.5)
             reading = pool.submit(opened().read, 1)
             refuse_ended(reading)
@@ -158,8 +171,8 @@ def test_a_role_that_does_not_wait_for_the_standby_is_overruled(
 def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     servers: Pair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was warned at the start. The primary dies before the standby has the last decision: the run that made it stops
-    at its next step, with words, before it writes anything.
+    """It was warned at the start. The primary dies before the standby has the last decision: the
+    run that made it stops at its next step, with words, before it writes anything.
     """
     log = opened()
     with caplog.at_level(logging.WARNING, "exactum.sql"):
@@ -172,14 +185,21 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     servers.standby.start()
     servers.promote()
     for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
-        with pytest.raises(InvariantBroken, match="has lost the decision of batch 1, attempt 0.*asynchronous standby"):
+        with pytest.raises(
+            InvariantBroken,
+            match="has lost the decision of batch 1, attempt 0.*asynchronous standby",
+        ):
             step()
     assert servers.run("SELECT batch_id FROM exactum_decisions", servers.standby) == [(0,)]
     assert opened().read(0) == (record(0),), "the next start finds what there is"
 
 
-def test_a_pruned_decision_is_not_missed(servers: Pair, opened: Callable[[], SqlDecisionLog]) -> None:
-    """A newer run has pruned what this one knew of: that is not a loss, and the run is fenced as always."""
+def test_a_pruned_decision_is_not_missed(
+    servers: Pair, opened: Callable[[], SqlDecisionLog]
+) -> None:
+    """A newer run has pruned what this one knew of: that is not a loss, and the run is fenced as
+    always.
+    """
     log, newer = opened(), opened()
     log.decide(record(0))
     for batch_id in range(1, 30):
@@ -199,8 +219,12 @@ def test_no_warning_of_a_synchronous_standby_or_a_subscriber(
     assert caplog.text == ""
 
 
-def test_a_server_that_became_a_standby_is_left(servers: Pair, opened: Callable[[], SqlDecisionLog]) -> None:
-    """Of two hosts the one that takes writes is found, whichever is named first and wherever it moves."""
+def test_a_server_that_became_a_standby_is_left(
+    servers: Pair, opened: Callable[[], SqlDecisionLog]
+) -> None:
+    """Of two hosts the one that takes writes is found, whichever is named first and wherever it
+    moves.
+    """
     url = servers.standby.url.replace(
         f":{servers.standby.port}/", f":{servers.standby.port},127.0.0.1:{servers.primary.port}/"
     )
@@ -217,7 +241,9 @@ def test_a_server_that_became_a_standby_is_left(servers: Pair, opened: Callable[
 
 
 def test_a_connection_to_a_standby_is_given_up_for_another(servers: Pair) -> None:
-    """What stands before the servers leads to a standby for a while: the log connects again until it takes writes."""
+    """What stands before the servers leads to a standby for a while: the log connects again
+    until it takes writes.
+    """
     with psycopg.connect(servers.standby.url) as connection:
         assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
     log = open_decision_log(servers.standby.url, QUERY_ID)

@@ -28,7 +28,9 @@ def statement_in(error: HeuristicOutcome) -> str:
 
 
 def test_a_prepared_transaction_is_rolled_back_by_hand(database: Database) -> None:
-    """ROLLBACK PREPARED of a decided epoch stops the query: which one, how many rows, and how to go on."""
+    """ROLLBACK PREPARED of a decided epoch stops the query: which one, how many rows, and how to
+    go on.
+    """
     table = database.table()
     query, driver, allowed = decided(database, table, "prepared")
     gid = allowed.record.prepared[1].identity
@@ -52,7 +54,9 @@ def test_a_prepared_transaction_is_rolled_back_by_hand(database: Database) -> No
 
 
 def test_staging_is_emptied_by_hand_after_the_decision(database: Database) -> None:
-    """TRUNCATE of the staging table of a decided epoch stops the query, says what is missing and how to go on."""
+    """TRUNCATE of the staging table of a decided epoch stops the query, says what is missing and
+    how to go on.
+    """
     table = database.table()
     query, driver, _ = decided(database, table, "staged")
     driver.close()
@@ -73,7 +77,9 @@ def test_staging_is_emptied_by_hand_after_the_decision(database: Database) -> No
 
 
 def test_a_part_of_staging_is_deleted_by_hand(database: Database) -> None:
-    """One row of a decided epoch deleted: nothing of the epoch gets into the table, and the part is named."""
+    """One row of a decided epoch deleted: nothing of the epoch gets into the table, and the part
+    is named.
+    """
     table = database.table()
     query, driver, _ = decided(database, table, "staged")
     driver.close()
@@ -141,7 +147,9 @@ def test_a_prepared_transaction_goes_before_the_decision(database: Database) -> 
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_a_lost_decision_log_is_noticed(database: Database, mechanism: str) -> None:
-    """A query that begins again at batch 0 with an empty decision log is refused: the table knows the batch."""
+    """A query that begins again at batch 0 with an empty decision log is refused: the table
+    knows the batch.
+    """
     table = database.table()
     query = query_on(database, table, mechanism)
     driver = query.start()
@@ -157,7 +165,9 @@ def test_a_lost_decision_log_is_noticed(database: Database, mechanism: str) -> N
 
 
 def test_two_queries_of_one_id_are_noticed_at_the_commit(database: Database) -> None:
-    """A decided epoch whose batch somebody else has committed meanwhile is not taken for its own."""
+    """A decided epoch whose batch somebody else has committed meanwhile is not taken for its
+    own.
+    """
     table = database.table()
     _, driver, allowed = decided(database, table, "staged")
     driver.close()
@@ -166,7 +176,9 @@ def test_two_queries_of_one_id_are_noticed_at_the_commit(database: Database) -> 
     other = copy.start()
     prepared = other.write(WriteOrder(other.run_of, 0, 0, 1))
     other.participant.verify(prepared)
-    record = DecisionRecord(Epoch(copy.query_id, 0), 1, Decision.COMMIT, other.run_of.incarnation, tuple(prepared))
+    record = DecisionRecord(
+        Epoch(copy.query_id, 0), 1, Decision.COMMIT, other.run_of.incarnation, tuple(prepared)
+    )
     other.participant.commit(CommitPermit(record), prepared)
     with pytest.raises(HeuristicOutcome, match="from other transactions"):
         driver.participant.commit(allowed, allowed.record.prepared)
@@ -180,8 +192,12 @@ def test_two_queries_of_one_id_are_noticed_at_the_commit(database: Database) -> 
     ["CHECK (id <> 203)", "UNIQUE DEFERRABLE INITIALLY DEFERRED", "REFERENCES parent DEFERRABLE"],
 )
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_what_the_table_refuses_aborts_the_epoch(database: Database, mechanism: str, constraint: str) -> None:
-    """A CHECK, a deferred unique key, a foreign key: refused before the decision, with the server's words."""
+def test_what_the_table_refuses_aborts_the_epoch(
+    database: Database, mechanism: str, constraint: str
+) -> None:
+    """A CHECK, a deferred unique key, a foreign key: refused before the decision, with the
+    server's words.
+    """
     database.run("CREATE TABLE parent (id bigint PRIMARY KEY)")
     database.run("INSERT INTO parent SELECT i FROM generate_series(0, 200) i")
     table = database.table(f"id bigint {constraint}, name text")
@@ -194,7 +210,9 @@ def test_what_the_table_refuses_aborts_the_epoch(database: Database, mechanism: 
     driver.close()
     assert rows_in(database, table) in ([], [(203, "there before")])
     following = query.start()  # sweeps what the first one could not
-    assert list(query.storage.records.values()) == [r for r in query.storage.records.values() if not r.prepared]
+    assert list(query.storage.records.values()) == [
+        r for r in query.storage.records.values() if not r.prepared
+    ]
     with pytest.raises(RowsRefused):
         following.run(0)
     following.close()
@@ -202,7 +220,9 @@ def test_what_the_table_refuses_aborts_the_epoch(database: Database, mechanism: 
 
 
 def test_the_table_refuses_after_the_decision(database: Database) -> None:
-    """A row that somebody wrote between decision and redelivery stops the query; without it, it goes on, exactly."""
+    """A row that somebody wrote between decision and redelivery stops the query; without it, it
+    goes on, exactly.
+    """
     table = database.table("id bigint PRIMARY KEY, name text")
     query, driver, _ = decided(database, table, "staged")
     driver.close()
@@ -226,7 +246,9 @@ def test_a_trigger_that_drops_rows_is_the_users_own(database: Database) -> None:
         "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN IF NEW.id % 2 = 1 THEN RETURN NULL; END IF; RETURN NEW; END $$"
     )
-    database.run(f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION swallow()")
+    database.run(
+        f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION swallow()"
+    )
     driver = query_on(database, table, "staged").start()
     driver.run(0)
     driver.close()

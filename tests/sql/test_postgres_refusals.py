@@ -1,4 +1,6 @@
-"""What is refused at start, and at a task, in words that say what to do and never hold a password."""
+"""What is refused at start, and at a task, in words that say what to do and never hold a
+password.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ import pytest
 from postgres_server import NOTHING, Database
 from sql_epochs import ID_AND_NAME, Columns, Query, expected, narrow
 
-from exactum.errors import EpochAborted, ExactumError, FrameRefused, Refused, RowsRefused, SettingRefused, Unavailable
+from exactum.errors import (
+    EpochAborted,
+    ExactumError,
+    FrameRefused,
+    Refused,
+    RowsRefused,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.local.postgres import LocalPostgres
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, QueryRun, WriteOrder
@@ -39,18 +49,44 @@ def start(database: Database, table: str, columns: Columns = ID_AND_NAME, **sett
     ("table", "columns", "words"),
     [
         ("id bigint", ID_AND_NAME, ["no column 'name'", "id bigint", "rows="]),
-        ("id bigint, name text, Extra int NOT NULL", ID_AND_NAME, ["'extra'", "NOT NULL", "id, name"]),
+        (
+            "id bigint, name text, Extra int NOT NULL",
+            ID_AND_NAME,
+            ["'extra'", "NOT NULL", "id, name"],
+        ),
         ("id bigint, name integer", ID_AND_NAME, ["'name'", "string", "integer"]),
-        ("id bigint, name text", (("id", "decimal(10,0)"), ("name", "string")), ["'id'", "decimal(10,0)", "bigint"]),
+        (
+            "id bigint, name text",
+            (("id", "decimal(10,0)"), ("name", "string")),
+            ["'id'", "decimal(10,0)", "bigint"],
+        ),
         ("id real, name text", (("id", "double"), ("name", "string")), ["'id'", "double", "real"]),
-        ("id timestamp, name text", (("id", "timestamp"), ("name", "string")), ["timestamp without time zone"]),
+        (
+            "id timestamp, name text",
+            (("id", "timestamp"), ("name", "string")),
+            ["timestamp without time zone"],
+        ),
         ("id bigint, name text[]", (("id", "bigint"), ("name", "array<int>")), ["text[]"]),
-        ("id bigint GENERATED ALWAYS AS IDENTITY, name text", ID_AND_NAME, ["'id'", "PostgreSQL itself"]),
-        ("id bigint, name text GENERATED ALWAYS AS ('x') STORED", ID_AND_NAME, ["'name'", "PostgreSQL itself"]),
-        ("id bigint, name text", (("id", "bigint"), ("ID", "bigint"), ("name", "string")), ["two columns"]),
+        (
+            "id bigint GENERATED ALWAYS AS IDENTITY, name text",
+            ID_AND_NAME,
+            ["'id'", "PostgreSQL itself"],
+        ),
+        (
+            "id bigint, name text GENERATED ALWAYS AS ('x') STORED",
+            ID_AND_NAME,
+            ["'name'", "PostgreSQL itself"],
+        ),
+        (
+            "id bigint, name text",
+            (("id", "bigint"), ("ID", "bigint"), ("name", "string")),
+            ["two columns"],
+        ),
     ],
 )
-def test_columns_that_do_not_fit(database: Database, table: str, columns: Columns, words: list[str]) -> None:
+def test_columns_that_do_not_fit(
+    database: Database, table: str, columns: Columns, words: list[str]
+) -> None:
     """Each is refused at start with the column and both types named."""
     with pytest.raises(FrameRefused) as caught:
         start(database, database.table(table), columns)
@@ -59,7 +95,9 @@ def test_columns_that_do_not_fit(database: Database, table: str, columns: Column
 
 
 def test_columns_that_may_be_left_out(database: Database) -> None:
-    """Nullable columns, defaults, identities and computed columns need not be in the frame; the case may differ."""
+    """Nullable columns, defaults, identities and computed columns need not be in the frame; the
+    case may differ.
+    """
     table = database.table(
         'key bigint GENERATED ALWAYS AS IDENTITY, id bigint, "Name" text, n int NOT NULL DEFAULT 7, '
         "twice bigint GENERATED ALWAYS AS (id * 2) STORED, other text"
@@ -68,7 +106,9 @@ def test_columns_that_may_be_left_out(database: Database) -> None:
     driver = query.start()
     driver.run(0)
     driver.close()
-    assert sorted(database.rows(f'SELECT id, "Name" FROM {table} WHERE n = 7 AND twice = 2 * id')) == expected([0])
+    assert sorted(
+        database.rows(f'SELECT id, "Name" FROM {table} WHERE n = 7 AND twice = 2 * id')
+    ) == expected([0])
 
 
 def test_tables_that_cannot_hold_the_guarantee(database: Database) -> None:
@@ -96,8 +136,20 @@ def test_names_that_are_none(database: Database, table: str) -> None:
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_strange_identifiers(database: Database, mechanism: str) -> None:
-    """Quotes, blanks, dots, per cent signs, upper case, and what would be an attack: all are just names."""
-    names = ["Order ID", 'na"me', "100%", "%s", "a.b", "select", "x'; DROP TABLE t; --", "naïve", "exactum_part2"]
+    """Quotes, blanks, dots, per cent signs, upper case, and what would be an attack: all are
+    just names.
+    """
+    names = [
+        "Order ID",
+        'na"me',
+        "100%",
+        "%s",
+        "a.b",
+        "select",
+        "x'; DROP TABLE t; --",
+        "naïve",
+        "exactum_part2",
+    ]
     columns = ", ".join('"' + name.replace('"', '""') + '" text' for name in names)
     database.run('DROP SCHEMA IF EXISTS "My.Schema %" CASCADE')
     database.run('CREATE SCHEMA "My.Schema %"')
@@ -123,12 +175,20 @@ def test_upserts_with_strange_identifiers(database: Database) -> None:
     database.run('CREATE TABLE "U %s" ("K ""%" int PRIMARY KEY, "V %%" text)')
     schema = pa.schema([('K "%', pa.int32()), ("V %%", pa.string()), ("gone %s", pa.bool_())])
     batch = pa.RecordBatch.from_pylist(
-        [dict(zip(schema.names, row, strict=True)) for row in ((1, "a", False), (1, "b", False), (2, "c", True))],
+        [
+            dict(zip(schema.names, row, strict=True))
+            for row in ((1, "a", False), (1, "b", False), (2, "c", True))
+        ],
         schema=schema,
     )
     query = Query(
         lambda: PostgresSink(
-            database.url, table="U %s", mode="upsert", key='K "%', order_by="V %%", delete_when="gone %s"
+            database.url,
+            table="U %s",
+            mode="upsert",
+            key='K "%',
+            order_by="V %%",
+            delete_when="gone %s",
         ),
         f"u-{next(_queries)}",
         (('K "%', "int"), ("V %%", "string"), ("gone %s", "boolean")),
@@ -145,11 +205,14 @@ def test_upserts_with_strange_identifiers(database: Database) -> None:
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_rows_that_do_not_fit_are_rejected(database: Database, mechanism: str) -> None:
-    """Too long, null, out of range, a NUL byte: these rows come back with reasons, the others are written."""
+    """Too long, null, out of range, a NUL byte: these rows come back with reasons, the others
+    are written.
+    """
     table = database.table("id int PRIMARY KEY, name varchar(5) NOT NULL")
     rows = [(1, "good"), (2, "too long"), (3, None), (2**31, "big"), (5, "a\0b"), (6, "fine")]
     batch = pa.RecordBatch.from_arrays(
-        [pa.array([i for i, _ in rows], pa.int64()), pa.array([n for _, n in rows])], names=["id", "name"]
+        [pa.array([i for i, _ in rows], pa.int64()), pa.array([n for _, n in rows])],
+        names=["id", "name"],
     )
     query = Query(
         lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
@@ -164,7 +227,12 @@ def test_rows_that_do_not_fit_are_rejected(database: Database, mechanism: str) -
     assert rejection.rows.column("id").to_pylist() == [2, 3, 2**31, 5]
     for reason, words in zip(
         rejection.reasons,
-        (("id=2", "holds 5 characters"), ("id=3", "null"), ("id=2147483648", "2147483647"), ("id=5", "U+0000")),
+        (
+            ("id=2", "holds 5 characters"),
+            ("id=3", "null"),
+            ("id=2147483648", "2147483647"),
+            ("id=5", "U+0000"),
+        ),
         strict=True,
     ):
         assert all(word in reason for word in words)
@@ -174,7 +242,9 @@ def test_a_task_all_of_whose_rows_are_rejected_prepares_nothing(database: Databa
     """Nothing accepted, nothing prepared, nothing written."""
     table = database.table("id bigint, name varchar(1)")
     query = Query(
-        lambda: PostgresSink(database.url, table=table), "none", tasks=lambda batch_id: [[narrow([(1, "long")])]]
+        lambda: PostgresSink(database.url, table=table),
+        "none",
+        tasks=lambda batch_id: [[narrow([(1, "long")])]],
     )
     driver = query.start()
     assert driver.run(0).rows == 0
@@ -183,8 +253,12 @@ def test_a_task_all_of_whose_rows_are_rejected_prepares_nothing(database: Databa
 
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_what_only_the_table_knows_is_refused_in_the_servers_words(database: Database, mechanism: str) -> None:
-    """A CHECK that a row breaks: the epoch is refused in the server's words, and the session serves the next one."""
+def test_what_only_the_table_knows_is_refused_in_the_servers_words(
+    database: Database, mechanism: str
+) -> None:
+    """A CHECK that a row breaks: the epoch is refused in the server's words, and the session
+    serves the next one.
+    """
     table = database.table("id bigint, name text CONSTRAINT short CHECK (length(name) < 4)")
     query = Query(
         lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
@@ -203,8 +277,12 @@ def test_what_only_the_table_knows_is_refused_in_the_servers_words(database: Dat
     assert database.leftovers() == NOTHING
 
 
-def test_a_prepared_task_that_meets_a_lock_does_not_hang(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two tasks with the same unique key wait for each other's decision: lock_timeout ends that, and says so."""
+def test_a_prepared_task_that_meets_a_lock_does_not_hang(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks with the same unique key wait for each other's decision: lock_timeout ends that,
+    and says so.
+    """
     monkeypatch.setattr("exactum.sql.sink.LOCK_TIMEOUT_S", 0.3)
     table = database.table("id bigint PRIMARY KEY, name text")
     query = Query(
@@ -221,7 +299,9 @@ def test_a_prepared_task_that_meets_a_lock_does_not_hang(database: Database, mon
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-def test_without_a_decision_each_task_commits(database: Database, guarantee: Guarantee, mechanism: str) -> None:
+def test_without_a_decision_each_task_commits(
+    database: Database, guarantee: Guarantee, mechanism: str
+) -> None:
     """Under the weaker guarantees rows are visible at prepare, which returns nothing to commit."""
     table = database.table()
     query = Query(
@@ -247,7 +327,9 @@ def strict() -> Iterator[LocalPostgres]:
 
 
 def test_no_prepared_transactions_allowed(strict: LocalPostgres) -> None:
-    """max_prepared_transactions=0 is refused at start, with the setting named; staged works; so does one too few."""
+    """max_prepared_transactions=0 is refused at start, with the setting named; staged works; so
+    does one too few.
+    """
     database = Database(strict)
     table = database.table()
     with pytest.raises(SettingRefused, match="max_prepared_transactions in postgresql.conf"):
@@ -282,7 +364,9 @@ def limited(database: Database) -> Iterator[str]:
 
 
 def test_rights_that_are_missing(database: Database, limited: str) -> None:
-    """Each missing right is refused at start, not at the first commit, and says which; then the user can write."""
+    """Each missing right is refused at start, not at the first commit, and says which; then the
+    user can write.
+    """
     table = database.table()
     refusals: list[str] = []
     grants = [
@@ -306,7 +390,9 @@ def test_rights_that_are_missing(database: Database, limited: str) -> None:
 
 
 def test_own_tables_made_by_an_administrator(database: Database, limited: str) -> None:
-    """A user who may not create tables can have them made, by the statements that the refusals give."""
+    """A user who may not create tables can have them made, by the statements that the refusals
+    give.
+    """
     table = database.table()
     database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
     sink = PostgresSink(limited, table=table)
@@ -321,8 +407,12 @@ def test_own_tables_made_by_an_administrator(database: Database, limited: str) -
     sink.open(run, sink.name, ID_AND_NAME).participant.close()
 
 
-def test_no_password_anywhere(database: Database, limited: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Wrong password, host or database, broken URL, missing table: no text shows the password, in any form."""
+def test_no_password_anywhere(
+    database: Database, limited: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wrong password, host or database, broken URL, missing table: no text shows the password,
+    in any form.
+    """
     caplog.set_level(logging.DEBUG)
     texts: list[str] = []
     wrong = limited.replace("a%20secret%26key", "wr%40ng%20key")
@@ -343,7 +433,12 @@ def test_no_password_anywhere(database: Database, limited: str, caplog: pytest.L
             texts += [repr(sink), str(sink), sink.name, repr(vars(sink))]
             start(database, "nowhere", url=url)
         except ExactumError as error:
-            texts += [str(error), repr(error), repr(error.__cause__), str(pickle.loads(pickle.dumps(error)))]
+            texts += [
+                str(error),
+                repr(error),
+                repr(error.__cause__),
+                str(pickle.loads(pickle.dumps(error))),
+            ]
         else:
             raise AssertionError(f"{url} was not refused")
     database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
@@ -360,7 +455,9 @@ def test_no_password_anywhere(database: Database, limited: str, caplog: pytest.L
 
 
 def test_a_server_that_is_away(database: Database) -> None:
-    """No server: Unavailable at once at start. A database that does not exist, a wrong password: a setting."""
+    """No server: Unavailable at once at start. A database that does not exist, a wrong password:
+    a setting.
+    """
     table = database.table()
     with pytest.raises(Unavailable):
         start(database, table, url=database.url.replace(f":{database.server.port}", ":1"))
@@ -371,7 +468,9 @@ def test_a_server_that_is_away(database: Database) -> None:
 
 
 def test_libpq_options_pass_through(database: Database) -> None:
-    """connect= reaches libpq and wins over the URL: TLS that the server does not have is then refused."""
+    """connect= reaches libpq and wins over the URL: TLS that the server does not have is then
+    refused.
+    """
     table = database.table()
     with pytest.raises(Refused, match="SSL"):
         start(database, table, connect={"sslmode": "require"})
@@ -382,12 +481,15 @@ def test_libpq_options_pass_through(database: Database) -> None:
 
 
 def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
-    """With verify-full the right authority is accepted, from the driver and from tasks; another one is refused."""
+    """With verify-full the right authority is accepted, from the driver and from tasks; another
+    one is refused.
+    """
     strict.start()
     owner = strict.folder.stat()
     for folder in (strict.folder, tmp_path):
         command = (
-            "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=exactum -addext subjectAltName=IP:127.0.0.1"
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=exactum -addext "
+            "subjectAltName=IP:127.0.0.1"
         )
         subprocess.run(
             [*command.split(), "-keyout", folder / "server.key", "-out", folder / "server.crt"],
@@ -396,7 +498,10 @@ def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
         )
         (folder / "server.key").chmod(0o600)
     os.chown(strict.folder / "server.key", owner.st_uid, owner.st_gid)
-    files = {"ssl_cert_file": str(strict.folder / "server.crt"), "ssl_key_file": str(strict.folder / "server.key")}
+    files = {
+        "ssl_cert_file": str(strict.folder / "server.crt"),
+        "ssl_key_file": str(strict.folder / "server.key"),
+    }
     strict.configure({"ssl": "on", **files})
     strict.restart()
     database = Database(strict)
@@ -406,7 +511,8 @@ def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
     driver = query.start()
     driver.run(0)
     encrypted = database.rows(
-        "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name LIKE 'exactum %'"
+        "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name "
+        "LIKE 'exactum %'"
     )
     driver.close()
     assert set(encrypted) == {(True,)}
@@ -417,7 +523,9 @@ def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
 
 
 def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Database) -> None:
-    """A role with synchronous_commit=off, another isolation, time zone and date style writes durably and exactly."""
+    """A role with synchronous_commit=off, another isolation, time zone and date style writes
+    durably and exactly.
+    """
     database.run("DROP ROLE IF EXISTS odd")
     database.run("CREATE ROLE odd LOGIN SUPERUSER PASSWORD 'odd'")
     for setting in (
@@ -433,8 +541,8 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
     session = sink._dialect.connect(sink._address, *_connect_arguments())
     shown = session.query(
         "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
-        "current_setting('transaction_read_only'), current_setting('TimeZone'), current_setting('statement_timeout'), "
-        "date '2024-01-02'::text"
+        "current_setting('transaction_read_only'), current_setting('TimeZone'), "
+        "current_setting('statement_timeout'), date '2024-01-02'::text"
     )
     session.close()
     database.run("DROP ROLE odd")
@@ -458,11 +566,18 @@ def test_two_starts_create_the_tables_at_once(database: Database) -> None:
 
 
 def test_old_staging_tables_go(database: Database) -> None:
-    """A query whose frame changed gets a new staging table, and the old one, empty, is dropped at its start."""
+    """A query whose frame changed gets a new staging table, and the old one, empty, is dropped
+    at its start.
+    """
     table = database.table("id bigint, name text, more text")
 
     def staging() -> list[str]:
-        return sorted(n for (n,) in database.rows("SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%'"))
+        return sorted(
+            n
+            for (n,) in database.rows(
+                "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%'"
+            )
+        )
 
     query = Query(lambda: PostgresSink(database.url, table=table), "changing")
     driver = query.start()
@@ -481,7 +596,8 @@ def test_dead_letters_go_into_a_table_of_their_own(database: Database) -> None:
     assert tuple(sink.dead_letter_columns) == DEAD_LETTER_COLUMNS
     start(database, "dead", sink.dead_letter_columns, create_table=True)
     found: Sequence[tuple[Any, ...]] = database.rows(
-        "SELECT attname::text FROM pg_attribute WHERE attrelid = 'dead'::regclass AND attnum > 0 ORDER BY attnum"
+        "SELECT attname::text FROM pg_attribute WHERE attrelid = 'dead'::regclass AND attnum > 0 "
+        "ORDER BY attnum"
     )
     assert [name for (name,) in found] == [name for name, _ in DEAD_LETTER_COLUMNS]
 
@@ -491,7 +607,10 @@ def test_a_partitioned_table(database: Database) -> None:
     database.run("CREATE TABLE days (id bigint, name text) PARTITION BY RANGE (id)")
     database.run("CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM (0) TO (1000)")
     for mechanism in ("staged", "prepared"):
-        query = Query(lambda m=mechanism: PostgresSink(database.url, table="days", mechanism=m), f"days-{mechanism}")
+        query = Query(
+            lambda m=mechanism: PostgresSink(database.url, table="days", mechanism=m),
+            f"days-{mechanism}",
+        )
         driver = query.start()
         driver.run(0)
         with pytest.raises(RowsRefused, match="no partition"):

@@ -1,4 +1,6 @@
-"""Drivers that fight over one query while an administrator ends their sessions: chaos, with a plain oracle."""
+"""Drivers that fight over one query while an administrator ends their sessions: chaos, with a
+plain oracle.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Rivalry:
         return self.next_batch >= BATCHES or time.monotonic() > self.end_s
 
     def drive(self, number: int) -> None:
-        """Start, run batches until something fails, start again; a start may repeat the last finished batch."""
+        """Start, run batches until something fails, start again; a start may repeat the last
+        finished batch.
+        """
         chance = random.Random(self.seed * 100 + number)
         while not self.over:
             try:
@@ -76,8 +80,12 @@ class Rivalry:
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_rival_drivers(database: Database, mechanism: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three drivers at once, sessions ended at random: every batch is in the table exactly once, nothing is left."""
+def test_rival_drivers(
+    database: Database, mechanism: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three drivers at once, sessions ended at random: every batch is in the table exactly once,
+    nothing is left.
+    """
     print(f"seed {seed}")
     monkeypatch.setattr(postgres_session, "DRIVER_IDLE_MAX_S", 2)
     monkeypatch.setattr(postgres, "TRUNCATE_BYTES", -1 if seed % 2 else postgres.TRUNCATE_BYTES)

@@ -1,4 +1,6 @@
-"""Odd rows on the real server: each arrives exactly as it was, or comes back with its key, column and reason."""
+"""Odd rows on the real server: each arrives exactly as it was, or comes back with its key,
+column and reason.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,15 @@ pytestmark = pytest.mark.postgres
 _queries = itertools.count(1)
 
 
-def written(database: Database, table: str, spark_type: str, values: Any, **settings: Any) -> list[Rejection]:
-    """Run a query of one epoch that writes ``values`` into column ``v``, with ``n`` counted from 0."""
-    batch = pa.RecordBatch.from_arrays([pa.array(range(len(values)), pa.int32()), values], names=["n", "v"])
+def written(
+    database: Database, table: str, spark_type: str, values: Any, **settings: Any
+) -> list[Rejection]:
+    """Run a query of one epoch that writes ``values`` into column ``v``, with ``n`` counted from
+    0.
+    """
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(range(len(values)), pa.int32()), values], names=["n", "v"]
+    )
     query = Query(
         lambda: PostgresSink(database.url, table=table, **settings),
         f"rows-{next(_queries)}",
@@ -41,7 +49,9 @@ def written(database: Database, table: str, spark_type: str, values: Any, **sett
 
 
 def test_a_batch_with_other_columns(database: Database) -> None:
-    """A batch that lacks a column of its plan, or has one more, is refused whole: nobody's row loses a column."""
+    """A batch that lacks a column of its plan, or has one more, is refused whole: nobody's row
+    loses a column.
+    """
     table = database.table("id bigint, name text")
     frames: list[dict[str, Any]] = [
         {"id": [1], "name": ["a"], "more": ["lost"]},
@@ -56,7 +66,9 @@ def test_a_batch_with_other_columns(database: Database) -> None:
             tasks=lambda batch_id, batch=batch: [[batch]],
         )
         driver = query.start()
-        with pytest.raises(FrameRefused, match=f"has the columns {', '.join(frame)}, and the frame had id, name"):
+        with pytest.raises(
+            FrameRefused, match=f"has the columns {', '.join(frame)}, and the frame had id, name"
+        ):
             driver.run(0)
         driver.close()
     assert database.rows(f"SELECT * FROM {table}") == []
@@ -64,7 +76,9 @@ def test_a_batch_with_other_columns(database: Database) -> None:
 
 
 def not_utf8(values: list[bytes | None]) -> pa.Array:
-    """A string array of bytes that nobody has looked at, as Spark's CAST(value AS STRING) makes it."""
+    """A string array of bytes that nobody has looked at, as Spark's CAST(value AS STRING) makes
+    it.
+    """
     raw = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
 
@@ -76,12 +90,21 @@ def test_text_that_is_no_utf8_comes_back(database: Database, mechanism: str) -> 
     values = not_utf8([b"good", b"bad \xff", None, b"\xed\xa0\x80"])
     (rejection,) = written(database, table, "string", values, mechanism=mechanism)
     assert sorted(database.rows(f"SELECT n, v FROM {table}")) == [(0, "good"), (2, None)]
-    assert rejection.reasons == tuple(f"the row with n={n}: column 'v' (text) takes UTF-8 only" for n in (1, 3))
-    assert rejection.rows.column("v").cast(pa.binary()).to_pylist() == [b"bad \xff", b"\xed\xa0\x80"]
+    assert rejection.reasons == tuple(
+        f"the row with n={n}: column 'v' (text) takes UTF-8 only" for n in (1, 3)
+    )
+    assert rejection.rows.column("v").cast(pa.binary()).to_pylist() == [
+        b"bad \xff",
+        b"\xed\xa0\x80",
+    ]
 
 
-def kept_and_refused(database: Database, sql_type: str, spark_type: str, values: Any) -> tuple[list[Any], list[str]]:
-    """The texts that the server shows of what it holds, by row, and the reasons of the other rows."""
+def kept_and_refused(
+    database: Database, sql_type: str, spark_type: str, values: Any
+) -> tuple[list[Any], list[str]]:
+    """The texts that the server shows of what it holds, by row, and the reasons of the other
+    rows.
+    """
     table = database.table(f"n int PRIMARY KEY, v {sql_type}")
     rejections = written(database, table, spark_type, values)
     rows = database.rows(f"SELECT v::text FROM {table} ORDER BY n")
@@ -94,8 +117,8 @@ def kept_and_refused(database: Database, sql_type: str, spark_type: str, values:
         ("date", "date", pa.array([2_932_897, -719_163, -2_440_588, 2_145_042_905], pa.int32()).cast(pa.date32()),
          ["10000-01-01", "0001-12-31 BC", "4714-11-24 BC", "5874897-12-31"], []),
         ("date", "date", pa.array([None, -2_440_589, 2_145_042_906, 0], pa.int32()).cast(pa.date32()),
-         [None, "1970-01-01"], ["n=1: column 'v' (date) holds the days -4713-11-24 to +5874897-12-31, the row has "
-         "-4713-11-23", "+5874898-01-01"]),
+         [None, "1970-01-01"], ["n=1: column 'v' (date) holds the days -4713-11-24 to "
+                                "+5874897-12-31, the row has -4713-11-23", "+5874898-01-01"]),
         ("timestamp", "date", pa.array([0, 106_762_939, 106_762_940], pa.int32()).cast(pa.date32()),
          ["1970-01-01 00:00:00", "294276-12-31 00:00:00"], ["the row has +294277-01-01"]),
         ("timestamptz", "timestamp",
@@ -119,7 +142,8 @@ def kept_and_refused(database: Database, sql_type: str, spark_type: str, values:
          ["{0.10000000149011612,NULL,Infinity}"], []),
         ("real[]", "array<float>", pa.array([[0.1, 16_777_216]], pa.list_(pa.float32())), ["{0.1,1.6777216e+07}"], []),
         ("numeric(3,2)", "decimal(10,4)", pa.array([Decimal("9.9900"), Decimal("9.995"), Decimal("1.001")],
-         pa.decimal128(10, 4)), ["9.99"], ["holds 2 digits after the point, the row has 9.9950", "1.0010"]),
+         pa.decimal128(10, 4)), ["9.99"], ["holds 2 digits after the point, the row "
+                                           "has 9.9950", "1.0010"]),
         ("numeric(3,2)[]", "array<decimal(10,4)>", pa.array([[Decimal("9.99"), None], [Decimal("10")]],
          pa.list_(pa.decimal128(10, 4))), ["{9.99,NULL}"], ["holds 1 digits before the point"]),
         ("varchar(3)", "string", pa.array(["abc", "abc   ", "äöü", "four"]), ["abc", "äöü"],
@@ -129,11 +153,13 @@ def kept_and_refused(database: Database, sql_type: str, spark_type: str, values:
          ["an element that it cannot take: it holds 3 characters", "U+0000"]),
         ("name", "string", pa.array(["x" * 63, "x" * 64]), ["x" * 63], ["holds 63 bytes, the row has 64"]),
         ("time(3)", "string", pa.array(["12:00:00.123", "12:00:00.1234", "2024-01-01 12:00:00", "24:00:00", "1:00"]),
-         ["12:00:00.123", "24:00:00"], ["at most 3 digits", "the row has '2024", "the row has '1:00'"]),
+         ["12:00:00.123", "24:00:00"], ["at most 3 digits", "the row has "
+                                                            "'2024", "the row has '1:00'"]),
         ("timetz", "string", pa.array(["12:00:00.1+01", "12:00:00", "12:00:00Z"]), ["12:00:00.1+01", "12:00:00+00"],
          ["like 23:59:59+00"]),
         ("uuid", "string", pa.array(["0" * 32, "{00000000-0000-0000-0000-00000000000A}", "no", "0" * 31]),
-         [str(uuid.UUID(int=0)), str(uuid.UUID(int=10))], ["holds a UUID, the row has 'no'", "holds a UUID"]),
+         [str(uuid.UUID(int=0)), str(uuid.UUID(int=10))], ["holds a UUID, the "
+                                                           "row has 'no'", "holds a UUID"]),
         ("uuid[]", "array<string>", pa.array([["0" * 32], ["x"]]), [f"{{{uuid.UUID(int=0)}}}"], ["holds a UUID"]),
         ("jsonb", "struct<a:string,b:decimal(5,2)>",
          pa.array([{"a": None, "b": Decimal("1.50")}, {"a": "x\0", "b": None}],
@@ -147,9 +173,16 @@ def kept_and_refused(database: Database, sql_type: str, spark_type: str, values:
     ],
 )  # fmt: skip
 def test_values_at_the_edge(
-    database: Database, sql_type: str, spark_type: str, values: Any, kept: list[Any], words: list[str]
+    database: Database,
+    sql_type: str,
+    spark_type: str,
+    values: Any,
+    kept: list[Any],
+    words: list[str],
 ) -> None:
-    """What the column holds is there as the server itself shows it; the rest comes back, and nothing is altered."""
+    """What the column holds is there as the server itself shows it; the rest comes back, and
+    nothing is altered.
+    """
     found, reasons = kept_and_refused(database, sql_type, spark_type, values)
     assert found == kept
     assert len(reasons) == len(words), reasons
@@ -159,24 +192,36 @@ def test_values_at_the_edge(
 
 @pytest.mark.parametrize("scale", [-2, 5])
 def test_a_numeric_of_another_scale(database: Database, scale: int) -> None:
-    """numeric(3,-2) keeps hundreds, numeric(3,5) thousandths and less: all else comes back instead of being rounded."""
-    numbers = [Decimal(text) for text in ("0", "99900", "-100", "99950", "150", "100000", "0.00999", "0.01", "0.00001")]
+    """numeric(3,-2) keeps hundreds, numeric(3,5) thousandths and less: all else comes back
+    instead of being rounded.
+    """
+    numbers = [
+        Decimal(text)
+        for text in ("0", "99900", "-100", "99950", "150", "100000", "0.00999", "0.01", "0.00001")
+    ]
     found, reasons = kept_and_refused(
         database, f"numeric(3,{scale})", "decimal(20,5)", pa.array(numbers, pa.decimal128(20, 5))
     )
-    assert list(map(Decimal, found)) == ([numbers[0], *numbers[1:3]] if scale < 0 else [numbers[0], *numbers[6::2]])
+    assert list(map(Decimal, found)) == (
+        [numbers[0], *numbers[1:3]] if scale < 0 else [numbers[0], *numbers[6::2]]
+    )
     assert len(reasons) == 6
     whole, refused = kept_and_refused(
         database, f"numeric(3,{scale})", "bigint", pa.array([0, 99_900, 99_950, 2**63 - 1])
     )
-    assert list(map(Decimal, whole)) == ([0, 99_900] if scale < 0 else [0]) and len(refused) == 4 - len(whole)
+    assert list(map(Decimal, whole)) == ([0, 99_900] if scale < 0 else [0]) and len(
+        refused
+    ) == 4 - len(whole)
 
 
 @pytest.mark.parametrize(
-    "sql_type", ['"char"', "money", "oid", "regclass", "interval(3)", "interval year to month", '"char"[]']
+    "sql_type",
+    ['"char"', "money", "oid", "regclass", "interval(3)", "interval year to month", '"char"[]'],
 )
 def test_types_that_would_alter_a_text(database: Database, sql_type: str) -> None:
-    """They are refused before the first row: the server would cut, round or reinterpret the text."""
+    """They are refused before the first row: the server would cut, round or reinterpret the
+    text.
+    """
     spark_type = "array<string>" if sql_type.endswith("[]") else "string"
     with pytest.raises(FrameRefused, match="cannot take it"):
         kept_and_refused(database, sql_type, spark_type, pa.array(["a"]))
@@ -190,13 +235,21 @@ def test_arrays_follow_their_elements(database: Database, spark_type: str) -> No
 
 
 def test_enums_and_domains_at_the_edge(database: Database) -> None:
-    """A label that an enum lacks comes back; a domain holds what its type holds, of a double as well."""
-    database.run("DROP TYPE IF EXISTS tempo; DROP DOMAIN IF EXISTS share; DROP DOMAIN IF EXISTS code")
+    """A label that an enum lacks comes back; a domain holds what its type holds, of a double as
+    well.
+    """
+    database.run(
+        "DROP TYPE IF EXISTS tempo; DROP DOMAIN IF EXISTS share; DROP DOMAIN IF EXISTS code"
+    )
     database.run("CREATE TYPE tempo AS ENUM ('slow', 'qu\"ick\\'); CREATE DOMAIN share AS float8")
     database.run("CREATE DOMAIN code AS varchar(2)")
-    found, (reason,) = kept_and_refused(database, "tempo", "string", pa.array(['qu"ick\\', "fast", None]))
+    found, (reason,) = kept_and_refused(
+        database, "tempo", "string", pa.array(['qu"ick\\', "fast", None])
+    )
     assert found == ['qu"ick\\', None] and "holds one of slow" in reason
-    found, (reason,) = kept_and_refused(database, "tempo[]", "array<string>", pa.array([['qu"ick\\', None], ["fast"]]))
+    found, (reason,) = kept_and_refused(
+        database, "tempo[]", "array<string>", pa.array([['qu"ick\\', None], ["fast"]])
+    )
     assert found == ['{"qu\\"ick\\\\",NULL}'] and "holds one of slow" in reason
     assert kept_and_refused(database, "share", "double", pa.array([0.1])) == (["0.1"], [])
     assert kept_and_refused(database, "code", "string", pa.array(["ab"])) == (["ab"], [])
@@ -221,15 +274,22 @@ def test_create_table_of_text_with_a_collation(database: Database) -> None:
 
 
 def test_a_row_without_a_key_is_named_all_the_same(database: Database) -> None:
-    """In a table without a unique key the first columns name the row, and the reason says what it has."""
-    (rejection,) = written(database, database.table("v varchar(3), n int"), "string", pa.array(["abc", "abcdefg"]))
+    """In a table without a unique key the first columns name the row, and the reason says what
+    it has.
+    """
+    (rejection,) = written(
+        database, database.table("v varchar(3), n int"), "string", pa.array(["abc", "abcdefg"])
+    )
     assert rejection.reasons == (
-        "the row with n=1, v='abcdefg': column 'v' (character varying(3)) holds 3 characters, the row has 7",
+        "the row with n=1, v='abcdefg': column 'v' (character varying(3)) holds 3 characters, the "
+        "row has 7",
     )
 
 
 def test_what_an_index_cannot_hold_is_no_passing_trouble(database: Database) -> None:
-    """A key too long for its index is refused as rows are, before the decision: the same again would fail again."""
+    """A key too long for its index is refused as rows are, before the decision: the same again
+    would fail again.
+    """
     table = database.table("n int, v text PRIMARY KEY")
     noise = base64.b64encode(random.Random(1).randbytes(30_000)).decode()
     with pytest.raises(RowsRefused, match="index row"):
@@ -237,7 +297,8 @@ def test_what_an_index_cannot_hold_is_no_passing_trouble(database: Database) -> 
     assert database.rows(f"SELECT * FROM {table}") == []
 
 
-# ---- what only the server knows -------------------------------------------------------------------
+# ---- what only the server knows
+# -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
@@ -257,7 +318,9 @@ def test_what_an_index_cannot_hold_is_no_passing_trouble(database: Database) -> 
 def test_rows_that_the_server_alone_refuses_come_back(
     database: Database, mechanism: str, sql_type: str, good: Any, bad: Any, words: str
 ) -> None:
-    """Each comes back with its key and the server's words, wherever it is; the rows around it are written."""
+    """Each comes back with its key and the server's words, wherever it is; the rows around it
+    are written.
+    """
     database.run("DROP DOMAIN IF EXISTS even_length")
     database.run("CREATE DOMAIN even_length AS text CHECK (length(VALUE) % 2 = 0)")
     spoiled = {0, 7, 8, 40}
@@ -267,10 +330,15 @@ def test_rows_that_the_server_alone_refuses_come_back(
     rejections = written(database, table, spark_type, values, mechanism=mechanism)
     assert {n for (n,) in database.rows(f"SELECT n FROM {table}")} == set(range(41)) - spoiled
     shown = good if isinstance(good, str) else f"{{{good[0].removesuffix('/32')}}}"
-    found = {str(v).removesuffix("/32") for (v,) in database.rows(f"SELECT v::text FROM {table} WHERE v IS NOT NULL")}
+    found = {
+        str(v).removesuffix("/32")
+        for (v,) in database.rows(f"SELECT v::text FROM {table} WHERE v IS NOT NULL")
+    }
     assert found == {shown.removesuffix("/32")}
     reasons = [reason for rejection in rejections for reason in rejection.reasons]
-    assert [reason.partition(":")[0] for reason in reasons] == [f"the row with n={n}" for n in sorted(spoiled)]
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        f"the row with n={n}" for n in sorted(spoiled)
+    ]
     assert all("PostgreSQL refuses it: " in reason and words in reason for reason in reasons)
     database.drop_all()
     database.run("DROP DOMAIN even_length")
@@ -278,7 +346,9 @@ def test_rows_that_the_server_alone_refuses_come_back(
 
 def test_a_database_of_another_encoding(database: Database) -> None:
     """A character that the database's encoding lacks: its row comes back, in text as in JSON."""
-    database.run("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    database.run(
+        "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+    )
     url = database.server.url_of("latin")
     batch = pa.RecordBatch.from_pydict(
         {"n": [1, 2, 3, 4], "v": ["é", "漢", "ö", None], "j": [["é"], ["a"], ["漢"], []]}
@@ -294,7 +364,10 @@ def test_a_database_of_another_encoding(database: Database) -> None:
         driver = query.start()
         driver.run(0)
         driver.close()
-        assert latin.execute("SELECT * FROM t ORDER BY n").fetchall() == [(1, "é", ["é"]), (4, None, [])]
+        assert latin.execute("SELECT * FROM t ORDER BY n").fetchall() == [
+            (1, "é", ["é"]),
+            (4, None, []),
+        ]
     (rejection,) = driver.write.rejections
     assert all('has no equivalent in encoding "LATIN1"' in reason for reason in rejection.reasons)
     assert rejection.rows.column("n").to_pylist() == [2, 3]
@@ -302,7 +375,9 @@ def test_a_database_of_another_encoding(database: Database) -> None:
 
 
 def test_the_order_of_rows_outlives_a_refusal(database: Database) -> None:
-    """In an upsert the last row of a key wins, although rows between were put aside by the server."""
+    """In an upsert the last row of a key wins, although rows between were put aside by the
+    server.
+    """
     table = database.table("k int PRIMARY KEY, v jsonb")
     batch = pa.RecordBatch.from_pydict(
         {"k": pa.array([1, 1, 1, 1, 2], pa.int32()), "v": ["1", "bad", "2", "also bad", "3"]}

@@ -48,10 +48,25 @@ CASES: list[tuple[str, str, Any, list[Any]]] = [
     ("numeric", "bigint", pa.int64(), [-(2**63), 2**63 - 1, None]),
     ("double precision", "int", pa.int32(), [-(2**31), 2**31 - 1, None]),
     ("real", "float", pa.float32(), [1.5, -0.0, 3.4028234663852886e38, 1e-45, math.inf, None]),
-    ("double precision", "double", pa.float64(), [0.1, 1.7976931348623157e308, 5e-324, -math.inf, None]),
+    (
+        "double precision",
+        "double",
+        pa.float64(),
+        [0.1, 1.7976931348623157e308, 5e-324, -math.inf, None],
+    ),
     ("double precision", "float", pa.float32(), [0.5, None]),
-    ("numeric(38,10)", "decimal(38,10)", pa.decimal128(38, 10), [Decimal("9" * 28 + ".1234567890"), None]),
-    ("numeric(5,2)", "decimal(5,2)", pa.decimal128(5, 2), [Decimal("-999.99"), Decimal("0.00"), None]),
+    (
+        "numeric(38,10)",
+        "decimal(38,10)",
+        pa.decimal128(38, 10),
+        [Decimal("9" * 28 + ".1234567890"), None],
+    ),
+    (
+        "numeric(5,2)",
+        "decimal(5,2)",
+        pa.decimal128(5, 2),
+        [Decimal("-999.99"), Decimal("0.00"), None],
+    ),
     ("numeric", "decimal(20,18)", pa.decimal128(20, 18), [Decimal("0.000000000000000001"), None]),
     ("text", "string", pa.string(), TEXTS),
     ("text", "string", pa.large_string(), TEXTS),
@@ -70,24 +85,42 @@ CASES: list[tuple[str, str, Any, list[Any]]] = [
         "timestamp with time zone",
         "timestamp",
         pa.timestamp("us", "America/New_York"),
-        [datetime.datetime(1969, 12, 31, 23, 0, 0, 1, UTC), datetime.datetime(2024, 3, 10, 7, 30, tzinfo=UTC), None],
+        [
+            datetime.datetime(1969, 12, 31, 23, 0, 0, 1, UTC),
+            datetime.datetime(2024, 3, 10, 7, 30, tzinfo=UTC),
+            None,
+        ],
     ),
     ("uuid", "string", pa.string(), [str(uuid.UUID(int=7)), None]),
     ("inet", "string", pa.string(), ["10.0.0.1", None]),
     ("interval", "string", pa.string(), ["01:00:00", None]),
     ("integer[]", "array<int>", pa.list_(pa.int32()), [[1, None, 3], [], None]),
-    ("text[]", "array<string>", pa.list_(pa.string()), [["", 'q"\\', "{a,b}", "NULL", None, "ü\n"], None]),
+    (
+        "text[]",
+        "array<string>",
+        pa.list_(pa.string()),
+        [["", 'q"\\', "{a,b}", "NULL", None, "ü\n"], None],
+    ),
     ("boolean[]", "array<boolean>", pa.list_(pa.bool_()), [[True, False, None], None]),
-    ("numeric(5,2)[]", "array<decimal(5,2)>", pa.list_(pa.decimal128(5, 2)), [[Decimal("1.50")], None]),
+    (
+        "numeric(5,2)[]",
+        "array<decimal(5,2)>",
+        pa.list_(pa.decimal128(5, 2)),
+        [[Decimal("1.50")], None],
+    ),
     ("date[]", "array<date>", pa.list_(pa.date32()), [[datetime.date(2024, 2, 29)], None]),
     ("bytea[]", "array<binary>", pa.list_(pa.binary()), [[b'\x00"', b""], None]),
 ]
 
 
-def round_trip(database: Database, sql_type: str, spark_type: str, arrow_type: Any, values: list[Any]) -> list[Any]:
+def round_trip(
+    database: Database, sql_type: str, spark_type: str, arrow_type: Any, values: list[Any]
+) -> list[Any]:
     table = database.table(f"n int, v {sql_type}")
     schema = pa.schema([("n", pa.int32()), ("v", arrow_type)])
-    batch = pa.RecordBatch.from_pylist([{"n": n, "v": v} for n, v in enumerate(values)], schema=schema)
+    batch = pa.RecordBatch.from_pylist(
+        [{"n": n, "v": v} for n, v in enumerate(values)], schema=schema
+    )
     # A slice has an offset into its buffers, which is easily forgotten.
     tasks = [[batch.slice(0, 1), batch.slice(1)]]
     query = Query(
@@ -101,11 +134,15 @@ def round_trip(database: Database, sql_type: str, spark_type: str, arrow_type: A
     driver.close()
     assert database.leftovers() == NOTHING
     assert driver.write.rejections == []
-    return [v for _, v in sorted(database.rows(f"SELECT n, v FROM {table}"), key=lambda row: row[0])]
+    return [
+        v for _, v in sorted(database.rows(f"SELECT n, v FROM {table}"), key=lambda row: row[0])
+    ]
 
 
 @pytest.mark.parametrize(("sql_type", "spark_type", "arrow_type", "values"), CASES)
-def test_values_come_back(database: Database, sql_type: str, spark_type: str, arrow_type: Any, values: Any) -> None:
+def test_values_come_back(
+    database: Database, sql_type: str, spark_type: str, arrow_type: Any, values: Any
+) -> None:
     """What was in the frame is in the table, bit for bit, nulls and empty strings apart."""
     found = round_trip(database, sql_type, spark_type, arrow_type, values)
     if sql_type in ("uuid", "inet", "interval"):
@@ -128,14 +165,24 @@ def test_nested_values_as_json(database: Database) -> None:
     value = {"a": 1, "when": datetime.date(2024, 1, 2), "raw": b"\x00\xff"}
     plain = {"a": 1, "when": "2024-01-02", "raw": "AP8="}
     assert round_trip(database, "jsonb", "struct<a:int>", inner, [value, None]) == [plain, None]
-    assert round_trip(database, "json", "array<struct<a:int>>", pa.list_(inner), [[value], []]) == [[plain], []]
+    assert round_trip(database, "json", "array<struct<a:int>>", pa.list_(inner), [[value], []]) == [
+        [plain],
+        [],
+    ]
     mapping = pa.map_(pa.string(), pa.int64())
-    assert round_trip(database, "jsonb", "map<string,bigint>", mapping, [[("x", 1)], [], None]) == [{"x": 1}, {}, None]
+    assert round_trip(database, "jsonb", "map<string,bigint>", mapping, [[("x", 1)], [], None]) == [
+        {"x": 1},
+        {},
+        None,
+    ]
     odd = [[math.nan, math.inf, -math.inf, 0.5, None]]
     shown = [["NaN", "Infinity", "-Infinity", 0.5, None]]
     assert round_trip(database, "jsonb", "array<double>", pa.list_(pa.float64()), odd) == shown
     text = json.dumps({"k": ["ü", None]})
-    assert round_trip(database, "jsonb", "string", pa.string(), [text, None]) == [{"k": ["ü", None]}, None]
+    assert round_trip(database, "jsonb", "string", pa.string(), [text, None]) == [
+        {"k": ["ü", None]},
+        None,
+    ]
 
 
 def test_enums_and_domains(database: Database) -> None:
@@ -148,7 +195,9 @@ def test_enums_and_domains(database: Database) -> None:
 
 
 def test_create_table_takes_every_type(database: Database) -> None:
-    """create_table=True makes a table that gives back what was written, with the key as its primary key."""
+    """create_table=True makes a table that gives back what was written, with the key as its
+    primary key.
+    """
     values: dict[str, tuple[str, Any, Any]] = {
         "k": ("bigint", pa.int64(), 1),
         "b": ("boolean", pa.bool_(), True),

@@ -1,4 +1,6 @@
-"""Upserts in PostgreSQL: the last row of a key wins, "last" is defined, deletions, and exactly once."""
+"""Upserts in PostgreSQL: the last row of a key wins, "last" is defined, deletions, and exactly
+once.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from exactum.testing import Crash, FaultPlan, sweep
 pytestmark = pytest.mark.postgres
 
 COLUMNS: Columns = (("k", "bigint"), ("v", "string"), ("at", "bigint"), ("gone", "boolean"))
-SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("at", pa.int64()), ("gone", pa.bool_())])
+SCHEMA = pa.schema(
+    [("k", pa.int64()), ("v", pa.string()), ("at", pa.int64()), ("gone", pa.bool_())]
+)
 TABLE = "k bigint PRIMARY KEY, v text, at bigint"
 _queries = itertools.count(1)
 
@@ -27,11 +31,17 @@ Row = tuple[Any, Any, Any, Any]
 
 
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA
+    )
 
 
 def query_on(
-    database: Database, table: str, tasks: Sequence[Task], columns: Columns = COLUMNS, **settings: Any
+    database: Database,
+    table: str,
+    tasks: Sequence[Task],
+    columns: Columns = COLUMNS,
+    **settings: Any,
 ) -> Query:
     settings = {"mode": "upsert", "key": "k", "delete_when": "gone", **settings}
     return Query(
@@ -42,9 +52,13 @@ def query_on(
     )
 
 
-def after(database: Database, table: str, *tasks: Sequence[Row], **settings: Any) -> list[tuple[Any, ...]]:
+def after(
+    database: Database, table: str, *tasks: Sequence[Row], **settings: Any
+) -> list[tuple[Any, ...]]:
     """The table after one epoch of these tasks."""
-    driver = query_on(database, table, [[batch(rows)] if rows else [] for rows in tasks], **settings).start()
+    driver = query_on(
+        database, table, [[batch(rows)] if rows else [] for rows in tasks], **settings
+    ).start()
     driver.run(0)
     driver.close()
     assert database.leftovers() == NOTHING
@@ -52,7 +66,9 @@ def after(database: Database, table: str, *tasks: Sequence[Row], **settings: Any
 
 
 def test_the_last_row_of_a_key_wins(database: Database) -> None:
-    """Within a task by its order, over tasks by Spark's partition number, whichever was written first."""
+    """Within a task by its order, over tasks by Spark's partition number, whichever was written
+    first.
+    """
     table = database.table(TABLE)
     database.run(f"INSERT INTO {table} VALUES (1, 'before', 0), (9, 'untouched', 0)")
     found = after(
@@ -71,7 +87,12 @@ def test_order_by_says_what_is_last(database: Database) -> None:
         database,
         table,
         [(1, "newest", 7, False), (1, "older", 3, False), (2, "null", None, False)],
-        [(2, "one", 1, False), (3, "first", 5, False), (3, "second", 5, False), (1, "null", None, False)],
+        [
+            (2, "one", 1, False),
+            (3, "first", 5, False),
+            (3, "second", 5, False),
+            (1, "null", None, False),
+        ],
         order_by="at",
     )
     assert found == [(1, "newest", 7), (2, "one", 1), (3, "second", 5)]
@@ -107,7 +128,9 @@ def test_a_key_of_several_columns(database: Database) -> None:
 def test_a_null_in_the_key_is_rejected(database: Database) -> None:
     """A null never equals another one: it would be inserted again and again."""
     table = database.table("k bigint UNIQUE, v text, at bigint")
-    driver = query_on(database, table, [[batch([(None, "x", 1, False), (1, "y", 1, False)])]]).start()
+    driver = query_on(
+        database, table, [[batch([(None, "x", 1, False), (1, "y", 1, False)])]]
+    ).start()
     driver.run(0)
     driver.close()
     assert database.rows(f"SELECT k, v FROM {table}") == [(1, "y")]
@@ -117,15 +140,22 @@ def test_a_null_in_the_key_is_rejected(database: Database) -> None:
 
 
 def test_keys_that_collate_as_equal(database: Database) -> None:
-    """A key whose collation ignores case: the last of "A" and "a" wins, as the unique index has it."""
+    """A key whose collation ignores case: the last of "A" and "a" wins, as the unique index has
+    it.
+    """
     database.run("DROP COLLATION IF EXISTS anycase")
-    database.run("CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    database.run(
+        "CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = "
+        "false)"
+    )
     table = database.table('k text COLLATE "anycase" PRIMARY KEY, n int')
     rows = pa.RecordBatch.from_pylist(
         [{"k": "A", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}],
         schema=pa.schema([("k", pa.string()), ("n", pa.int32())]),
     )
-    driver = query_on(database, table, [[rows]], (("k", "string"), ("n", "int")), delete_when=None).start()
+    driver = query_on(
+        database, table, [[rows]], (("k", "string"), ("n", "int")), delete_when=None
+    ).start()
     driver.run(0)
     driver.close()
     assert sorted(database.rows(f"SELECT n FROM {table}")) == [(2,), (3,)]
@@ -133,7 +163,9 @@ def test_keys_that_collate_as_equal(database: Database) -> None:
 
 @pytest.mark.deep
 def test_every_fault_at_every_call(database: Database) -> None:
-    """Changes of two epochs that depend on their order: whatever fails, the table is what a clean run leaves."""
+    """Changes of two epochs that depend on their order: whatever fails, the table is what a
+    clean run leaves.
+    """
     epochs: list[list[list[Row]]] = [
         [[(1, "a", 1, False), (2, "b", 1, False)], [(1, "c", 2, False), (3, "d", 1, False)]],
         [[(1, None, 3, True), (2, "e", 3, False)], [(3, None, 3, True), (3, "f", 4, False)]],
@@ -160,7 +192,9 @@ def test_every_fault_at_every_call(database: Database) -> None:
 
 
 def test_a_large_epoch_is_moved_and_staging_truncated(database: Database) -> None:
-    """200,000 rows with every key twice: the staging file is given back, not only its rows deleted."""
+    """200,000 rows with every key twice: the staging file is given back, not only its rows
+    deleted.
+    """
     table = database.table(TABLE)
     rows = pa.RecordBatch.from_arrays(
         [
@@ -174,14 +208,20 @@ def test_a_large_epoch_is_moved_and_staging_truncated(database: Database) -> Non
     driver = query_on(database, table, [[rows.slice(0, 150_000)], [rows.slice(150_000)]]).start()
     driver.run(0)
     driver.close()
-    assert database.rows(f"SELECT count(*), min(at), max(at) FROM {table}") == [(100_000, 100_000, 199_999)]
-    (staging,) = database.rows("SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'")
+    assert database.rows(f"SELECT count(*), min(at), max(at) FROM {table}") == [
+        (100_000, 100_000, 199_999)
+    ]
+    (staging,) = database.rows(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'"
+    )
     assert database.value(f"SELECT pg_relation_size('{staging[0]}')") == 0
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
 def test_without_a_decision_each_task_upserts(database: Database, guarantee: Guarantee) -> None:
-    """Under the weaker guarantees a task's rows are visible at its prepare, and nothing is prepared."""
+    """Under the weaker guarantees a task's rows are visible at its prepare, and nothing is
+    prepared.
+    """
     table = database.table(TABLE)
     query = query_on(database, table, [[batch([(1, "a", 1, False), (1, "b", 2, False)])]])
     query.guarantee = guarantee
@@ -203,7 +243,9 @@ def test_without_a_decision_each_task_upserts(database: Database, guarantee: Gua
         ({"mode": "append"}, "mode='upsert' only"),
     ],
 )
-def test_settings_that_contradict(database: Database, settings: dict[str, Any], message: str) -> None:
+def test_settings_that_contradict(
+    database: Database, settings: dict[str, Any], message: str
+) -> None:
     """What cannot hold is refused when the sink is made."""
     with pytest.raises(SettingRefused, match=message):
         query_on(database, "any", [], **settings).sink()
@@ -218,7 +260,9 @@ def test_settings_that_contradict(database: Database, settings: dict[str, Any], 
     ],
 )
 def test_a_key_without_a_unique_constraint(database: Database, columns: str) -> None:
-    """The key must have a unique constraint of its own, over all rows and at once: refused at start."""
+    """The key must have a unique constraint of its own, over all rows and at once: refused at
+    start.
+    """
     table = database.table(columns)
     with pytest.raises(SettingRefused, match="unique constraint on exactly"):
         query_on(database, table, []).start()

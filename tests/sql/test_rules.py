@@ -1,4 +1,6 @@
-"""The rules of columns on Arrow batches: what is refused, with which words, and what is let through."""
+"""The rules of columns on Arrow batches: what is refused, with which words, and what is let
+through.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from exactum.sql.rules import Rules
 from exactum.sql.table import Column, Form, Kind, Limits
 
 TEXT_10 = Column("v", "character varying(10)", Kind.TEXT, limits=Limits(length_max=10))
-CHAR_10 = Column("v", "character(10)", Kind.TEXT, limits=Limits(length_max=10, trailing_spaces_free=True))
+CHAR_10 = Column(
+    "v", "character(10)", Kind.TEXT, limits=Limits(length_max=10, trailing_spaces_free=True)
+)
 NO_NUL = Column("v", "text", Kind.TEXT, limits=Limits(nul_allowed=False))
 AT = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
 TWO_SETS = Charset("two", ((0, 0x7F, 1), (0xDF, 0xDF, 2)))
@@ -112,14 +116,17 @@ def kept(column: Column, arrow_type: Any, values: list[Any]) -> tuple[list[Any],
          limits=Limits(-(2**15), 2**15 - 1))), pa.list_(pa.int32()), [[1, None], [], None, [2**15 - 1]],
          [[1, 2**15], [-(2**31), 0]], "an element that it cannot take: it holds -32768 to 32767"),
         (Column("v", "text[]", Kind.ARRAY, element=NO_NUL), pa.list_(pa.string()), [["a", None], [], None],
-         [["a", "b\0"], ["\0"]], "an element that it cannot take: it cannot hold the character U+0000"),
+         [["a", "b\0"], ["\0"]], "an element that it cannot take: it cannot hold the character "
+                                 "U+0000"),
         (Column("v", "jsonb", Kind.JSON, limits=Limits(nul_allowed=False)), pa.map_(pa.string(), pa.list_(pa.string())),
          [[("a", ["b", None])], [], None, [("c", None)]], [[("a\0", None)], [("a", None), ("b", ["c", "\0"])]],
          "U+0000 in a text"),
         (Column("v", "int", Kind.INTEGER, nullable=False), pa.int32(), [1], [None], "must not be null"),
     ],
 )  # fmt: skip
-def test_what_a_column_holds(column: Column, arrow_type: Any, good: list[Any], bad: list[Any], words: str) -> None:
+def test_what_a_column_holds(
+    column: Column, arrow_type: Any, good: list[Any], bad: list[Any], words: str
+) -> None:
     """Good values pass, bad ones are rejected with the rule named, and the two do not mix."""
     mixed = [value for pair in zip(good, bad, strict=False) for value in pair]
     mixed += good[len(bad) :] + bad[len(good) :]
@@ -138,9 +145,15 @@ def test_a_batch_that_keeps_to_all_rules_is_itself() -> None:
 
 
 def test_reasons_name_the_key_and_every_rule() -> None:
-    """A rejected row is named by its key's values; all that it breaks is said; the rows come back whole."""
+    """A rejected row is named by its key's values; all that it breaks is said; the rows come
+    back whole.
+    """
     rules = Rules(
-        (Column("id", "integer", Kind.INTEGER), TEXT_10, Column("w", "text", Kind.TEXT, nullable=False)),
+        (
+            Column("id", "integer", Kind.INTEGER),
+            TEXT_10,
+            Column("w", "text", Kind.TEXT, nullable=False),
+        ),
         ("id", "Value", "w"),
         filled=("id",),
         named_by=("id",),
@@ -157,14 +170,20 @@ def test_reasons_name_the_key_and_every_rule() -> None:
     assert rejection is not None
     assert rejection.rows.to_pylist() == batch.to_pylist()[1:]
     assert rejection.reasons[0].startswith(
-        "the row with id=2: column 'v' (character varying(10)) holds 10 characters, the row has 13, and column 'w'"
+        "the row with id=2: column 'v' (character varying(10)) holds 10 characters, the row has "
+        "13, and column 'w'"
     )
     assert "column 'w' (text) must not be null" in rejection.reasons[0]
-    assert rejection.reasons[1] == "the row with id=None: column 'id' (integer) is part of the key and must not be null"
+    assert (
+        rejection.reasons[1]
+        == "the row with id=None: column 'id' (integer) is part of the key and must not be null"
+    )
 
 
 def not_utf8(values: list[bytes | None]) -> pa.Array:
-    """A string array of bytes that nobody has looked at, as Spark's CAST(value AS STRING) makes it."""
+    """A string array of bytes that nobody has looked at, as Spark's CAST(value AS STRING) makes
+    it.
+    """
     raw = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
 
@@ -184,13 +203,21 @@ def nested_in(kind: str, texts: pa.Array) -> pa.Array:
 @pytest.mark.parametrize("kind", ["flat", "array", "struct", "map"])
 @pytest.mark.parametrize("offset", [0, 1])
 def test_text_that_is_not_utf8(kind: str, offset: int) -> None:
-    """Bytes that are no UTF-8 are refused at any depth, before any other rule sees them, and the row's key is shown."""
-    texts = not_utf8([b"skipped \xff", b"good", b"bad \xff", None, b"\xed\xa0\x80", "ü".encode(), b"long" * 9])
+    """Bytes that are no UTF-8 are refused at any depth, before any other rule sees them, and the
+    row's key is shown.
+    """
+    texts = not_utf8(
+        [b"skipped \xff", b"good", b"bad \xff", None, b"\xed\xa0\x80", "ü".encode(), b"long" * 9]
+    )
     batch = pa.RecordBatch.from_arrays([nested_in(kind, texts), texts], names=["v", "k"])
     limits = Limits(length_max=20, trailing_spaces_free=True, nul_allowed=False)
-    of_kind = Column("v", "?", {"flat": Kind.TEXT, "array": Kind.ARRAY}.get(kind, Kind.JSON), limits=limits)
+    of_kind = Column(
+        "v", "?", {"flat": Kind.TEXT, "array": Kind.ARRAY}.get(kind, Kind.JSON), limits=limits
+    )
     key = Column("k", "text", Kind.TEXT)
-    accepted, rejection = Rules((of_kind, key), ("v", "k"), named_by=("k",)).split(batch.slice(offset))
+    accepted, rejection = Rules((of_kind, key), ("v", "k"), named_by=("k",)).split(
+        batch.slice(offset)
+    )
     long = kind == "flat"
     assert accepted.column("k").to_pylist() == ["good", None, "ü", *([] if long else ["long" * 9])]
     assert rejection is not None
@@ -202,10 +229,16 @@ def test_text_that_is_not_utf8(kind: str, offset: int) -> None:
 
 
 def test_keys_beyond_pythons_dates() -> None:
-    """A row whose key is a day or an instant that Python has no date for is refused by name like any other."""
+    """A row whose key is a day or an instant that Python has no date for is refused by name like
+    any other.
+    """
     days = pa.array([2**31 - 1, -(2**31), None], pa.int32()).cast(pa.date32())
-    instants = pa.array([253_402_318_799_000_000, -(2**63), 0], pa.int64()).cast(pa.timestamp("us", "America/New_York"))
-    batch = pa.RecordBatch.from_arrays([days, instants, pa.nulls(3, pa.int32())], names=["d", "i", "v"])
+    instants = pa.array([253_402_318_799_000_000, -(2**63), 0], pa.int64()).cast(
+        pa.timestamp("us", "America/New_York")
+    )
+    batch = pa.RecordBatch.from_arrays(
+        [days, instants, pa.nulls(3, pa.int32())], names=["d", "i", "v"]
+    )
     columns = (
         Column("d", "date", Kind.DATE, limits=Limits(0, 5)),
         Column("i", "timestamptz", Kind.TIMESTAMP_TZ, limits=Limits(0, 5)),
@@ -221,7 +254,9 @@ def test_keys_beyond_pythons_dates() -> None:
 
 
 def test_what_json_cannot_hold() -> None:
-    """Two fields of one name, and types without JSON, at any depth: no row is lost in part, and no worker raises."""
+    """Two fields of one name, and types without JSON, at any depth: no row is lost in part, and
+    no worker raises.
+    """
     twins = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array(["a", "b"])], ["x", "x"])
     spans = pa.array([[5], None], pa.list_(pa.duration("us")))
     for values, words in (
@@ -230,21 +265,25 @@ def test_what_json_cannot_hold() -> None:
         (spans, "no JSON for"),
     ):
         batch = pa.RecordBatch.from_arrays([values], names=["v"])
-        accepted, rejection = Rules((Column("v", "jsonb", Kind.JSON, limits=Limits(nul_allowed=False)),), ("v",)).split(
-            batch
-        )
+        accepted, rejection = Rules(
+            (Column("v", "jsonb", Kind.JSON, limits=Limits(nul_allowed=False)),), ("v",)
+        ).split(batch)
         assert rejection is not None and all(words in reason for reason in rejection.reasons)
         assert accepted.num_rows == values.null_count
 
 
 def test_rules_of_one_dialect() -> None:
-    """What only one server knows is a rule like the others: the rows it breaks are refused with what they have."""
+    """What only one server knows is a rule like the others: the rows it breaks are refused with
+    what they have.
+    """
 
     def even(column: Column, values: Any) -> Iterator[Broken]:
         yield Broken("holds even numbers", pc.equal(pc.bit_wise_and(values, 1), 1), values)
 
     batch = pa.RecordBatch.from_arrays([pa.array([1, 2, None, 3])], names=["v"])
-    accepted, rejection = Rules((Column("v", "even", Kind.OTHER),), ("v",), further=even).split(batch)
+    accepted, rejection = Rules((Column("v", "even", Kind.OTHER),), ("v",), further=even).split(
+        batch
+    )
     assert accepted.column(0).to_pylist() == [2, None]
     assert rejection is not None
     assert rejection.reasons[1] == "column 'v' (even) holds even numbers, the row has 3"

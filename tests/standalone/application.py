@@ -1,4 +1,6 @@
-"""The streaming application on the cluster, submitted as docs/cluster.md says, and the test's hold on it."""
+"""The streaming application on the cluster, submitted as docs/cluster.md says, and the test's
+hold on it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ SETTINGS: Mapping[str, object] = {
     "spark.speculation.quantile": 0.5,
     "spark.speculation.minTaskRuntime": "500ms",
     "spark.sql.adaptive.enabled": "false",
-    # Small steps: what comes before a slow record is in the sink while the record is still being worked on.
+    # Small steps: what comes before a slow record is in the sink while the record is still being
+    # worked on.
     "spark.buffer.size": 128,
     "spark.sql.execution.pandas.udf.buffer.size": 128,
     "spark.sql.execution.python.udf.maxRecordsPerBatch": 2,
@@ -81,12 +84,24 @@ class Application:
             "output": self.output,
             "round": ROUND,
         }
-        command: list[str | Path] = [SPARK_HOME / "bin" / "spark-submit", "--master", self.machines.url]
-        command += ["--py-files", self.shipped, "--jars", ",".join(str(jar) for jar in spark_kafka_jars())]
+        command: list[str | Path] = [
+            SPARK_HOME / "bin" / "spark-submit",
+            "--master",
+            self.machines.url,
+        ]
+        command += [
+            "--py-files",
+            self.shipped,
+            "--jars",
+            ",".join(str(jar) for jar in spark_kafka_jars()),
+        ]
         for name, value in SETTINGS.items():
             command += ["--conf", f"{name}={value}"]
         command += [Path(__file__).with_name("pipeline.py"), json.dumps(play)]
-        pythons = {"PYSPARK_DRIVER_PYTHON": str(self.driver_python), "PYSPARK_PYTHON": str(self.python)}
+        pythons = {
+            "PYSPARK_DRIVER_PYTHON": str(self.driver_python),
+            "PYSPARK_PYTHON": str(self.python),
+        }
         self.program = Program(command, self.folder / "driver.log", self.folder, **pythons)
         return self
 
@@ -116,8 +131,12 @@ class Application:
         return found
 
     def held(self, slow: str, visitors: int) -> list[Visit]:
-        """Wait until so many attempts are at the slow record with open transactions, and the others are prepared."""
-        self.until(lambda: len(self.visits(slow)) >= visitors, f"{visitors} attempts came to {slow}")
+        """Wait until so many attempts are at the slow record with open transactions, and the
+        others are prepared.
+        """
+        self.until(
+            lambda: len(self.visits(slow)) >= visitors, f"{visitors} attempts came to {slow}"
+        )
         self.until(
             lambda: len(self.witness.open_transactions(self.query_id)) >= PREPARED + visitors,
             f"{PREPARED} prepared and {visitors} unfinished transactions were open",
@@ -131,7 +150,10 @@ class Application:
     def completed(self) -> None:
         """Wait until all input stands in the output, and check the whole promise."""
         rows = len(self.expected)
-        self.until(lambda: sum(e["rows"] for e in self.events("EpochCompleted")) >= rows, f"{rows} rows were written")
+        self.until(
+            lambda: sum(e["rows"] for e in self.events("EpochCompleted")) >= rows,
+            f"{rows} rows were written",
+        )
         self.witness.check_at_rest(self.output, self.query_id)
         self.witness.check_exact(self.output, self.expected)
         assert not self.events("EpochAbandoned")
@@ -147,7 +169,9 @@ class Application:
         return [event for event in events if event["event"] == name]
 
     def imported(self) -> dict[str, Any]:
-        """Where exactum was imported from: ``driver``, and (host, file) of the tasks on ``executors``."""
+        """Where exactum was imported from: ``driver``, and (host, file) of the tasks on
+        ``executors``.
+        """
         self.until((self.folder / "imported").exists, "the executors said where exactum comes from")
         found: dict[str, Any] = json.loads((self.folder / "imported").read_text())
         return found

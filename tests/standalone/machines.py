@@ -1,6 +1,7 @@
 """A Spark standalone cluster: a master and workers, each on a loopback address of its own.
 
-Two addresses are two hosts to Spark, which never puts a speculative copy on the host of the first one.
+Two addresses are two hosts to Spark, which never puts a speculative copy on the host of the first
+one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from exactum.local.java import java_program
 from exactum.local.jvm import SMALL_OPTIONS
 
 SPARK_HOME = Path(pyspark.__file__).parent
-SPARK = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
+SPARK = {
+    "SPARK_HOME": str(SPARK_HOME),
+    "SPARK_SCALA_VERSION": "2.13",
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
 JVM_OPTIONS = (*SMALL_OPTIONS, "-Xshare:auto")
 START_TIMEOUT_S = 120.0
 LOG_TAIL_CHARACTERS = 6_000
@@ -48,7 +53,9 @@ class Program:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def until(self, reached: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    def until(
+        self, reached: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S
+    ) -> None:
         """Wait until ``reached``; an end before that is a failure."""
         deadline = time.monotonic() + timeout_s
         while not reached():
@@ -66,11 +73,17 @@ class Program:
             raise self.failed(f"it did not end within {timeout_s:.0f} s") from None
 
     def failed(self, what: str) -> AssertionError:
-        return AssertionError(f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}")
+        return AssertionError(
+            f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
+        )
 
     def members(self) -> list[int]:
         """The processes of its session."""
-        return [pid for pid, state, _, session in processes() if session == self._process.pid and state != "Z"]
+        return [
+            pid
+            for pid, state, _, session in processes()
+            if session == self._process.pid and state != "Z"
+        ]
 
     def kill(self) -> None:
         """SIGKILL the whole tree. Idempotent."""
@@ -104,11 +117,14 @@ class Machines:
             program.kill()
 
     def kill_executor(self, pid: int) -> None:
-        """SIGKILL one executor and all below it at one moment, so that none of them acts on another's death.
+        """SIGKILL one executor and all below it at one moment, so that none of them acts on
+        another's death.
 
         The pid must be one of this cluster's executors.
         """
-        assert any(pid in worker.members() for worker in self._workers), f"{pid} is no process of this cluster"
+        assert any(pid in worker.members() for worker in self._workers), (
+            f"{pid} is no process of this cluster"
+        )
         assert EXECUTOR in Path(f"/proc/{pid}/cmdline").read_text(), f"{pid} is no executor"
         send(pid, signal.SIGSTOP)  # it starts nothing any more
         daemons = children([pid])
@@ -127,9 +143,14 @@ class Machines:
         self.url = started.findall(master.log)[0]
         for host in self.hosts:
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / host))
-            self._workers.append(self._program(host, "worker.Worker", self.url, "--host", host, *size))
+            self._workers.append(
+                self._program(host, "worker.Worker", self.url, "--host", host, *size)
+            )
         for worker in self._workers:
-            worker.until(lambda worker=worker: "Successfully registered with master" in worker.log, "it registered")
+            worker.until(
+                lambda worker=worker: "Successfully registered with master" in worker.log,
+                "it registered",
+            )
 
     def _program(self, name: str, kind: str, *arguments: str) -> Program:
         java = [java_program("java"), "-Xmx256m", *JVM_OPTIONS, "-cp", f"{SPARK_HOME}/jars/*"]
@@ -142,7 +163,9 @@ def processes() -> Iterator[tuple[int, str, int, int]]:
     """Of each process of the machine: its id, its state, its parent's id, its session."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it has ended
-            state, parent, _, session = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
+            state, parent, _, session = (
+                Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
+            )
             yield int(entry), state, int(parent), int(session)
 
 

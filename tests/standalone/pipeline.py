@@ -1,6 +1,8 @@
-"""The user's application, run by spark-submit: Kafka in, a shuffle, a function of the user's, Kafka out, exactly once.
+"""The user's application, run by spark-submit: Kafka in, a shuffle, a function of the user's, Kafka
+out, exactly once.
 
-Its one argument is a JSON object: ``folder``, ``bootstrap_servers``, ``source``, ``output``, ``round``.
+Its one argument is a JSON object: ``folder``, ``bootstrap_servers``, ``source``, ``output``,
+``round``.
 """
 
 from __future__ import annotations
@@ -45,8 +47,9 @@ def executor() -> tuple[int, str]:
 
 
 def upper(traps: str) -> Callable[[str], str]:
-    """The user's function. Where a file in ``traps`` has the record's name, the task stops there for a while:
-    the first one that comes until it is killed, later ones until there is a file ``<name>.go``.
+    """The user's function. Where a file in ``traps`` has the record's name, the task stops there
+    for a while: the first one that comes until it is killed, later ones until there is a file
+    ``<name>.go``.
     """
 
     def function(value: str) -> str:
@@ -60,7 +63,12 @@ def upper(traps: str) -> Callable[[str], str]:
 
         context = TaskContext.get()
         pid, host = executor()
-        visit = {"partition": context.partitionId(), "attempt": context.attemptNumber(), "pid": pid, "host": host}
+        visit = {
+            "partition": context.partitionId(),
+            "attempt": context.attemptNumber(),
+            "pid": pid,
+            "host": host,
+        }
         number = 1
         while True:
             try:
@@ -83,12 +91,16 @@ def main(argument: str) -> None:
     folder = Path(play["folder"])
     spark = SparkSession.builder.appName("standalone").getOrCreate()
     found = spark.sparkContext.parallelize(range(4), 4).mapPartitions(imported_from).collect()
-    (folder / "imported.tmp").write_text(json.dumps({"executors": found, "driver": exactum.__file__}))
+    (folder / "imported.tmp").write_text(
+        json.dumps({"executors": found, "driver": exactum.__file__})
+    )
     (folder / "imported.tmp").rename(folder / "imported")
 
     def on_event(event: Event) -> None:
         with (folder / "events").open("a") as file:
-            file.write(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n")
+            file.write(
+                json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n"
+            )
 
     numbers = exactum.read_kafka(
         spark,
@@ -99,10 +111,14 @@ def main(argument: str) -> None:
     ).selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
     shuffled = numbers.repartition(SHUFFLE_PARTITIONS, "key")
     query = (
-        shuffled.select("key", udf(upper(str(folder / "traps")), "string", useArrow=False)("value").alias("value"))
+        shuffled.select(
+            "key",
+            udf(upper(str(folder / "traps")), "string", useArrow=False)("value").alias("value"),
+        )
         .writeStream.foreachBatch(
             exactum.exactly_once(
-                exactum.KafkaSink(play["output"], bootstrap_servers=play["bootstrap_servers"]), on_event=on_event
+                exactum.KafkaSink(play["output"], bootstrap_servers=play["bootstrap_servers"]),
+                on_event=on_event,
             )
         )
         .option("checkpointLocation", str(folder / "checkpoint"))

@@ -1,4 +1,6 @@
-"""What docs/cluster.md says about shipping: nodes with the clients, and exactum as one file for --py-files."""
+"""What docs/cluster.md says about shipping: nodes with the clients, and exactum as one file for
+--py-files.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,28 @@ BUILD_TIMEOUT_S = 120
 
 def shipped_file(folder: Path) -> Path:
     """Build the wheel and name it .zip, for Spark puts no .whl on the executors' path."""
-    options = ("--disable-pip-version-check", "-q", "--no-deps", "--no-build-isolation", "-w", folder)
+    options = (
+        "--disable-pip-version-check",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        folder,
+    )
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options, REPOSITORY], check=True, timeout=BUILD_TIMEOUT_S, cwd=folder
+        [sys.executable, "-m", "pip", "wheel", *options, REPOSITORY],
+        check=True,
+        timeout=BUILD_TIMEOUT_S,
+        cwd=folder,
     )
     (wheel,) = folder.glob("exactum-*.whl")
     return wheel.rename(wheel.with_suffix(".zip"))
 
 
 def python_without_exactum(folder: Path, prefixes: tuple[str, ...] = ("",)) -> Path:
-    """The Python of an environment that has what this one has and begins with one of ``prefixes``, but no exactum."""
+    """The Python of an environment that has what this one has and begins with one of
+    ``prefixes``, but no exactum.
+    """
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     found = subprocess.run(
@@ -58,5 +72,7 @@ def can_import_exactum(python: Path) -> bool:
 
 def environment(**more: str) -> Mapping[str, str]:
     """This process's environment without what points to a Python or to exactum's sources."""
-    own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    own = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
     return {**own, **more}

@@ -1,7 +1,8 @@
 """On a real cluster: a Spark master, two workers on two hosts, exactum shipped with --py-files.
 
-One application serves all tests, in any order: each test gives it one batch whose last record is slow, so that
-the task that works on it has an open transaction, and everybody else of the batch is prepared.
+One application serves all tests, in any order: each test gives it one batch whose last record is
+slow, so that the task that works on it has an open transaction, and everybody else of the batch is
+prepared.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ HOSTS = ("127.0.0.2", "127.0.0.3")
 
 
 @pytest.fixture(scope="module")
-def application(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+def application(
+    kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Application]:
     folder = tmp_path_factory.mktemp("standalone")
     pythons = (
         shipment.python_without_exactum(folder / "driver"),
@@ -35,7 +38,9 @@ def application(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> 
     with Machines(folder, HOSTS) as machines:
         shipped = shipment.shipped_file(folder)
         witness = Witness(kafka.bootstrap_servers)
-        with Application(machines, witness, folder / "application", source, output, shipped, *pythons) as running:
+        with Application(
+            machines, witness, folder / "application", source, output, shipped, *pythons
+        ) as running:
             yield running
             running.stop()
 
@@ -51,8 +56,9 @@ def test_executors_use_the_shipped_file(application: Application) -> None:
 
 
 def test_speculation_writes_once(application: Application) -> None:
-    """Two attempts of one task that both write at the same time on two hosts: the one that Spark accepts is
-    committed, and the other one's transaction is aborted though its attempt never ends by itself.
+    """Two attempts of one task that both write at the same time on two hosts: the one that Spark
+    accepts is committed, and the other one's transaction is aborted though its attempt never ends
+    by itself.
     """
     swept = application.swept()
     slow = application.new_round()
@@ -68,8 +74,9 @@ def test_speculation_writes_once(application: Application) -> None:
 
 @pytest.mark.parametrize("executors", [1, 2], ids=["one", "all"])
 def test_executors_killed_in_a_batch(application: Application, executors: int) -> None:
-    """An executor (or every one, with all shuffle files) dies while its task has an open transaction and others
-    have prepared theirs: Spark does the rest again elsewhere, and the output has everything once.
+    """An executor (or every one, with all shuffle files) dies while its task has an open
+    transaction and others have prepared theirs: Spark does the rest again elsewhere, and the output
+    has everything once.
     """
     swept = application.swept()
     slow = application.new_round()

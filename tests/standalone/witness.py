@@ -7,7 +7,14 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.admin import KafkaAdminClient
 
@@ -28,7 +35,9 @@ class Witness:
         producer = Producer({**self._client(), "enable.idempotence": True})
         for key, value in records:
             producer.produce(topic, value, key)
-        assert producer.flush(TIMEOUT_S) == 0, f"{topic} did not take the input within {TIMEOUT_S:.0f} s"
+        assert producer.flush(TIMEOUT_S) == 0, (
+            f"{topic} did not take the input within {TIMEOUT_S:.0f} s"
+        )
 
     def open_transactions(self, part: str) -> list[str]:
         """Transactional ids that contain ``part`` and have an open transaction."""
@@ -37,7 +46,12 @@ class Witness:
             listed = admin.list_transactions(state_filters=["Ongoing"])
         finally:
             admin.close()
-        return sorted(t.transactional_id for each in listed.values() for t in each if part in t.transactional_id)
+        return sorted(
+            t.transactional_id
+            for each in listed.values()
+            for t in each
+            if part in t.transactional_id
+        )
 
     def check_at_rest(self, topic: str, part: str) -> None:
         """Nothing is open and nothing hidden: every last stable offset is the high watermark.
@@ -51,21 +65,26 @@ class Witness:
             if stable == high and not opened:
                 return
             assert time.monotonic() < deadline, (
-                f"not at rest after {TIMEOUT_S:.0f} s: open {opened}, last stable offsets {stable}, ends {high}"
+                f"not at rest after {TIMEOUT_S:.0f} s: open {opened}, last stable offsets "
+                f"{stable}, ends {high}"
             )
             time.sleep(0.2)
 
     def check_exact(self, topic: str, expected: Collection[Record]) -> None:
-        """A read_committed reader sees exactly the expected records, each once, each key's in order."""
+        """A read_committed reader sees exactly the expected records, each once, each key's in
+        order.
+        """
         seen = self.read(topic)
         twice = sorted(record for record, n in Counter(seen).items() if n > 1)
         lost, foreign = sorted(set(expected) - set(seen)), sorted(set(seen) - set(expected))
         assert not (twice or lost or foreign), (
-            f"of {len(expected)} records: {len(twice)} doubled {twice[:SHOWN_MAX]}, {len(lost)} lost "
-            f"{lost[:SHOWN_MAX]}, {len(foreign)} that nobody wrote {foreign[:SHOWN_MAX]}"
+            f"of {len(expected)} records: {len(twice)} doubled {twice[:SHOWN_MAX]}, {len(lost)} "
+            f"lost {lost[:SHOWN_MAX]}, {len(foreign)} that nobody wrote {foreign[:SHOWN_MAX]}"
         )
         for key in {key for key, _ in expected}:
-            assert [r for r in seen if r[0] == key] == [r for r in expected if r[0] == key], f"{key} is out of order"
+            assert [r for r in seen if r[0] == key] == [r for r in expected if r[0] == key], (
+                f"{key} is out of order"
+            )
 
     def read(self, topic: str) -> list[Record]:
         """What a read_committed reader sees, from the beginning to the last stable offset."""
@@ -85,7 +104,9 @@ class Witness:
         try:
             consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in ends])
             while ends:
-                assert time.monotonic() < deadline, f"{topic}: {ends} not read within {TIMEOUT_S:.0f} s"
+                assert time.monotonic() < deadline, (
+                    f"{topic}: {ends} not read within {TIMEOUT_S:.0f} s"
+                )
                 message = consumer.poll(0.2)
                 if message is None:
                     continue
@@ -106,8 +127,12 @@ class Witness:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         partitions = admin.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic].partitions
         asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
-        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S)
-        return {at.partition: future.result(REQUEST_TIMEOUT_S).offset for at, future in answers.items()}
+        answers = admin.list_offsets(
+            asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S
+        )
+        return {
+            at.partition: future.result(REQUEST_TIMEOUT_S).offset for at, future in answers.items()
+        }
 
     def _client(self) -> dict[str, object]:
         return {"bootstrap.servers": self.servers, "log_level": 0}

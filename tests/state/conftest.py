@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(spark: SparkSession) -> SparkSession:
-    """The one Spark of the session; the stateful processors are pickled by value, as a script's own are."""
+    """The one Spark of the session; the stateful processors are pickled by value, as a script's
+    own are.
+    """
     import folds
 
     cloudpickle.register_pickle_by_value(folds)
@@ -30,10 +32,14 @@ def spark(spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture
-def keyed(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> Keyed:
+def keyed(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> Keyed:
     """A topic of records by key; nothing is produced and nothing is started yet."""
     import oracle
     from keyed import Keyed
 
     source = oracle.Input(topic("in", partitions=3))
-    return Keyed(spark, kafka.bootstrap_servers, source, topic("out", partitions=3), tmp_path / "checkpoint")
+    return Keyed(
+        spark, kafka.bootstrap_servers, source, topic("out", partitions=3), tmp_path / "checkpoint"
+    )

@@ -15,8 +15,9 @@ FOLD_SCHEMA = "key string, value string"
 
 
 class Fold(StatefulProcessor):
-    """Rows (key, number, at) -> one row for each key and epoch: what value, list and map state say by now, which all
-    say the same thing in their own way. A timer in event time says once for each key when it first went off.
+    """Rows (key, number, at) -> one row for each key and epoch: what value, list and map state say
+    by now, which all say the same thing in their own way. A timer in event time says once for each
+    key when it first went off.
     """
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -25,7 +26,7 @@ class Fold(StatefulProcessor):
         self._numbers = handle.getListState("numbers", "number long")
         self._by_digit = handle.getMapState("by_digit", "digit int", "total long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         came = [(int(row.number), row.at) for row in rows]
         first = not self._sum.exists()
         count, total = (0, 0) if first else self._sum.get()
@@ -40,7 +41,9 @@ class Fold(StatefulProcessor):
             self._handle.registerTimer(int(earliest.timestamp() * 1000) + TIMER_MS)
         yield Row(key=key[0], value=self._said())
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
         yield Row(key=key[0], value=f"timer {expiredTimerInfo.getExpiryTimeInMs()}")
 
     def close(self) -> None:
@@ -54,8 +57,8 @@ class Fold(StatefulProcessor):
 
 
 class Forgetful(StatefulProcessor):
-    """Rows (key, number) -> one row for each key and epoch: how many numbers a short-lived and a long-lived state have
-    seen, and each time a timer in processing time has gone off.
+    """Rows (key, number) -> one row for each key and epoch: how many numbers a short-lived and a
+    long-lived state have seen, and each time a timer in processing time has gone off.
     """
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -63,7 +66,7 @@ class Forgetful(StatefulProcessor):
         self._short = handle.getValueState("short", "count long", SHORT_TTL_MS)
         self._long = handle.getValueState("long", "count long", LONG_TTL_MS)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         came = sum(1 for _ in rows)
         counts = []
         for state in (self._short, self._long):
@@ -73,7 +76,9 @@ class Forgetful(StatefulProcessor):
         self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + SHORT_TTL_MS)
         yield Row(key=key[0], value=f"short {counts[0]} long {counts[1]}")
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
         yield Row(key=key[0], value="timer")
 
     def close(self) -> None:

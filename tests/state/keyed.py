@@ -1,4 +1,6 @@
-"""A query with ``transformWithState`` from Kafka to Kafka, in lives of which each may die at the worst moment."""
+"""A query with ``transformWithState`` from Kafka to Kafka, in lives of which each may die at the
+worst moment.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,14 @@ class Keyed:
     def live(
         self, processor: StatefulProcessor, time_mode: str, die: Callable[[int], bool] | None = None
     ) -> list[Event]:
-        """One life over all that is there; returns its events. With ``die`` it ends where that says so of an epoch that
-        stands in the sink and is not in Spark's commit log yet.
+        """One life over all that is there; returns its events. With ``die`` it ends where that says
+        so of an epoch that stands in the sink and is not in Spark's commit log yet.
         """
         events: list[Event] = []
         died: list[int] = []
         exact = exactum.exactly_once(
-            exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers), on_event=events.append
+            exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers),
+            on_event=events.append,
         )
 
         def each_batch(frame: DataFrame, batch_id: int) -> None:
@@ -56,20 +59,36 @@ class Keyed:
                 raise DiedHere
 
         rows = exactum.read_kafka(
-            self.spark, self.source.topic, bootstrap_servers=self.bootstrap_servers, maxOffsetsPerTrigger=40
+            self.spark,
+            self.source.topic,
+            bootstrap_servers=self.bootstrap_servers,
+            maxOffsetsPerTrigger=40,
         ).selectExpr(
             "CAST(key AS STRING) AS key",
             "CAST(substr(CAST(value AS STRING), 2) AS LONG) AS number",
-            f"timestamp_millis(({MS_APART}) * (1 + CAST(substr(CAST(value AS STRING), 2) AS LONG))) AS at",
+            f"timestamp_millis(({MS_APART}) * (1 + CAST(substr(CAST(value AS STRING), 2) AS "
+            "LONG))) AS at",
         )
         query = (
             rows.withWatermark("at", "3 seconds")
             .groupBy("key")
-            .transformWithState(processor, outputStructType=folds.FOLD_SCHEMA, outputMode="Append", timeMode=time_mode)
+            .transformWithState(
+                processor,
+                outputStructType=folds.FOLD_SCHEMA,
+                outputMode="Append",
+                timeMode=time_mode,
+            )
             .writeStream.foreachBatch(each_batch)
             .option("checkpointLocation", str(self.checkpoint))
-            # With processing time Spark runs epochs without end, and available-now never comes to one.
-            .trigger(**({"availableNow": True} if time_mode == "EventTime" else {"processingTime": "0 seconds"}))
+            # With processing time Spark runs epochs without end, and available-now never comes to
+            # one.
+            .trigger(
+                **(
+                    {"availableNow": True}
+                    if time_mode == "EventTime"
+                    else {"processingTime": "0 seconds"}
+                )
+            )
             .start()
         )
         try:
@@ -86,7 +105,9 @@ class Keyed:
         return events
 
     def _await_end(self, query: StreamingQuery, *, endless: bool) -> None:
-        """An endless query has come to its end when all is read and the timers had their time to go off."""
+        """An endless query has come to its end when all is read and the timers had their time to
+        go off.
+        """
         deadline = time.monotonic() + TIMEOUT_S
         while not query.awaitTermination(0.05):
             if time.monotonic() > deadline:
@@ -109,7 +130,10 @@ class Keyed:
 
     def last(self) -> int:
         """The last epoch in Spark's commit log; -1: none."""
-        return max((int(p.name) for p in (self.checkpoint / "commits").glob("*") if p.name.isdigit()), default=-1)
+        return max(
+            (int(p.name) for p in (self.checkpoint / "commits").glob("*") if p.name.isdigit()),
+            default=-1,
+        )
 
     def between(self, first: int) -> list[list[tuple[str, int]]]:
         """The (key, number) of each epoch from ``first`` on."""
@@ -125,7 +149,9 @@ class Keyed:
         query_id = str(json.loads((self.checkpoint / "metadata").read_text())["id"])
         oracle.check_at_rest(self.bootstrap_servers, [self.output], query_id)
         found: dict[str, list[str]] = defaultdict(list)
-        for seen in sorted(oracle.read_all(self.bootstrap_servers, [self.output]), key=lambda s: s.offset):
+        for seen in sorted(
+            oracle.read_all(self.bootstrap_servers, [self.output]), key=lambda s: s.offset
+        ):
             found[str(seen.key)].append(str(seen.value))
         return found
 

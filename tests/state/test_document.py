@@ -35,7 +35,9 @@ def settings_put_back(spark: SparkSession) -> Iterator[None]:
 def test_the_examples_of_the_document(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """The first program and the readers of its state, word by word but for the names of topics and folders."""
+    """The first program and the readers of its state, word by word but for the names of topics
+    and folders.
+    """
     program, readers, *_ = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     names = {
         "localhost:9092": kafka.bootstrap_servers,
@@ -58,7 +60,10 @@ def test_the_examples_of_the_document(
         space["query"].stop()
     out = names['KafkaSink("totals"'].partition('"')[2].strip('"')
     oracle.check_at_rest(kafka.bootstrap_servers, [out], str(space["query"].id))
-    assert {s.key: s.value for s in oracle.read_all(kafka.bootstrap_servers, [out])} == {"a": "3", "b": "10"}
+    assert {s.key: s.value for s in oracle.read_all(kafka.bootstrap_servers, [out])} == {
+        "a": "3",
+        "b": "10",
+    }
     exec(readers, space)
     for frame in (space["totals"], space["older"]):
         assert {row.key.key: row.value.amount for row in frame.collect()} == {"a": 3, "b": 10}

@@ -1,4 +1,6 @@
-"""Spark's keyed state and exactum's output agree, whatever happens between them. The oracle folds the input by hand."""
+"""Spark's keyed state and exactum's output agree, whatever happens between them. The oracle
+folds the input by hand.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,10 @@ def folded(epochs: list[list[tuple[str, int]]]) -> dict[str, list[str]]:
 def test_value_list_and_map_state_timers_a_crash_and_another_scale(
     keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash after the decision and before Spark's commit log: the epoch's writes are not repeated, and its state is
-    there. A savepoint, moved, in another number of partitions: the query goes on in the same topic. In the end each
-    key's output is the fold of its input, epoch by epoch, and each timer went off once.
+    """A crash after the decision and before Spark's commit log: the epoch's writes are not
+    repeated, and its state is there. A savepoint, moved, in another number of partitions: the query
+    goes on in the same topic. In the end each key's output is the fold of its input, epoch by
+    epoch, and each timer went off once.
     """
     monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
     keyed.source.produce(keyed.bootstrap_servers, 80)
@@ -61,21 +64,25 @@ def test_value_list_and_map_state_timers_a_crash_and_another_scale(
     said = folded(keyed.between(0) + moved.between(made.batch_id + 1))
     timers = {f"k{n}": f"timer {(n + 1) * MS_APART + folds.TIMER_MS}" for n in range(10)}
     written = moved.written()
-    assert {key: [s for s in values if not s.startswith("timer")] for key, values in written.items()} == said
-    assert {key: [s for s in values if s.startswith("timer")] for key, values in written.items()} == {
-        key: [timer] for key, timer in timers.items()
-    }
+    assert {
+        key: [s for s in values if not s.startswith("timer")] for key, values in written.items()
+    } == said
+    assert {
+        key: [s for s in values if s.startswith("timer")] for key, values in written.items()
+    } == {key: [timer] for key, timer in timers.items()}
     state = moved.state("sum").collect()
-    assert len({row.partition_id for row in state}) > 2, "the state is in more partitions than it was"
-    values = {row.key.key: (row.value["count"], row.value["total"]) for row in state}
-    assert values == {key: (len(v), sum(int(n[1:]) for n in v)) for key, v in keyed.source.values.items()}, (
-        "and it is the fold of all input, as Spark's own reader sees it"
+    assert len({row.partition_id for row in state}) > 2, (
+        "the state is in more partitions than it was"
     )
+    values = {row.key.key: (row.value["count"], row.value["total"]) for row in state}
+    assert values == {
+        key: (len(v), sum(int(n[1:]) for n in v)) for key, v in keyed.source.values.items()
+    }, "and it is the fold of all input, as Spark's own reader sees it"
 
 
 def test_state_that_expires(keyed: Keyed) -> None:
-    """Time to live and timers in processing time: an epoch that is run again after a crash has the same time as the
-    first time, so what its output said is what its state is.
+    """Time to live and timers in processing time: an epoch that is run again after a crash has the
+    same time as the first time, so what its output said is what its state is.
     """
     for count, dies in ((20, False), (30, True), (0, False), (10, False)):
         if count:
@@ -84,4 +91,6 @@ def test_state_that_expires(keyed: Keyed) -> None:
     expected = {f"k{n}": ["short 2 long 2", "short 3 long 5", "short 1 long 6"] for n in range(10)}
     written = keyed.written()
     assert {key: [s for s in values if s != "timer"] for key, values in written.items()} == expected
-    assert {key: values.count("timer") for key, values in written.items()} == dict.fromkeys(expected, 3)
+    assert {key: values.count("timer") for key, values in written.items()} == dict.fromkeys(
+        expected, 3
+    )

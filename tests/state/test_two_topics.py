@@ -1,4 +1,5 @@
-"""Two topics of very different rates in one query, killed at random: what barrier alignment is for elsewhere.
+"""Two topics of very different rates in one query, killed at random: what barrier alignment is for
+elsewhere.
 
 Replay: ``EXACTUM_CRASH_SEED``; longer: ``EXACTUM_CRASH_DEATHS``.
 """
@@ -30,34 +31,51 @@ DEATH_WITHIN_S = 3.0
 
 
 @pytest.mark.deep
-def test_two_topics_of_different_rates(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    """A union and a stream-stream join of a fast and a slow topic, in a driver that is killed at random: every record
-    of both is in exactly one epoch, the same one as its neighbours by Spark's plan, and every pair is there once.
+def test_two_topics_of_different_rates(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A union and a stream-stream join of a fast and a slow topic, in a driver that is killed at
+    random: every record of both is in exactly one epoch, the same one as its neighbours by Spark's
+    plan, and every pair is there once.
     """
     seed = int(os.environ.get("EXACTUM_CRASH_SEED", secrets.randbelow(10**6)))
     deaths = int(os.environ.get("EXACTUM_CRASH_DEATHS", "2"))
     print(f"replay with EXACTUM_CRASH_SEED={seed} EXACTUM_CRASH_DEATHS={deaths}")
     random_ = random.Random(seed)
     servers = kafka.bootstrap_servers
-    sources = {name: oracle.Input(topic(name, partitions=parts)) for name, parts in (("fast", 3), ("slow", 1))}
+    sources = {
+        name: oracle.Input(topic(name, partitions=parts))
+        for name, parts in (("fast", 3), ("slow", 1))
+    }
     for name, count in (("fast", FAST), ("slow", SLOW)):
         sources[name].produce(servers, count)
     outputs = {name: topic(name, partitions=3) for name in ("union", "join")}
     act: dict[str, Any] = {
         "bootstrap_servers": servers,
-        **{name: {"topic": s.topic, "max_offsets": s.count // EPOCHS} for name, s in sources.items()},
+        **{
+            name: {"topic": s.topic, "max_offsets": s.count // EPOCHS}
+            for name, s in sources.items()
+        },
         **{name: {"topic": t, "checkpoint": str(tmp_path / name)} for name, t in outputs.items()},
     }
 
     def life(number: int) -> Job:
         folder = tmp_path / f"life{number}" / "0"
         folder.mkdir(parents=True)
-        return Job(folder.parent, [{**act, "folder": str(folder)}], {}, Path(__file__).with_name("two_topics.py"))
+        return Job(
+            folder.parent,
+            [{**act, "folder": str(folder)}],
+            {},
+            Path(__file__).with_name("two_topics.py"),
+        )
 
     for number in range(deaths):
         with life(number) as job:
             epochs = [job.act_folder() / f"{name}-epochs" for name in outputs]
-            job.until(lambda epochs=epochs: any(path.exists() for path in epochs), "the first epoch of this life")
+            job.until(
+                lambda epochs=epochs: any(path.exists() for path in epochs),
+                "the first epoch of this life",
+            )
             time.sleep(random_.uniform(0, DEATH_WITHIN_S))
             job.kill()
             check_quiet(job)
@@ -69,15 +87,24 @@ def test_two_topics_of_different_rates(kafka: LocalKafka, topic: Callable[..., s
     for name in outputs:
         query_id = json.loads((tmp_path / name / "metadata").read_text())["id"]
         oracle.check_at_rest(servers, [outputs[name]], query_id)
-    check_one_epoch_each([s for s in seen if s.topic == outputs["union"]], sources, tmp_path / "union")
+    check_one_epoch_each(
+        [s for s in seen if s.topic == outputs["union"]], sources, tmp_path / "union"
+    )
     check_pairs([s for s in seen if s.topic == outputs["join"]], sources["fast"], sources["slow"])
 
 
-def check_one_epoch_each(seen: list[oracle.Seen], sources: dict[str, oracle.Input], checkpoint: Path) -> None:
-    """Every input record is there once, stamped with the time of the one epoch whose offsets it lies between."""
+def check_one_epoch_each(
+    seen: list[oracle.Seen], sources: dict[str, oracle.Input], checkpoint: Path
+) -> None:
+    """Every input record is there once, stamped with the time of the one epoch whose offsets it
+    lies between.
+    """
     epochs: dict[tuple[str, int, int], int] = {}
     before: dict[str, dict[str, int]] = {}
-    for path in sorted((p for p in (checkpoint / "offsets").iterdir() if p.name.isdigit()), key=lambda p: int(p.name)):
+    for path in sorted(
+        (p for p in (checkpoint / "offsets").iterdir() if p.name.isdigit()),
+        key=lambda p: int(p.name),
+    ):
         _, metadata, *lines = path.read_text().splitlines()
         ends: dict[str, dict[str, int]] = {}
         for line in lines:
@@ -99,5 +126,10 @@ def check_one_epoch_each(seen: list[oracle.Seen], sources: dict[str, oracle.Inpu
 
 def check_pairs(seen: list[oracle.Seen], fast: oracle.Input, slow: oracle.Input) -> None:
     """Every pair of equal keys is there once."""
-    wanted = [f"{f}:{s}" for key, values in fast.values.items() for f in values for s in slow.values.get(key, ())]
+    wanted = [
+        f"{f}:{s}"
+        for key, values in fast.values.items()
+        for f in values
+        for s in slow.values.get(key, ())
+    ]
     assert sorted(str(s.value) for s in seen) == sorted(wanted)

@@ -1,4 +1,5 @@
-"""The job of ``test_two_topics``: one driver with two queries over the same two topics, a union and a join.
+"""The job of ``test_two_topics``: one driver with two queries over the same two topics, a union and
+a join.
 
 Its one argument is a JSON object: ``session`` (master, conf) and ``acts``, of which there is one.
 """
@@ -29,14 +30,19 @@ def read(spark: SparkSession, act: dict[str, Any], name: str) -> DataFrame:
 def union(spark: SparkSession, act: dict[str, Any]) -> DataFrame:
     """Every record with where it comes from, and the time of the epoch that read it."""
     both = read(spark, act, "fast").unionByName(read(spark, act, "slow"))
-    place = "concat_ws('/', topic, partition, offset, CAST(value AS STRING), unix_millis(current_timestamp()))"
+    place = (
+        "concat_ws('/', topic, partition, offset, CAST(value AS STRING), "
+        "unix_millis(current_timestamp()))"
+    )
     return both.selectExpr("CAST(key AS STRING) AS key", f"{place} AS value")
 
 
 def join(spark: SparkSession, act: dict[str, Any]) -> DataFrame:
     """Every pair of a fast and a slow record with the same key."""
     fast, slow = (
-        read(spark, act, name).selectExpr("CAST(key AS STRING) AS key", f"CAST(value AS STRING) AS {name}")
+        read(spark, act, name).selectExpr(
+            "CAST(key AS STRING) AS key", f"CAST(value AS STRING) AS {name}"
+        )
         for name in ("fast", "slow")
     )
     return fast.join(slow, "key").selectExpr("key", "concat(fast, ':', slow) AS value")

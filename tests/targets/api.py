@@ -1,4 +1,6 @@
-"""A target without transactions: an HTTP server that keeps every row it is sent, and can be down."""
+"""A target without transactions: an HTTP server that keeps every row it is sent, and can be
+down.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Any
 
 
 class Api:
-    """``rows`` in the order in which they came, ``keys`` likewise; a key that comes twice is not looked at."""
+    """``rows`` in the order in which they came, ``keys`` likewise; a key that comes twice is not
+    looked at.
+    """
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -24,7 +28,9 @@ class Api:
         return f"http://{self._address[0]}:{self._address[1]}/rows"
 
     def take(self, key: str, rows: list[dict[str, Any]]) -> int:
-        """The status to answer with, 0 for no answer. Called under ``lock``; another target answers otherwise."""
+        """The status to answer with, 0 for no answer. Called under ``lock``; another target
+        answers otherwise.
+        """
         self.rows += rows
         self.keys.append(key)
         return 200

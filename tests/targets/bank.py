@@ -1,4 +1,5 @@
-"""The job under test: transfers in from Kafka; two postings for each into Kafka, PostgreSQL, MariaDB and files.
+"""The job under test: transfers in from Kafka; two postings for each into Kafka, PostgreSQL,
+MariaDB and files.
 
 Run as a process of its own by ``jobs.Job``: the keys of an act are the fields of ``Act``.
 """
@@ -20,7 +21,8 @@ import exactum
 from exactum.files.decision_log import FileDecisionLog
 
 POSTINGS = (
-    "transform(array(1, -1), s -> named_struct('account', if(s > 0, t.target, t.source), 'amount', s * t.amount))"
+    "transform(array(1, -1), s -> named_struct('account', if(s > 0, t.target, t.source), "
+    "'amount', s * t.amount))"
 )
 
 
@@ -44,10 +46,14 @@ class Act:
 def postings(spark: SparkSession, act: Act) -> DataFrame:
     """(id, account, amount): each transfer takes from one account and gives to the other."""
     frame = exactum.read_kafka(
-        spark, act.source, bootstrap_servers=act.bootstrap_servers, maxOffsetsPerTrigger=act.max_offsets
+        spark,
+        act.source,
+        bootstrap_servers=act.bootstrap_servers,
+        maxOffsetsPerTrigger=act.max_offsets,
     )
     transfers = frame.selectExpr(
-        "from_json(CAST(value AS STRING), 'id long, source string, target string, amount long') AS t"
+        "from_json(CAST(value AS STRING), 'id long, source string, target string, amount long') "
+        "AS t"
     )
     exploded = transfers.selectExpr("t.id AS id", f"explode({POSTINGS}) AS posting")
     return exploded.selectExpr("id", "posting.account AS account", "posting.amount AS amount")
@@ -58,7 +64,9 @@ def records(batch: DataFrame) -> DataFrame:
 
 
 def main(argument: str) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
     play = json.loads(argument)
     spark = exactum.local_session("bank", **play["session"])
     for one in play["acts"]:
@@ -79,10 +87,14 @@ def run(spark: SparkSession, act: Act) -> None:
         query_id = json.loads(Path(act.checkpoint, "metadata").read_text())["id"]
         return FileDecisionLog(Path(act.checkpoint, "exactum", "decisions"), query_id)
 
-    exact = exactum.exactly_once(*(FaultySink(sink, faults) for sink in sinks), decision_log=FaultyLog(log, faults))
+    exact = exactum.exactly_once(
+        *(FaultySink(sink, faults) for sink in sinks), decision_log=FaultyLog(log, faults)
+    )
     query = (
         postings(spark, act)
-        .writeStream.foreachBatch(lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id)))
+        .writeStream.foreachBatch(
+            lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id))
+        )
         .option("checkpointLocation", act.checkpoint)
         .trigger(availableNow=True)
         .start()
@@ -91,7 +103,11 @@ def run(spark: SparkSession, act: Act) -> None:
     try:
         query.awaitTermination()
     except Exception as error:
-        result = {"outcome": "failed", "error": type(exact.error).__name__, "message": str(exact.error or error)}
+        result = {
+            "outcome": "failed",
+            "error": type(exact.error).__name__,
+            "message": str(exact.error or error),
+        }
     (Path(act.folder) / "result.tmp").write_text(json.dumps(result))
     (Path(act.folder) / "result.tmp").rename(Path(act.folder) / "result")
 

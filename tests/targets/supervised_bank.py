@@ -1,11 +1,12 @@
-"""The bank's job as an ordinary script, for ``exactum run``: every kind of target in one epoch, and one planned death.
+"""The bank's job as an ordinary script, for ``exactum run``: every kind of target in one epoch, and
+one planned death.
 
-Its one argument is a JSON object: ``session``, ``act`` (the fields of ``bank.Act``), ``api``, a URL, ``folder``, where
-events and the API's write-ahead log go, and ``death``: None or
+Its one argument is a JSON object: ``session``, ``act`` (the fields of ``bank.Act``), ``api``, a
+URL, ``folder``, where events and the API's write-ahead log go, and ``death``: None or
 
-    {"at": "prepared", "batch_id": 1}    SIGKILL of the driver when all have prepared and nothing is decided
-    {"at": "decided", "batch_id": 1}     right after the decision
-    {"at": "decided", "batch_id": 1, "waits": true}    makes the file ``decided`` and waits to be killed
+    {"at": "prepared", "batch_id": 1}    SIGKILL of the driver when all have prepared and nothing is
+    decided {"at": "decided", "batch_id": 1}     right after the decision {"at": "decided",
+    "batch_id": 1, "waits": true}    makes the file ``decided`` and waits to be killed
 """
 
 from __future__ import annotations
@@ -38,13 +39,17 @@ class ApiSink(exactum.WriteAheadSink):
         self.url = url
 
     def send(self, batch: Any, key: str) -> None:
-        request = urllib.request.Request(self.url, json.dumps(batch.to_pylist()).encode(), {"Idempotency-Key": key})
+        request = urllib.request.Request(
+            self.url, json.dumps(batch.to_pylist()).encode(), {"Idempotency-Key": key}
+        )
         with urllib.request.urlopen(request, timeout=60) as reply:
             reply.read()
 
 
 class MortalLog:
-    """The query's own decision log; a driver that would record this batch as decided dies before."""
+    """The query's own decision log; a driver that would record this batch as decided dies
+    before.
+    """
 
     def __init__(self, checkpoint: str, batch_id: int) -> None:
         self._checkpoint = Path(checkpoint)
@@ -80,8 +85,13 @@ def main(play: dict[str, Any]) -> None:
     def on_event(event: exactum.events.Event) -> None:
         name = type(event).__name__
         with (folder / "events").open("a") as file:
-            file.write(json.dumps({"pid": os.getpid(), "event": name, "batch_id": event.batch_id}) + "\n")
-        if name == "EpochDecided" and (death.get("at"), death.get("batch_id")) == ("decided", event.batch_id):
+            file.write(
+                json.dumps({"pid": os.getpid(), "event": name, "batch_id": event.batch_id}) + "\n"
+            )
+        if name == "EpochDecided" and (death.get("at"), death.get("batch_id")) == (
+            "decided",
+            event.batch_id,
+        ):
             if death.get("waits"):
                 (folder / "decided").touch()
                 time.sleep(WAIT_S)
@@ -89,7 +99,9 @@ def main(play: dict[str, Any]) -> None:
 
     spark = exactum.local_session("bank", **play["session"])
     log = MortalLog(act.checkpoint, death["batch_id"]) if death.get("at") == "prepared" else None
-    exact = exactum.exactly_once(*sinks(act, play["api"], folder), decision_log=log, on_event=on_event)
+    exact = exactum.exactly_once(
+        *sinks(act, play["api"], folder), decision_log=log, on_event=on_event
+    )
     query = (
         postings(spark, act)
         .writeStream.foreachBatch(exact)

@@ -1,4 +1,6 @@
-"""The classic job, as the example has it: state, offsets and the table go forward together, through a failing map."""
+"""The classic job, as the example has it: state, offsets and the table go forward together,
+through a failing map.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,26 @@ def expected() -> list[tuple[str, str]]:
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.mariadb
-def test_the_table_is_what_a_run_without_failure_leaves(kafka: LocalKafka, mariadb: LocalMariaDB, tmp_path) -> None:
-    """The map throws at the first "x", the query stops, the second start finishes, and no row is lost or doubled."""
+def test_the_table_is_what_a_run_without_failure_leaves(
+    kafka: LocalKafka, mariadb: LocalMariaDB, tmp_path
+) -> None:
+    """The map throws at the first "x", the query stops, the second start finishes, and no row is
+    lost or doubled.
+    """
     topic, database = f"words-{uuid.uuid4().hex[:8]}", f"classic_{uuid.uuid4().hex[:8]}"
     kafka.create_topic(topic, partitions=1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True, "log_level": 0}
+    )
     for key, word in words():
         producer.produce(topic, word, key)
     assert producer.flush(30) == 0
     connection = pymysql.connect(
-        host=mariadb.host, port=mariadb.port, user=mariadb.user, password=mariadb.password, autocommit=True
+        host=mariadb.host,
+        port=mariadb.port,
+        user=mariadb.user,
+        password=mariadb.password,
+        autocommit=True,
     )
     with connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {database}")
@@ -61,8 +73,14 @@ def test_the_table_is_what_a_run_without_failure_leaves(kafka: LocalKafka, maria
                 "table": "words",
                 "checkpoint": str(tmp_path / "checkpoint"),
             }
-            command = [sys.executable, str(SCRIPT), *(part for n, v in options.items() for part in (f"--{n}", v))]
-            return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            command = [
+                sys.executable,
+                str(SCRIPT),
+                *(part for n, v in options.items() for part in (f"--{n}", v)),
+            ]
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
 
         def table() -> list[tuple[str, str]]:
             cursor.execute(f"SELECT k, v FROM {database}.words")
@@ -72,7 +90,9 @@ def test_the_table_is_what_a_run_without_failure_leaves(kafka: LocalKafka, maria
         assert failed.returncode != 0
         assert "the map cannot bear an x, the first time" in failed.stderr
         before = table()
-        assert set(before) < set(expected()), "what is there is a part of the whole, in whole epochs"
+        assert set(before) < set(expected()), (
+            "what is there is a part of the whole, in whole epochs"
+        )
         finished = run()
         assert finished.returncode == 0, finished.stderr[-4000:]
         assert table() == expected()

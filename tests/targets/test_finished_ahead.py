@@ -1,4 +1,6 @@
-"""``exactum run`` finishes what is decided in every kind of target, before it starts the script and Spark again."""
+"""``exactum run`` finishes what is decided in every kind of target, before it starts the script
+and Spark again.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ class Bank:
     """One supervised query over seven targets: its input, its checkpoint and its runs."""
 
     def __init__(
-        self, kafka: LocalKafka, postgres: LocalPostgres, mariadb: LocalMariaDB, api: Api, folder: Path
+        self,
+        kafka: LocalKafka,
+        postgres: LocalPostgres,
+        mariadb: LocalMariaDB,
+        api: Api,
+        folder: Path,
     ) -> None:
         name = f"ahead{next(_numbers)}"
         self._folder = folder
@@ -43,7 +50,14 @@ class Bank:
         self.api = api
         self.transfers = Transfers(f"transfers-{name}", SEED)
         self.targets = Targets(
-            self.servers, f"postings-{name}", postgres, mariadb, name, folder / "lake", TABLES, self.api
+            self.servers,
+            f"postings-{name}",
+            postgres,
+            mariadb,
+            name,
+            folder / "lake",
+            TABLES,
+            self.api,
         )
         for topic in (self.transfers.topic, self.targets.topic):
             kafka.create_topic(topic, partitions=2)
@@ -54,7 +68,9 @@ class Bank:
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(self._folder / "checkpoint", self.transfers.topic)
 
-    def run(self, name: str, death: Mapping[str, Any] | None, max_offsets: int = PER_EPOCH) -> Command:
+    def run(
+        self, name: str, death: Mapping[str, Any] | None, max_offsets: int = PER_EPOCH
+    ) -> Command:
         targets = self.targets
         act = {
             "folder": str(self._folder),
@@ -67,7 +83,13 @@ class Bank:
             "checkpoint": str(self.checkpoint.folder),
             "max_offsets": max_offsets,
         }
-        play = {"session": SESSION, "act": act, "api": self.api.url, "folder": str(self._folder), "death": death}
+        play = {
+            "session": SESSION,
+            "act": act,
+            "api": self.api.url,
+            "folder": str(self._folder),
+            "death": death,
+        }
         return Command(self._folder / name, SCRIPT, OPTIONS, [json.dumps(play)])
 
     def up_to(self, batch_id: int) -> list[Posting]:
@@ -76,14 +98,22 @@ class Bank:
 
     def redelivered(self, pid: int) -> list[int]:
         lines = (self._folder / "events").read_text().splitlines()
-        return [e["batch_id"] for e in map(json.loads, lines) if (e["pid"], e["event"]) == (pid, "EpochRedelivered")]
+        return [
+            e["batch_id"]
+            for e in map(json.loads, lines)
+            if (e["pid"], e["event"]) == (pid, "EpochRedelivered")
+        ]
 
     def finish(self) -> None:
-        """Run it to its end: everything is in every target once, no request was repeated, nothing is left anywhere."""
+        """Run it to its end: everything is in every target once, no request was repeated,
+        nothing is left anywhere.
+        """
         with self.run("rest", None, max_offsets=3000) as run:
             assert run.ends(LIFE_TIMEOUT_S) == 0
             assert len(run.pids()) == 1
-        assert self.redelivered(run.pids()[0]) == [1], "what stands in the log is sent again once, and changes nothing"
+        assert self.redelivered(run.pids()[0]) == [1], (
+            "what stands in the log is sent again once, and changes nothing"
+        )
         check_exact(self.targets, self.transfers)
         assert len(set(self.api.keys)) == len(self.api.keys)
         check_at_rest(self.servers, [self.targets.topic], self.checkpoint.query_id)
@@ -97,7 +127,9 @@ def api() -> Iterator[Api]:
 
 
 @pytest.fixture
-def bank(kafka: LocalKafka, postgres: LocalPostgres, mariadb: LocalMariaDB, api: Api, tmp_path: Path) -> Bank:
+def bank(
+    kafka: LocalKafka, postgres: LocalPostgres, mariadb: LocalMariaDB, api: Api, tmp_path: Path
+) -> Bank:
     return Bank(kafka, postgres, mariadb, api, tmp_path)
 
 
@@ -109,8 +141,9 @@ def nobody_runs(run: Command) -> None:
 
 @pytest.mark.deep
 def test_what_is_decided_stands_in_every_target_and_nothing_else(bank: Bank) -> None:
-    """The driver dies with everything prepared: no target shows any of it. The next one dies right after its decision:
-    every target shows the whole epoch at once, with no Spark alive. The third run ends exact.
+    """The driver dies with everything prepared: no target shows any of it. The next one dies right
+    after its decision: every target shows the whole epoch at once, with no Spark alive. The third
+    run ends exact.
     """
     with bank.run("prepared", {"at": "prepared", "batch_id": 1}) as run:
         run.says("is started again in 3600.0 s", timeout_s=LIFE_TIMEOUT_S)
@@ -138,11 +171,13 @@ def test_what_is_decided_stands_in_every_target_and_nothing_else(bank: Bank) -> 
 
 @pytest.mark.deep
 def test_targets_that_are_down_are_named_and_the_others_do_not_wait(bank: Bank) -> None:
-    """PostgreSQL and the API are down when the driver dies: one line for each of their sinks, the epoch stands in the
-    other targets, and the next run finishes it.
+    """PostgreSQL and the API are down when the driver dies: one line for each of their sinks, the
+    epoch stands in the other targets, and the next run finishes it.
     """
     with bank.run("down", {"at": "decided", "batch_id": 1, "waits": True}) as run:
-        run.until((bank.checkpoint.folder.parent / "decided").exists, "epoch 1 is decided", LIFE_TIMEOUT_S)
+        run.until(
+            (bank.checkpoint.folder.parent / "decided").exists, "epoch 1 is decided", LIFE_TIMEOUT_S
+        )
         bank.targets.postgres.kill()
         bank.api.stop()
         try:
@@ -151,7 +186,10 @@ def test_targets_that_are_down_are_named_and_the_others_do_not_wait(bank: Bank) 
             print([line for line in run.log.splitlines() if "next start" in line])
             for sink in ("postgres:postings", "postgres:postings_prepared", "api"):
                 assert f"sink {sink!r} is left to the next start" in run.log
-            assert "epoch 1 is decided, and 8 of its 14 transactions are committed (480 rows, " in run.log
+            assert (
+                "epoch 1 is decided, and 8 of its 14 transactions are committed (480 rows, "
+                in run.log
+            )
             nobody_runs(run)
             check_at_rest(bank.servers, [bank.targets.topic], bank.checkpoint.query_id)
             check_shown(bank.targets, bank.up_to(1), apart_from=("postgres", "api"))

@@ -29,7 +29,12 @@ class Bank:
     """One query over the four targets: its input, its checkpoint and its lives."""
 
     def __init__(
-        self, kafka: LocalKafka, postgres: LocalPostgres, mariadb: LocalMariaDB, folder: Path, **act: Any
+        self,
+        kafka: LocalKafka,
+        postgres: LocalPostgres,
+        mariadb: LocalMariaDB,
+        folder: Path,
+        **act: Any,
     ) -> None:
         number = next(_numbers)
         self._act = act
@@ -37,7 +42,9 @@ class Bank:
         self._lives = 0
         servers = kafka.bootstrap_servers
         self.transfers = Transfers(f"transfers-{number}", SEED)
-        self.targets = Targets(servers, f"postings-{number}", postgres, mariadb, f"bank{number}", folder / "lake")
+        self.targets = Targets(
+            servers, f"postings-{number}", postgres, mariadb, f"bank{number}", folder / "lake"
+        )
         for topic in (self.transfers.topic, self.targets.topic):
             kafka.create_topic(topic, partitions=2)
         self.targets.create()
@@ -90,10 +97,16 @@ def alone(sink: str, nth: int) -> list[dict[str, Any]]:
 
 
 POINTS: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
-    "prepared": ("all have prepared, nothing is decided", [{"step": "decide", "when": "before", "nth": 2}]),
+    "prepared": (
+        "all have prepared, nothing is decided",
+        [{"step": "decide", "when": "before", "nth": 2}],
+    ),
     "decided": ("decided, nothing is committed", [{"step": "decide", "when": "after", "nth": 2}]),
     **{sink: (f"only {sink} is committed", alone(sink, nth=2)) for sink in SINKS},
-    "all": ("all are committed, Spark has not logged it", [{"step": "batch", "when": "after", "nth": 2}]),
+    "all": (
+        "all are committed, Spark has not logged it",
+        [{"step": "batch", "when": "after", "nth": 2}],
+    ),
 }
 
 
@@ -101,9 +114,14 @@ POINTS: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
     ("mechanism", "points"),
     [
         pytest.param("staged", SINKS[1:3], id="staged, databases"),
-        pytest.param("staged", ("prepared", "decided", *SINKS, "all"), id="staged", marks=pytest.mark.deep),
         pytest.param(
-            "prepared", ("prepared", "decided", "postgres", "mysql", "all"), id="prepared", marks=pytest.mark.deep
+            "staged", ("prepared", "decided", *SINKS, "all"), id="staged", marks=pytest.mark.deep
+        ),
+        pytest.param(
+            "prepared",
+            ("prepared", "decided", "postgres", "mysql", "all"),
+            id="prepared",
+            marks=pytest.mark.deep,
         ),
     ],
 )
@@ -145,8 +163,8 @@ def test_each_server_dies_in_the_middle_of_an_epoch(
     tmp_path: Path,
     kills: Sequence[tuple[str, str]],
 ) -> None:
-    """SIGKILL of PostgreSQL, MariaDB and the broker, before and after the decision: the query carries on or stops
-    with an error of ours, and is exact after its restart.
+    """SIGKILL of PostgreSQL, MariaDB and the broker, before and after the decision: the query
+    carries on or stops with an error of ours, and is exact after its restart.
     """
     bank = Bank(mortal_kafka, postgres, mariadb, tmp_path)
     servers = {"postgres": postgres, "mysql": mariadb, "kafka": mortal_kafka}

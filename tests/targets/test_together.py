@@ -1,4 +1,6 @@
-"""What sinks do together in a real query: dead letters, decision logs elsewhere, files that Spark itself reads."""
+"""What sinks do together in a real query: dead letters, decision logs elsewhere, files that
+Spark itself reads.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def schema(postgres: LocalPostgres) -> Iterator[tuple[psycopg.Connection[Any], s
         yield connection, name
 
 
-def run(spark: SparkSession, folder: Path, rows: list[dict[str, object]], batch: Any, files: str = "a") -> str | None:
+def run(
+    spark: SparkSession, folder: Path, rows: list[dict[str, object]], batch: Any, files: str = "a"
+) -> str | None:
     """One batch of ``rows`` (k string, v long); the text of the query's error, or None."""
     (folder / "in").mkdir(exist_ok=True)
     (folder / "in" / f"{files}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -44,11 +48,19 @@ def run(spark: SparkSession, folder: Path, rows: list[dict[str, object]], batch:
     return None
 
 
-ROWS: list[dict[str, object]] = [{"k": "short", "v": 1}, {"k": "much too long", "v": 2}, {"k": None, "v": 3}]
+ROWS: list[dict[str, object]] = [
+    {"k": "short", "v": 1},
+    {"k": "much too long", "v": 2},
+    {"k": None, "v": 3},
+]
 
 
-def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(spark, postgres, schema, tmp_path: Path) -> None:
-    """Too long, and null where none may be: each is in the dead letters with its rule; the others are in the table."""
+def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(
+    spark, postgres, schema, tmp_path: Path
+) -> None:
+    """Too long, and null where none may be: each is in the dead letters with its rule; the
+    others are in the table.
+    """
     connection, name = schema
     connection.execute(f"CREATE TABLE {name}.t (k varchar(5) NOT NULL, v bigint)")
     sink = exactum.PostgresSink(postgres.url, table=f"{name}.t")
@@ -56,7 +68,9 @@ def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(spark, postgres, s
     assert run(spark, tmp_path, ROWS, exactum.exactly_once(sink, dead_letters=dead)) is None
     assert connection.execute(f"SELECT k, v FROM {name}.t").fetchall() == [("short", 1)]
     letters = [
-        json.loads(line) for file in (tmp_path / "dead").glob("*.json") for line in file.read_text().splitlines()
+        json.loads(line)
+        for file in (tmp_path / "dead").glob("*.json")
+        for line in file.read_text().splitlines()
     ]
     assert len(letters) == 2
     assert all("postgres" in letter["sink"] and "k" in letter["error"] for letter in letters)
@@ -66,25 +80,36 @@ def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(spark, postgres, s
 def test_a_table_of_dead_letters_that_was_made_before_the_row_was_kept(
     spark, postgres, schema, tmp_path: Path, more: str
 ) -> None:
-    """It goes on taking them, in the columns that it has; with one more column, the whole row stands there."""
+    """It goes on taking them, in the columns that it has; with one more column, the whole row
+    stands there.
+    """
     connection, name = schema
     connection.execute(f"CREATE TABLE {name}.t (k varchar(5), v bigint)")
     connection.execute(
-        f"CREATE TABLE {name}.dead (key bytea, value bytea, sink text, error text, source_topic text, "
-        f"source_partition int, source_offset bigint, source_timestamp timestamptz{more})"
+        f"CREATE TABLE {name}.dead (key bytea, value bytea, sink text, error text, source_topic "
+        f"text, source_partition int, source_offset bigint, source_timestamp timestamptz{more})"
     )
     sinks = [exactum.PostgresSink(postgres.url, table=f"{name}.{table}") for table in ("t", "dead")]
     assert run(spark, tmp_path, ROWS, exactum.exactly_once(sinks[0], dead_letters=sinks[1])) is None
-    ((value, *row_json),) = connection.execute(f"SELECT value{more.split(' text')[0]} FROM {name}.dead").fetchall()
+    ((value, *row_json),) = connection.execute(
+        f"SELECT value{more.split(' text')[0]} FROM {name}.dead"
+    ).fetchall()
     assert json.loads(bytes(value)) == {"k": "much too long", "v": 2}
     assert row_json == ([bytes(value).decode()] if more else [])
 
 
-def test_without_dead_letters_the_query_stops_and_names_the_row(spark, postgres, schema, tmp_path: Path) -> None:
+def test_without_dead_letters_the_query_stops_and_names_the_row(
+    spark, postgres, schema, tmp_path: Path
+) -> None:
     """Nothing of the epoch is in the table, and no password is in the text."""
     connection, name = schema
     connection.execute(f"CREATE TABLE {name}.t (k varchar(5) NOT NULL, v bigint)")
-    text = run(spark, tmp_path, ROWS, exactum.exactly_once(exactum.PostgresSink(postgres.url, table=f"{name}.t")))
+    text = run(
+        spark,
+        tmp_path,
+        ROWS,
+        exactum.exactly_once(exactum.PostgresSink(postgres.url, table=f"{name}.t")),
+    )
     assert text is not None
     assert "RowsRefused" in text
     assert "'k'" in text
@@ -93,7 +118,9 @@ def test_without_dead_letters_the_query_stops_and_names_the_row(spark, postgres,
 
 
 def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path: Path) -> None:
-    """decision_log="postgresql://...": the record is there, nothing of it in the checkpoint, and a rerun finds it."""
+    """decision_log="postgresql://...": the record is there, nothing of it in the checkpoint, and
+    a rerun finds it.
+    """
     connection, name = schema
     connection.execute(f"CREATE TABLE {name}.t (k text, v bigint)")
     sink = exactum.PostgresSink(postgres.url, table=f"{name}.t")
@@ -103,19 +130,32 @@ def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path
     last.unlink()  # as after a crash between the sinks' commit and Spark's
     last.with_name(".0.crc").unlink(missing_ok=True)
     assert run(spark, tmp_path, [{"k": "more", "v": 4}], exact, files="b") is None
-    assert connection.execute(f"SELECT v FROM {name}.t ORDER BY v").fetchall() == [(1,), (2,), (3,), (4,)]
+    assert connection.execute(f"SELECT v FROM {name}.t ORDER BY v").fetchall() == [
+        (1,),
+        (2,),
+        (3,),
+        (4,),
+    ]
     assert not (tmp_path / "checkpoint" / "exactum" / "decisions").exists()
     query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    found = connection.execute("SELECT count(*) FROM exactum_decisions WHERE query_id = %s", [query_id]).fetchone()
+    found = connection.execute(
+        "SELECT count(*) FROM exactum_decisions WHERE query_id = %s", [query_id]
+    ).fetchone()
     assert found is not None
     assert found[0] >= 2
 
 
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
 def test_spark_reads_the_files_as_they_are(spark, tmp_path: Path, format_: str) -> None:
-    """By listing the folder, with its partition column; staging folders and markers are not seen."""
+    """By listing the folder, with its partition column; staging folders and markers are not
+    seen.
+    """
     sink = exactum.FileSink(tmp_path / "out", format=format_, partition_by=["k"])
-    rows: list[dict[str, object]] = [{"k": "a b", "v": 1}, {"k": "ü/2", "v": 2}, {"k": "a b", "v": 3}]
+    rows: list[dict[str, object]] = [
+        {"k": "a b", "v": 1},
+        {"k": "ü/2", "v": 2},
+        {"k": "a b", "v": 3},
+    ]
     assert run(spark, tmp_path, rows, exactum.exactly_once(sink)) is None
     reader = spark.read.format(format_)
     if format_ == "csv":

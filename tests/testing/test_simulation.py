@@ -31,8 +31,12 @@ from model.broken import BROKEN, Broken
         ("a? b? a* b*", Setup(batches=3, slots=True), 5),
     ],
 )
-def test_every_schedule_of_a_pattern_keeps_the_promise(pattern: str, setup: Setup, stride: int) -> None:
-    """Exhaustive up to the pattern's switches: each batch once everywhere, nothing open, newest wins."""
+def test_every_schedule_of_a_pattern_keeps_the_promise(
+    pattern: str, setup: Setup, stride: int
+) -> None:
+    """Exhaustive up to the pattern's switches: each batch once everywhere, nothing open, newest
+    wins.
+    """
     began_s = time.perf_counter()
     runs = sum(1 for _ in explore(setup, pattern, stride=stride))
     print(f"{pattern} on {setup}: {runs} schedules, {runs / (time.perf_counter() - began_s):.0f}/s")
@@ -40,7 +44,9 @@ def test_every_schedule_of_a_pattern_keeps_the_promise(pattern: str, setup: Setu
 
 
 def test_random_schedules_keep_the_promise() -> None:
-    """Up to three incarnations, finishers, deaths, lost replies, timeouts and late tasks; the seed is printed."""
+    """Up to three incarnations, finishers, deaths, lost replies, timeouts and late tasks; the
+    seed is printed.
+    """
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     began_s = time.perf_counter()
@@ -62,7 +68,9 @@ def test_a_schedule_replays_the_same_run() -> None:
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 def test_a_broken_protocol_is_found(broken: Broken) -> None:
-    """The simulation finds what each broken protocol does, and its schedule replays to the same failure."""
+    """The simulation finds what each broken protocol does, and its schedule replays to the same
+    failure.
+    """
     runs = 0
     for outcome in outcomes(broken.setup, broken.pattern, broken.system):
         runs += 1

@@ -11,7 +11,13 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import EpochAborted, HeuristicOutcome
-from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+)
 from exactum.protocol.sink import (
     DEAD_LETTER_COLUMNS,
     Guarantee,
@@ -63,7 +69,9 @@ class MemorySink:
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """Every frame is welcome."""
 
-    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
+    def open(
+        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
+    ) -> OpenSink:
         return OpenSink(MemorySide(self, run, participant), MemoryWriters(self, participant))
 
 
@@ -101,7 +109,10 @@ class MemoryWriter:
         if self._identity not in self._server.held:
             raise EpochAborted(f"{self._identity} was aborted")
         rows = self._server.held[self._identity].rows
-        if self._order.run.guarantee is not Guarantee.EXACTLY_ONCE or self._fault == "visible at prepare":
+        if (
+            self._order.run.guarantee is not Guarantee.EXACTLY_ONCE
+            or self._fault == "visible at prepare"
+        ):
             self._server.visible += rows
         if self._order.run.guarantee is not Guarantee.EXACTLY_ONCE:
             del self._server.held[self._identity]
@@ -153,12 +164,20 @@ class MemorySide:
         for p in prepared:
             held = self._server.held.get(p.identity)
             if held is not None:
-                self._server.visible += held.rows if self._fault != "commits half" else held.rows[1:]
+                self._server.visible += (
+                    held.rows if self._fault != "commits half" else held.rows[1:]
+                )
                 self._server.committed.add(p.identity)
                 if self._fault != "commits twice":
                     del self._server.held[p.identity]
-            known = p.identity in self._server.committed and self._fault != "forgets what it committed"
-            (committed if known or held is not None or self._fault == "lost is a success" else expired).append(p)
+            known = (
+                p.identity in self._server.committed and self._fault != "forgets what it committed"
+            )
+            (
+                committed
+                if known or held is not None or self._fault == "lost is a success"
+                else expired
+            ).append(p)
         return CommitReport(tuple(committed), tuple(expired))
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
@@ -169,8 +188,12 @@ class MemorySide:
             if gone is None and self._fault == "aborts what is committed":
                 self._server.visible.clear()
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        raise HeuristicOutcome(f"{permit.record.epoch}: {self.name} has lost {[p.identity for p in expired]}")
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
+        raise HeuristicOutcome(
+            f"{permit.record.epoch}: {self.name} has lost {[p.identity for p in expired]}"
+        )
 
     def close(self) -> None:
         if self._fault == "close aborts":

@@ -1,4 +1,6 @@
-"""Values of users as Arrow holds them: nothing here raises, whatever the day, the instant or the bytes."""
+"""Values of users as Arrow holds them: nothing here raises, whatever the day, the instant or the
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,19 @@ def test_days_of_any_year(days: int) -> None:
     """Beyond them NumPy counts the same year, month and day."""
     year, month, day = times.civil(days)
     first = np.datetime64(0, "Y") + np.timedelta64(year - 1970, "Y")
-    assert first.astype("datetime64[M]") + np.timedelta64(month - 1, "M") == np.datetime64(days, "D").astype(
-        "datetime64[M]"
-    )
+    assert first.astype("datetime64[M]") + np.timedelta64(month - 1, "M") == np.datetime64(
+        days, "D"
+    ).astype("datetime64[M]")
     assert 1 <= month <= 12
-    assert int((np.datetime64(days, "D") - np.datetime64(days, "D").astype("datetime64[M]")).astype(int)) + 1 == day
+    assert (
+        int(
+            (np.datetime64(days, "D") - np.datetime64(days, "D").astype("datetime64[M]")).astype(
+                int
+            )
+        )
+        + 1
+        == day
+    )
 
 
 @settings(max_examples=30)
@@ -59,14 +69,18 @@ def test_instants_are_pythons(moment: datetime.datetime) -> None:
     """Within Python's years an instant is spelled as Python spells it, with all six digits."""
     micros = (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)  # noqa: DTZ001
     assert times.instant_text(micros, between="T") == moment.isoformat(timespec="microseconds")
-    values = pa.array([None, micros, 2**63 - 1], pa.int64()).cast(pa.timestamp("us", "America/New_York"))
+    values = pa.array([None, micros, 2**63 - 1], pa.int64()).cast(
+        pa.timestamp("us", "America/New_York")
+    )
     texts = times.texts(values).to_pylist()
     assert texts == [None, moment.isoformat(" ", "microseconds"), "+294247-01-10 04:00:54.775807"]
 
 
 def test_days_of_an_array() -> None:
     """Ordinary days, days beyond Python's, and null, in a slice of a larger array."""
-    days = pa.array([7, 0, 2**31 - 1, None, -719_163, -719_162, 2_932_896, 2_932_897], pa.int32()).cast(pa.date32())
+    days = pa.array(
+        [7, 0, 2**31 - 1, None, -719_163, -719_162, 2_932_896, 2_932_897], pa.int32()
+    ).cast(pa.date32())
     assert times.texts(days.slice(1)).to_pylist() == [
         "1970-01-01", "+5881580-07-11", None, "0000-12-31", "0001-01-01", "9999-12-31", "+10000-01-01",
     ]  # fmt: skip
@@ -94,7 +108,11 @@ PIECES = st.sampled_from(["a", "ü", "€", "😀", "\0", ""]).map(str.encode) |
 )
 
 
-@given(st.lists(st.none() | st.lists(PIECES, max_size=3).map(b"".join)), st.booleans(), st.integers(0, 3))
+@given(
+    st.lists(st.none() | st.lists(PIECES, max_size=3).map(b"".join)),
+    st.booleans(),
+    st.integers(0, 3),
+)
 def test_utf8_is_pythons(values: list[bytes | None], wide: bool, start: int) -> None:
     """Each value counts by itself: a character that two of them share is no text in either."""
 
@@ -105,14 +123,18 @@ def test_utf8_is_pythons(values: list[bytes | None], wide: bool, start: int) -> 
             return True
 
     raw = pa.array(values, pa.large_binary() if wide else pa.binary())
-    texts = pa.Array.from_buffers(pa.large_string() if wide else pa.string(), len(raw), raw.buffers())
+    texts = pa.Array.from_buffers(
+        pa.large_string() if wide else pa.string(), len(raw), raw.buffers()
+    )
     wanted = [is_broken(value) for value in values[start:]]
     found = not_utf8(texts.slice(start))
     assert (found.tolist() if found is not None else None) == (wanted if any(wanted) else None)
 
 
 def test_rows_of_what_is_nested() -> None:
-    """A value is traced to its row through lists, structs and maps, null ones and slices among them."""
+    """A value is traced to its row through lists, structs and maps, null ones and slices among
+    them.
+    """
     kind = pa.struct([("l", pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.int32()))])))])
     rows = [
         {"l": [{"m": [("7", 0)]}]},
@@ -133,10 +155,16 @@ def test_rows_of_what_is_nested() -> None:
 
 def test_key_texts() -> None:
     """Each is short, and none raises."""
-    assert shown(unchecked(BAD)) == ["'a\\\\xffb'", "None", "'ok'", "'\\\\xed\\\\xa0\\\\x80'", "'ü\\x00'"]
-    assert shown(pa.array([253_402_318_799_000_000], pa.int64()).cast(pa.timestamp("us", "Asia/Tokyo"))) == [
-        "+10000-01-01 04:59:59.000000+00:00"
+    assert shown(unchecked(BAD)) == [
+        "'a\\\\xffb'",
+        "None",
+        "'ok'",
+        "'\\\\xed\\\\xa0\\\\x80'",
+        "'ü\\x00'",
     ]
+    assert shown(
+        pa.array([253_402_318_799_000_000], pa.int64()).cast(pa.timestamp("us", "Asia/Tokyo"))
+    ) == ["+10000-01-01 04:59:59.000000+00:00"]
     assert shown(pa.array([Decimal("1.50"), None])) == ["1.50", "None"]
     assert shown(pa.array([math.nan, -0.0])) == ["nan", "-0"]
     assert shown(pa.array([[1, None]])) == ["[1,null]"]
@@ -173,7 +201,8 @@ def typed(depth: int = 2) -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]
         inner.map(
             lambda t: (
                 pa.map_(pa.string(), t[0]),
-                st.none() | st.dictionaries(st.text(), t[1], max_size=3).map(lambda d: list(d.items())),
+                st.none()
+                | st.dictionaries(st.text(), t[1], max_size=3).map(lambda d: list(d.items())),
             )
         ),
         st.lists(inner, max_size=3).map(
@@ -198,7 +227,9 @@ def expected(value: Any, kind: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime.datetime):
-        return value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
+        return value.isoformat(
+            timespec="microseconds" if value.microsecond % 1000 else "milliseconds"
+        )
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, float):

@@ -1,14 +1,17 @@
-"""Where exactum keeps what is its own within a checkpoint's folder: every path below ``<checkpoint>/exactum/``.
+"""Where exactum keeps what is its own within a checkpoint's folder: every path below
+``<checkpoint>/exactum/``.
 
     exactum/decisions/            the decision log (``files.slot_log``), unless it is kept elsewhere
     exactum/runs/                 who runs here, or ran (``run_file``)
     exactum/requests/             who asks the query to stop (``request_file``)
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
-    exactum/sinks.json            the sinks of the last run, and former ones (``spark.run.former_sinks``)
-    exactum/control/<topic>/      what each epoch saw of a control stream (``spark.control.record``)
-    exactum/source/<n>/           topics and stops of the query's source n (``spark.source.record``)
+    exactum/sinks.json            the sinks of the last run, and former ones
+    (``spark.run.former_sinks``) exactum/control/<topic>/      what each epoch saw of a control
+    stream (``spark.control.record``) exactum/source/<n>/           topics and stops of the query's
+    source n (``spark.source.record``)
 
-Names and formats below these paths stay what they are: a checkpoint outlives the exactum that wrote it.
+Names and formats below these paths stay what they are: a checkpoint outlives the exactum that wrote
+it.
 """
 
 from __future__ import annotations

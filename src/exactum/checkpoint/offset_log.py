@@ -1,8 +1,9 @@
 """What Spark's own offset log says a micro-batch reads. A pure reader: it changes nothing.
 
-The file ``<checkpoint>/offsets/<batch id>`` is text: ``v1``, a line of metadata in JSON, then one line of
-JSON for each source, ``-`` for a source that has no offset yet. Reading it takes 0.02 to 0.15 ms; asking the
-JVM's own offset log for the same takes 0.5 to 6 ms and rests on internal classes of Spark.
+The file ``<checkpoint>/offsets/<batch id>`` is text: ``v1``, a line of metadata in JSON, then one
+line of JSON for each source, ``-`` for a source that has no offset yet. Reading it takes 0.02 to
+0.15 ms; asking the JVM's own offset log for the same takes 0.5 to 6 ms and rests on internal
+classes of Spark.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ ReadText = Callable[[str], "str | None"]
 
 
 def local_folder(checkpoint: str) -> Path | None:
-    """The folder that a checkpoint's URI names on a local or shared file system; None for other schemes.
+    """The folder that a checkpoint's URI names on a local or shared file system; None for other
+    schemes.
 
-    ``file:/data/x``, ``file:///data/x`` and ``/data/x`` are the same folder. Hadoop prints paths without
-    escaping, so ``%``, ``?`` and blanks stand for themselves.
+    ``file:/data/x``, ``file:///data/x`` and ``/data/x`` are the same folder. Hadoop prints paths
+    without escaping, so ``%``, ``?`` and blanks stand for themselves.
     """
     scheme, colon, rest = checkpoint.partition(":")
     if not colon or "/" in scheme:
@@ -48,10 +50,11 @@ def folder_reader(folder: Path) -> ReadText:
 
 
 def source_offsets(read: ReadText, batch_id: int, where: str) -> SourceOffsets:
-    """The offsets that batch ``batch_id`` reads: from the end of the batch before it to its own end.
+    """The offsets that batch ``batch_id`` reads: from the end of the batch before it to its own
+    end.
 
-    ``where`` names the checkpoint in errors. ``start`` is empty for batch 0, and where Spark has already
-    forgotten the batch before.
+    ``where`` names the checkpoint in errors. ``start`` is empty for batch 0, and where Spark has
+    already forgotten the batch before.
 
     Raises:
         CheckpointRefused: the batch is not in the offset log, or the log is not one we can read.
@@ -60,9 +63,9 @@ def source_offsets(read: ReadText, batch_id: int, where: str) -> SourceOffsets:
     text = read(name)
     if text is None:
         raise CheckpointRefused(
-            f"The checkpoint {where} has no {name}, although Spark is running this batch. Somebody removed "
-            "or replaced files of the checkpoint while the query runs. Stop the query, restore the folder, "
-            "and start again. Nothing of this batch was written."
+            f"The checkpoint {where} has no {name}, although Spark is running this batch. Somebody "
+            "removed or replaced files of the checkpoint while the query runs. Stop the query, "
+            "restore the folder, and start again. Nothing of this batch was written."
         )
     before = read(f"offsets/{batch_id - 1}") if batch_id > 0 else None
     start = () if before is None else parse(before, f"{where}/offsets/{batch_id - 1}")
@@ -70,7 +73,8 @@ def source_offsets(read: ReadText, batch_id: int, where: str) -> SourceOffsets:
 
 
 def parse(text: str, where: str) -> tuple[str | None, ...]:
-    """The sources' offsets in one file of the offset log, in order, each as JSON text with sorted keys.
+    """The sources' offsets in one file of the offset log, in order, each as JSON text with sorted
+    keys.
 
     Raises:
         CheckpointRefused: the text is of an unknown version, or cut off.
@@ -79,18 +83,22 @@ def parse(text: str, where: str) -> tuple[str | None, ...]:
     if len(lines) < 3 or lines[0].strip() not in READABLE_VERSIONS:
         raise CheckpointRefused(
             f"{where} is not an offset log that this exactum can read: it begins with "
-            f"{lines[0][:40] if lines else ''!r} and has {len(lines)} lines. Either the file is damaged "
-            "(restore the checkpoint from a backup) or this Spark is newer than this exactum (update it). "
-            "Nothing was written."
+            f"{lines[0][:40] if lines else ''!r} and has {len(lines)} lines. Either the file is "
+            "damaged (restore the checkpoint from a backup) or this Spark is newer than this "
+            "exactum (update it). Nothing was written."
         )
     return tuple(_canonical(line) for line in lines[2:] if line)
 
 
 def _canonical(line: str) -> str | None:
-    """The same JSON value always as the same text; what is not JSON (a source may write any) as it is."""
+    """The same JSON value always as the same text; what is not JSON (a source may write any) as it
+    is.
+    """
     if line == NO_OFFSET:
         return None
     try:
-        return json.dumps(json.loads(line), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(
+            json.loads(line), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
     except ValueError:
         return line

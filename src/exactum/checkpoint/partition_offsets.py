@@ -20,12 +20,18 @@ def to_json(offsets: Mapping[Partition, int]) -> str:
 
 
 def from_json(text: str | None) -> Offsets:
-    """The offsets in Spark's form; empty where there is no text, or where it is another source's."""
+    """The offsets in Spark's form; empty where there is no text, or where it is another
+    source's.
+    """
     if text is None:
         return {}
     try:
         topics = json.loads(text)
-        return {(topic, int(index)): int(offset) for topic, cells in topics.items() for index, offset in cells.items()}
+        return {
+            (topic, int(index)): int(offset)
+            for topic, cells in topics.items()
+            for index, offset in cells.items()
+        }
     except (ValueError, AttributeError, TypeError):
         return {}
 

@@ -1,10 +1,10 @@
 """A request to stop, left as a file for the run that it names, and that run's answer.
 
-    <checkpoint>/exactum/requests/<id>.json          who is to stop, and until when the request stands
-    <checkpoint>/exactum/requests/<id>.answer.json   what became of it so far
+    <checkpoint>/exactum/requests/<id>.json          who is to stop, and until when the request
+    stands <checkpoint>/exactum/requests/<id>.answer.json   what became of it so far
 
-A request names the run that is to stop, so it never stops a later one, and it expires, so what a dead command left
-stops nobody by surprise. It is taken back by removing it.
+A request names the run that is to stop, so it never stops a later one, and it expires, so what a
+dead command left stops nobody by surprise. It is taken back by removing it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ ANSWER = ".answer.json"
 
 @dataclass(frozen=True)
 class Answer:
-    """How far a stop has come. ``batch_id`` is the last epoch that this run completed; None: none yet."""
+    """How far a stop has come. ``batch_id`` is the last epoch that this run completed; None: none
+    yet.
+    """
 
     stopped: bool
     batch_id: int | None
@@ -32,7 +34,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """``incarnation`` is to stop, unless it is later than ``expires_ms`` (since 1970, by each machine's own clock)."""
+    """``incarnation`` is to stop, unless it is later than ``expires_ms`` (since 1970, by each
+    machine's own clock).
+    """
 
     id: str
     incarnation: str
@@ -70,7 +74,9 @@ def ask(checkpoint: Path, incarnation: str, stands_s: float) -> Request:
 
 
 def find(checkpoint: Path, incarnation: str) -> Request | None:
-    """A request that stands for this run, or None. Costs one listing of a small folder, or of none."""
+    """A request that stands for this run, or None. Costs one listing of a small folder, or of
+    none.
+    """
     try:
         names = os.listdir(checkpoint / REQUESTS)
     except FileNotFoundError:
@@ -96,7 +102,9 @@ def _path(checkpoint: Path, request_id: str) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """A reader never sees half of it. Not fsynced: after a power failure nobody waits for it any more."""
+    """A reader never sees half of it. Not fsynced: after a power failure nobody waits for it any
+    more.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text)
     temporary.rename(path)

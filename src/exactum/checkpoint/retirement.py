@@ -3,8 +3,9 @@
     <checkpoint>/exactum/retired.json                      for people, and for a start
     <checkpoint>/exactum/decisions/floor-999...            for a driver that was only asleep
 
-The second is the decision log's own floor above every batch: whoever decides anything under it is fenced, at whatever
-step it stood when the checkpoint was retired (the proof is in ``files.slot_log``).
+The second is the decision log's own floor above every batch: whoever decides anything under it is
+fenced, at whatever step it stood when the checkpoint was retired (the proof is in
+``files.slot_log``).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from exactum.files.slot_log import HIGHEST_FLOOR
 
 
 def retire(checkpoint: Path, value: Mapping[str, str]) -> None:
-    """Let nobody start from this checkpoint and nobody decide under it. Durable when it returns; idempotent.
+    """Let nobody start from this checkpoint and nobody decide under it. Durable when it returns;
+    idempotent.
 
-    ``value`` has ``to``, the checkpoint that takes its place, and ``savepoint``, the id of what that was made of.
+    ``value`` has ``to``, the checkpoint that takes its place, and ``savepoint``, the id of what
+    that was made of.
     """
     _create(checkpoint / RETIRED, (json.dumps(dict(value), indent=2) + "\n").encode())
     if (checkpoint / DECISIONS).is_dir():
@@ -58,9 +61,9 @@ def refuse_retired(checkpoint: Path) -> None:
     value = retired(checkpoint)
     if value is not None:
         raise CheckpointRefused(
-            f"The checkpoint {checkpoint} is retired: {value.get('to', 'another checkpoint')} took its place, from "
-            f"savepoint {value.get('savepoint', 'unknown')}. Start the query from there; if that is lost for good, "
-            "start a fork of a savepoint. Nothing was written."
+            f"The checkpoint {checkpoint} is retired: {value.get('to', 'another checkpoint')} took "
+            f"its place, from savepoint {value.get('savepoint', 'unknown')}. Start the query from "
+            "there; if that is lost for good, start a fork of a savepoint. Nothing was written."
         )
 
 

@@ -1,10 +1,12 @@
-"""Which runs of a query are alive: one small file for each, locked for as long as its process lives.
+"""Which runs of a query are alive: one small file for each, locked for as long as its process
+lives.
 
-    <checkpoint>/exactum/runs/<incarnation>.json     who it is; flock-ed by the driver until the run is over
+    <checkpoint>/exactum/runs/<incarnation>.json     who it is; flock-ed by the driver until the run
+    is over
 
-A lock ends with its process, however that ends, so nobody has to guess from an age or a process id. It informs; no
-guarantee rests on it: two runs at once are told apart by the decision log. What a file says of the query is compared: a
-checkpoint that was put together from two is refused.
+A lock ends with its process, however that ends, so nobody has to guess from an age or a process id.
+It informs; no guarantee rests on it: two runs at once are told apart by the decision log. What a
+file says of the query is compared: a checkpoint that was put together from two is refused.
 """
 
 from __future__ import annotations
@@ -49,10 +51,18 @@ class Run:
 class RunFile:
     """Held by the driver of a run, from its first batch to its end."""
 
-    def __init__(self, checkpoint: Path, incarnation: str, query_id: str, exactum: str, spark: str) -> None:
+    def __init__(
+        self, checkpoint: Path, incarnation: str, query_id: str, exactum: str, spark: str
+    ) -> None:
         self._folder = checkpoint / RUNS
         self._run = Run(
-            incarnation, query_id, socket.gethostname(), os.getpid(), exactum, spark, int(time.time() * 1000)
+            incarnation,
+            query_id,
+            socket.gethostname(),
+            os.getpid(),
+            exactum,
+            spark,
+            int(time.time() * 1000),
         )
         self._file: IO[bytes] | None = None
 
@@ -79,30 +89,38 @@ class RunFile:
             self.release()
             temporary.unlink(missing_ok=True)
             logger.warning(
-                "%s cannot be locked (%s): 'exactum savepoint' will not see that this query runs", path, error
+                "%s cannot be locked (%s): 'exactum savepoint' will not see that this query runs",
+                path,
+                error,
             )
 
     def release(self) -> None:
         """Let go of the lock; the file stays, to say who ran last. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
-            # What a full disk did not take is tried again here, and fails again; the descriptor is closed all the same.
+            # What a full disk did not take is tried again here, and fails again; the descriptor is
+            # closed all the same.
             with contextlib.suppress(OSError):
                 file.close()
 
 
 def runs(checkpoint: Path) -> list[tuple[Run, bool]]:
-    """The runs that left a file below this checkpoint, oldest first, each with whether it is alive."""
+    """The runs that left a file below this checkpoint, oldest first, each with whether it is
+    alive.
+    """
     found: list[tuple[Run, bool]] = []
     for path in (checkpoint / RUNS).glob("*.json"):
-        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):  # half a file, after a power failure
+        with contextlib.suppress(
+            FileNotFoundError, ValueError, TypeError
+        ):  # half a file, after a power failure
             alive = _locked(path)
             found.append((Run(**json.loads(path.read_text())), alive))
     return sorted(found, key=lambda each: each[0].started_ms)
 
 
 def refuse_another_query(checkpoint: Path, query_id: str) -> None:
-    """Spark takes the query's identity from one small file, ``metadata``, and decisions are kept by that identity.
+    """Spark takes the query's identity from one small file, ``metadata``, and decisions are kept by
+    that identity.
 
     Raises:
         CheckpointRefused: another query has run on this checkpoint.
@@ -110,10 +128,11 @@ def refuse_another_query(checkpoint: Path, query_id: str) -> None:
     for run, _ in runs(checkpoint):
         if run.query_id != query_id:
             raise CheckpointRefused(
-                f"The checkpoint {checkpoint} is that of query {run.query_id}, which ran there last ({run}), and its "
-                f"file 'metadata' now says query {query_id}. Under that name none of the decisions would be found, and "
-                "epochs that stand in the sinks would be written again. Restore the checkpoint whole from one moment, "
-                "or start with a new checkpoint location. Nothing was written."
+                f"The checkpoint {checkpoint} is that of query {run.query_id}, which ran there "
+                f"last ({run}), and its file 'metadata' now says query {query_id}. Under that name "
+                "none of the decisions would be found, and epochs that stand in the sinks would "
+                "be written again. Restore the checkpoint whole from one moment, or start with a "
+                "new checkpoint location. Nothing was written."
             )
 
 
@@ -123,7 +142,9 @@ def living(checkpoint: Path) -> list[Run]:
 
 
 def outliving(checkpoint: Path, timeout_s: float) -> list[Run]:
-    """The runs that still live after up to ``timeout_s``: one whose query has just ended is seen for seconds."""
+    """The runs that still live after up to ``timeout_s``: one whose query has just ended is seen
+    for seconds.
+    """
     deadline_s = time.monotonic() + timeout_s
     while (alive := living(checkpoint)) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)

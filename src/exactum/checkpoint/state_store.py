@@ -1,12 +1,13 @@
 """Which files of one of Spark's state stores make up one version of it. Only looks.
 
-    7.zip         a snapshot of version 7 (RocksDB): a few small files, and the names of tables in SSTs/ and logs/
+    7.zip         a snapshot of version 7 (RocksDB): a few small files, and the names of tables in
+    SSTs/ and logs/
     7.snapshot    the same of the memory-backed provider
     8.changelog   what version 8 changed (RocksDB);  8.delta of the memory-backed provider
     SSTs/000012-<uuid>.sst
 
-A version is its newest snapshot, or nothing where there is none yet, and every change after it. After epoch N every
-store is at version N + 1.
+A version is its newest snapshot, or nothing where there is none yet, and every change after it.
+After epoch N every store is at version N + 1.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _SNAPSHOTS, _CHANGES = ("zip", "snapshot"), ("changelog", "delta")
 
 
 class Vanished(Exception):
-    """A file that was listed is gone: the query went on meanwhile. The cut is tried again at a later epoch."""
+    """A file that was listed is gone: the query went on meanwhile. The cut is tried again at a
+    later epoch.
+    """
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Store:
         return DEFAULT if self.folder.name == str(self.partition) else self.folder.name
 
     def files(self, version: int) -> list[Path] | None:
-        """What this version consists of, least first; None where it is not (or not any more) all there.
+        """What this version consists of, least first; None where it is not (or not any more) all
+        there.
 
         Raises:
             CheckpointRefused: the store's files are of a format that cannot be cut.
@@ -71,18 +75,24 @@ class Store:
             elif _WITH_ID.fullmatch(path.name):
                 raise CheckpointRefused(
                     f"The state store {self.folder} is of Spark's checkpoint format 2 "
-                    "(spark.sql.streaming.stateStore.checkpointFormatVersion=2), of which exactum cannot make a "
-                    "savepoint yet. Format 1 is Spark's default; a query keeps the one that it began with. Nothing "
-                    "was written."
+                    "(spark.sql.streaming.stateStore.checkpointFormatVersion=2), of which exactum "
+                    "cannot make a savepoint yet. Format 1 is Spark's default; a query keeps the "
+                    "one that it began with. Nothing was written."
                 )
         return snapshots, changes
 
 
 def stores(operator: Path) -> Iterator[Store]:
-    """The stores of one stateful operator: one for each partition, or several (a stream-stream join has four)."""
-    for partition in sorted((p for p in operator.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)):
+    """The stores of one stateful operator: one for each partition, or several (a stream-stream join
+    has four).
+    """
+    for partition in sorted(
+        (p for p in operator.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
+    ):
         for folder in (partition, *sorted(p for p in partition.iterdir() if p.is_dir())):
-            if any(_VERSION.fullmatch(p.name) or _WITH_ID.fullmatch(p.name) for p in folder.iterdir()):
+            if any(
+                _VERSION.fullmatch(p.name) or _WITH_ID.fullmatch(p.name) for p in folder.iterdir()
+            ):
                 yield Store(folder, int(partition.name))
 
 
@@ -94,14 +104,19 @@ def _tables(snapshot: Path) -> list[Path]:
         with zipfile.ZipFile(snapshot) as archive:
             text = archive.read("metadata").decode()
         value = json.loads(text.partition("\n")[2])
-        tables = [snapshot.parent / "SSTs" / _name(each["dfsSstFileName"]) for each in value["sstFiles"]]
-        logs = [snapshot.parent / "logs" / _name(each["dfsLogFileName"]) for each in value.get("logFiles") or ()]
+        tables = [
+            snapshot.parent / "SSTs" / _name(each["dfsSstFileName"]) for each in value["sstFiles"]
+        ]
+        logs = [
+            snapshot.parent / "logs" / _name(each["dfsLogFileName"])
+            for each in value.get("logFiles") or ()
+        ]
     except FileNotFoundError as error:
         raise Vanished(str(snapshot)) from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
         raise CheckpointRefused(
-            f"The state snapshot {snapshot} cannot be read ({type(error).__name__}: {error}). It is damaged, or of a "
-            "Spark that this exactum does not know. Nothing was written."
+            f"The state snapshot {snapshot} cannot be read ({type(error).__name__}: {error}). It "
+            "is damaged, or of a Spark that this exactum does not know. Nothing was written."
         ) from error
     return [*tables, *logs]
 

@@ -1,4 +1,6 @@
-"""Cuts a stream of record batches into chunks of equal length: the same stream always into the same ones."""
+"""Cuts a stream of record batches into chunks of equal length: the same stream always into the same
+ones.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 
-def chunks(batches: Iterable[Any], rows_per_chunk: int, first: int = 0) -> Iterator[tuple[int, Any]]:
-    """(number, record batch of ``rows_per_chunk`` rows; the last one may be shorter), from number ``first`` on."""
+def chunks(
+    batches: Iterable[Any], rows_per_chunk: int, first: int = 0
+) -> Iterator[tuple[int, Any]]:
+    """(number, record batch of ``rows_per_chunk`` rows; the last one may be shorter), from number
+    ``first`` on.
+    """
     number, held, pieces = 0, 0, []
     for batch in batches:
         while batch.num_rows:

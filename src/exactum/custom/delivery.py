@@ -1,4 +1,6 @@
-"""One chunk of rows to a target without transactions: tried a bounded number of times, with pauses between."""
+"""One chunk of rows to a target without transactions: tried a bounded number of times, with pauses
+between.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,22 @@ Send = Callable[[Any, str], None]
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a chunk is sent: up to ``tries_max`` times; pauses of ``backoff_ms``, doubled up to ``backoff_ms_max``."""
+    """How a chunk is sent: up to ``tries_max`` times; pauses of ``backoff_ms``, doubled up to
+    ``backoff_ms_max``.
+    """
 
     tries_max: int
     backoff_ms: int
     backoff_ms_max: int
 
-    def deliver(self, send: Send, batch: Any, key: str, before_each_try: Callable[[], None]) -> None:
+    def deliver(
+        self, send: Send, batch: Any, key: str, before_each_try: Callable[[], None]
+    ) -> None:
         """
         Raises:
             Unavailable: no try was acknowledged; the target may have taken the chunk all the same.
-            ExactumError: one that says "stop" (HALT, FENCED), as ``send`` or ``before_each_try`` raised it.
+            ExactumError: one that says "stop" (HALT, FENCED), as ``send`` or ``before_each_try``
+            raised it.
         """
         pause_ms = self.backoff_ms
         for tried in range(1, self.tries_max + 1):
@@ -34,13 +41,16 @@ class Delivery:
                 send(batch, key)
                 return
             except Exception as error:
-                if isinstance(error, ExactumError) and error.disposition in (Disposition.HALT, Disposition.FENCED):
+                if isinstance(error, ExactumError) and error.disposition in (
+                    Disposition.HALT,
+                    Disposition.FENCED,
+                ):
                     raise
                 if tried == self.tries_max:
                     raise Unavailable(
-                        f"None of {tried} tries to send {batch.num_rows} rows with key {key!r} was acknowledged; "
-                        f"the last one: {type(error).__name__}: {error}. They are decided and kept: bring the target "
-                        "back and start the query again."
+                        f"None of {tried} tries to send {batch.num_rows} rows with key {key!r} was "
+                        f"acknowledged; the last one: {type(error).__name__}: {error}. They are "
+                        "decided and kept: bring the target back and start the query again."
                     ) from error
             time.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, self.backoff_ms_max)

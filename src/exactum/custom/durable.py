@@ -1,6 +1,8 @@
-"""Files that survive a crash of the machine: written, then fsynced, and the folder that names them, too.
+"""Files that survive a crash of the machine: written, then fsynced, and the folder that names them,
+too.
 
-Every function is idempotent as far as it says so, and raises plain ``OSError``: the caller knows what it means.
+Every function is idempotent as far as it says so, and raises plain ``OSError``: the caller knows
+what it means.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def touch(path: Path) -> None:
-    """Create ``path`` empty, if it is not there. Durable after ``sync_folder`` of its folder. Idempotent."""
+    """Create ``path`` empty, if it is not there. Durable after ``sync_folder`` of its folder.
+    Idempotent.
+    """
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
 
 

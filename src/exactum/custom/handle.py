@@ -1,4 +1,6 @@
-"""A user's transaction handle as text and back: for the decision record, from which any process finishes it."""
+"""A user's transaction handle as text and back: for the decision record, from which any process
+finishes it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from exactum.errors import SettingRefused
 
 
 def to_text(handle: Any, kind: type[Any] | None, where: str) -> str:
-    """JSON text of text, numbers, lists, dictionaries with text as keys, None, or a dataclass of these.
+    """JSON text of text, numbers, lists, dictionaries with text as keys, None, or a dataclass of
+    these.
 
     ``kind`` is the dataclass that ``from_text`` will be given.
 
@@ -20,27 +23,30 @@ def to_text(handle: Any, kind: type[Any] | None, where: str) -> str:
     value = dataclasses.asdict(handle) if _is_dataclass(handle) else handle
     if _is_dataclass(handle) and kind is not type(handle):
         raise SettingRefused(
-            f"{where}: its transactions are {type(handle).__name__}s, and nothing tells how to read one back. Write "
-            f"class {where}(TwoPhaseCommitSink[{type(handle).__name__}]), or override serialize() and deserialize()."
+            f"{where}: its transactions are {type(handle).__name__}s, and nothing tells how to "
+            f"read one back. Write class {where}(TwoPhaseCommitSink[{type(handle).__name__}]), or "
+            "override serialize() and deserialize()."
         )
     try:
         text = json.dumps(value, allow_nan=False)
         again = from_text(text, kind if _is_dataclass(handle) else None)
     except (TypeError, ValueError) as error:
         raise SettingRefused(
-            f"{where}: its transaction {handle!r} is not made of JSON values ({error}). Use text, numbers, lists, "
-            "dictionaries and dataclasses of them, or override serialize() and deserialize()."
+            f"{where}: its transaction {handle!r} is not made of JSON values ({error}). Use text, "
+            "numbers, lists, dictionaries and dataclasses of them, or override serialize() and "
+            "deserialize()."
         ) from error
     if again != handle:
         raise SettingRefused(
-            f"{where}: its transaction {handle!r} would be read back as {again!r}. Use lists in place of tuples "
-            "and text as keys, or override serialize() and deserialize()."
+            f"{where}: its transaction {handle!r} would be read back as {again!r}. Use lists in "
+            "place of tuples and text as keys, or override serialize() and deserialize()."
         )
     return text
 
 
 def from_text(text: str, kind: type[Any] | None) -> Any:
-    """The handle that ``to_text`` was given; ``kind`` is its dataclass, or None for plain JSON values.
+    """The handle that ``to_text`` was given; ``kind`` is its dataclass, or None for plain JSON
+    values.
 
     Raises:
         TypeError, ValueError: the text is not that of such a handle.

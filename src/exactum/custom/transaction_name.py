@@ -1,7 +1,9 @@
-"""Names of transactions: ``exactum.query.participant.incarnation.batch.attempt.partition.try.unique``.
+"""Names of transactions:
+``exactum.query.participant.incarnation.batch.attempt.partition.try.unique``.
 
-``str(name)`` holds letters, digits and ``. _ -`` only, so that it can be a file name, an object key, a column or
-an HTTP header as it is. Names are matched part by part: what belongs to sink ``app`` is never taken for ``app-eu``'s.
+``str(name)`` holds letters, digits and ``. _ -`` only, so that it can be a file name, an object
+key, a column or an HTTP header as it is. Names are matched part by part: what belongs to sink
+``app`` is never taken for ``app-eu``'s.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from exactum.protocol.sink import TaskName, WriteOrder
 LENGTH_MAX = 200
 """Longest name in characters: leaves room for a suffix in the 255 bytes of a file name."""
 _REST_MAX = 16 + 19 + 3 * 10 + 16 + 5
-"""Room for incarnation, batch id, attempt, partition, try, unique part, and the dots between them."""
+"""Room for incarnation, batch id, attempt, partition, try, unique part, and the dots between
+them.
+"""
 
 _ESCAPED = re.compile(r"_([0-9a-f]{2})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9-]")
@@ -36,7 +40,9 @@ class TransactionScope:
 
     @property
     def prefix(self) -> str:
-        """What exactly the names of this scope begin with, and no other scope's: for listing on a server."""
+        """What exactly the names of this scope begin with, and no other scope's: for listing on a
+        server.
+        """
         return f"exactum.{escaped(self.query_id)}.{escaped(self.participant)}."
 
     def check(self) -> None:
@@ -46,9 +52,9 @@ class TransactionScope:
         """
         if len(self.prefix) + _REST_MAX > LENGTH_MAX:
             raise SettingRefused(
-                f"The sink name {self.participant!r} is too long for query {self.query_id!r}: the names of its "
-                f"transactions would be longer than {LENGTH_MAX} characters. Give the sink a shorter name=. "
-                "Nothing was written."
+                f"The sink name {self.participant!r} is too long for query {self.query_id!r}: the "
+                f"names of its transactions would be longer than {LENGTH_MAX} characters. Give the "
+                "sink a shorter name=. Nothing was written."
             )
 
     def name(self, order: WriteOrder, task: TaskName) -> TransactionName:
@@ -73,8 +79,9 @@ class TransactionScope:
 class TransactionName:
     """One transaction of one task, and no other, ever.
 
-    ``attempt`` is the coordinator's attempt at the epoch, ``task_attempt`` Spark's try of the task, and ``unique``
-    16 random hexadecimal digits. ``str(name)`` is the name in the target; ``parse`` reads it back.
+    ``attempt`` is the coordinator's attempt at the epoch, ``task_attempt`` Spark's try of the task,
+    and ``unique`` 16 random hexadecimal digits. ``str(name)`` is the name in the target; ``parse``
+    reads it back.
     """
 
     scope: TransactionScope
@@ -107,7 +114,9 @@ class TransactionName:
             return None
         try:
             name = TransactionName(
-                scope=TransactionScope(_unescaped(match["query"]), _unescaped(match["participant"])),
+                scope=TransactionScope(
+                    _unescaped(match["query"]), _unescaped(match["participant"])
+                ),
                 incarnation=Incarnation(_unescaped(match["incarnation"])),
                 batch_id=int(match["batch"]),
                 attempt=int(match["attempt"]),
@@ -121,7 +130,9 @@ class TransactionName:
 
 
 def escaped(text: str) -> str:
-    """``text`` in letters, digits, ``-`` and ``_xx`` (a byte of its UTF-8): different texts stay different."""
+    """``text`` in letters, digits, ``-`` and ``_xx`` (a byte of its UTF-8): different texts stay
+    different.
+    """
     return _UNSAFE.sub(lambda match: "".join(f"_{byte:02x}" for byte in match[0].encode()), text)
 
 

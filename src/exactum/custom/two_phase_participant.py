@@ -1,4 +1,6 @@
-"""The driver half of a ``TwoPhaseCommitSink``: which of the user's methods is called, and what its errors mean."""
+"""The driver half of a ``TwoPhaseCommitSink``: which of the user's methods is called, and what its
+errors mean.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting, rows_of
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+    rows_of,
+)
 from exactum.protocol.sink import Guarantee, QueryRun
 
 log = logging.getLogger("exactum.custom")
@@ -28,7 +37,9 @@ log = logging.getLogger("exactum.custom")
 class TwoPhaseParticipant:
     """Driver side of the user's sink for one run. Connects at once."""
 
-    def __init__(self, template: TwoPhaseCommitSink[Any], run: QueryRun, scope: TransactionScope) -> None:
+    def __init__(
+        self, template: TwoPhaseCommitSink[Any], run: QueryRun, scope: TransactionScope
+    ) -> None:
         self._run = run
         self._scope = scope
         self._lost: dict[str, str] = {}  # identity -> what the target said
@@ -38,13 +49,19 @@ class TwoPhaseParticipant:
         except ExactumError:
             raise
         except Exception as error:
-            raise Unavailable(f"Sink {self.name!r} could not connect: {_text(error)}. Start again.") from error
+            raise Unavailable(
+                f"Sink {self.name!r} could not connect: {_text(error)}. Start again."
+            ) from error
         self._connected = True
         listing = type(template).list_transactions
-        if listing is TwoPhaseCommitSink.list_transactions and run.guarantee is Guarantee.EXACTLY_ONCE:
+        if (
+            listing is TwoPhaseCommitSink.list_transactions
+            and run.guarantee is Guarantee.EXACTLY_ONCE
+        ):
             log.warning(
-                "Sink %r has no list_transactions(): what killed tasks and crashed runs leave open in the target "
-                "stays there until the target times it out or you remove it. Its names begin with %r.",
+                "Sink %r has no list_transactions(): what killed tasks and crashed runs leave "
+                "open in the target stays there until the target times it out or you remove it. "
+                "Its names begin with %r.",
                 self.name,
                 scope.prefix,
             )
@@ -59,7 +76,9 @@ class TwoPhaseParticipant:
             shown = list(self._sink.list_transactions(self._scope))
             found = [(self._named(name), transaction) for name, transaction in shown]
             return tuple(
-                Sighting(self.name, str(name), name.incarnation, payload_of(self._sink, transaction))
+                Sighting(
+                    self.name, str(name), name.incarnation, payload_of(self._sink, transaction)
+                )
                 for name, transaction in found
                 if name is not None
             )
@@ -67,7 +86,8 @@ class TwoPhaseParticipant:
             raise
         except Exception as error:
             raise Unavailable(
-                f"Sink {self.name!r} could not list its open transactions: {_text(error)}. Start again."
+                f"Sink {self.name!r} could not list its open transactions: {_text(error)}. Start "
+                "again."
             ) from error
 
     def list_committed(
@@ -88,13 +108,14 @@ class TwoPhaseParticipant:
                 raise
             except Exception as error:
                 raise EpochAborted(
-                    f"Sink {self.name!r}: the prepared transaction {p.identity} does not stand: {_text(error)}. "
-                    "Nothing of its epoch is visible; start the query again."
+                    f"Sink {self.name!r}: the prepared transaction {p.identity} does not stand: "
+                    f"{_text(error)}. Nothing of its epoch is visible; start the query again."
                 ) from error
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
-        """See the port. Idempotent as far as the user's ``commit`` is. One after another, in the order of the record.
+        """See the port. Idempotent as far as the user's ``commit`` is. One after another, in the
+        order of the record.
 
         A lost one does not keep the others from being committed.
         """
@@ -102,7 +123,8 @@ class TwoPhaseParticipant:
         expired: list[PreparedTransaction] = []
         for p in prepared:
             transaction = self._transaction(p)
-            # Not the record's incarnation: a record that salvage made also names what an earlier run prepared.
+            # Not the record's incarnation: a record that salvage made also names what an earlier
+            # run prepared.
             mine = self._prepared_by_this_run(p.identity)
             try:
                 (self._sink.commit if mine else self._sink.recover_and_commit)(transaction)
@@ -114,8 +136,9 @@ class TwoPhaseParticipant:
                 raise
             except Exception as error:
                 raise OutcomeUnknown(
-                    f"{permit.record.epoch}: nobody knows whether the transaction {p.identity} of sink {self.name!r} "
-                    f"was committed: {_text(error)}. It is decided: start the query again, and it is committed again."
+                    f"{permit.record.epoch}: nobody knows whether the transaction {p.identity} of "
+                    f"sink {self.name!r} was committed: {_text(error)}. It is decided: start the "
+                    "query again, and it is committed again."
                 ) from error
         return CommitReport(tuple(committed), tuple(expired))
 
@@ -132,22 +155,25 @@ class TwoPhaseParticipant:
                 raise
             except Exception as error:
                 raise Unavailable(
-                    f"Sink {self.name!r} could not abort its transaction {sighting.identity}: {_text(error)}. "
-                    "Start again: it is aborted then."
+                    f"Sink {self.name!r} could not abort its transaction {sighting.identity}: "
+                    f"{_text(error)}. Start again: it is aborted then."
                 ) from error
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
         """
         Raises:
             HeuristicOutcome: always; only the user's target could tell where the rows are.
         """
         each = "; ".join(
-            f"{p.identity} with {p.rows} rows ({self._lost.get(p.identity) or 'it gave no reason'})" for p in expired
+            f"{p.identity} with {p.rows} rows ({self._lost.get(p.identity) or 'it gave no reason'})"
+            for p in expired
         )
         raise HeuristicOutcome(
-            f"{permit.record.epoch} is decided, but the target of sink {self.name!r} has lost {len(expired)} of its "
-            f"transactions, {rows_of(expired)} rows in all: {each}. The rest of the epoch is committed. "
-            "docs/guarantees.md says how to go on."
+            f"{permit.record.epoch} is decided, but the target of sink {self.name!r} has lost "
+            f"{len(expired)} of its transactions, {rows_of(expired)} rows in all: {each}. The rest "
+            "of the epoch is committed. docs/guarantees.md says how to go on."
         )
 
     def close(self) -> None:
@@ -162,14 +188,17 @@ class TwoPhaseParticipant:
 
     def _transaction(self, prepared: PreparedTransaction) -> Any:
         if self._scope.find(prepared.identity) is None:
-            raise InvariantBroken(f"Sink {self.name!r} was given a transaction that is not its own: {prepared}.")
+            raise InvariantBroken(
+                f"Sink {self.name!r} was given a transaction that is not its own: {prepared}."
+            )
         try:
             return transaction_of(self._sink, prepared.payload)
         except Exception as error:
             raise SettingRefused(
-                f"Sink {self.name!r}: deserialize() cannot read the transaction of {prepared.identity}: "
-                f"{_text(error)}. Was the class changed since it was prepared? Bring back the version that prepared "
-                "it, let it finish, and then change it."
+                f"Sink {self.name!r}: deserialize() cannot read the transaction of "
+                f"{prepared.identity}: {_text(error)}. Was the class changed since it was "
+                "prepared? Bring back the version that prepared it, let it finish, and then "
+                "change it."
             ) from error
 
 

@@ -1,4 +1,6 @@
-"""The executor half of a ``TwoPhaseCommitSink``: one task's rows in one transaction of the user's."""
+"""The executor half of a ``TwoPhaseCommitSink``: one task's rows in one transaction of the
+user's.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ class TwoPhaseWriter:
     """Begins at the first rows, so a partition without rows neither connects nor opens anything."""
 
     def __init__(
-        self, template: TwoPhaseCommitSink[Any], scope: TransactionScope, order: WriteOrder, task: TaskName
+        self,
+        template: TwoPhaseCommitSink[Any],
+        scope: TransactionScope,
+        order: WriteOrder,
+        task: TaskName,
     ) -> None:
         self._template = template
         self._scope = scope
@@ -72,13 +78,19 @@ class TwoPhaseWriter:
         return PreparedTransaction(self._scope.participant, str(name), self._rows, payload)
 
     def abort(self) -> None:
-        """Idempotent. After ``prepare`` as well: another sink's writer may have failed, so nobody else knows of it."""
+        """Idempotent. After ``prepare`` as well: another sink's writer may have failed, so nobody
+        else knows of it.
+        """
         begun, self._begun = self._begun, None
         try:
             if begun is not None:
                 self._sink().abort(begun[1])
         except Exception as error:  # noqa: BLE001  (it must not hide why the task failed; the driver sweeps)
-            log.warning("%s could not be aborted by its own task and is left to the driver: %s", begun, error)
+            log.warning(
+                "%s could not be aborted by its own task and is left to the driver: %s",
+                begun,
+                error,
+            )
         self._close()
 
     def _sink(self) -> TwoPhaseCommitSink[Any]:
@@ -95,7 +107,9 @@ class TwoPhaseWriter:
             if connected is not None:
                 connected.close()
         except Exception as error:  # noqa: BLE001  (all that matters is durable by now, or aborted)
-            log.warning("task %s could not close %s: %s", self._task, type(connected).__name__, error)
+            log.warning(
+                "task %s could not close %s: %s", self._task, type(connected).__name__, error
+            )
 
 
 def payload_of(sink: TwoPhaseCommitSink[Any], transaction: Any) -> str:
@@ -109,8 +123,9 @@ def payload_of(sink: TwoPhaseCommitSink[Any], transaction: Any) -> str:
         sink.deserialize(text)
     except Exception as error:
         raise SettingRefused(
-            f"{type(sink).__name__}: deserialize() cannot read what serialize() gave: {type(error).__name__}: {error}, "
-            f"so nobody could commit the transaction later: {text!r}."
+            f"{type(sink).__name__}: deserialize() cannot read what serialize() gave: "
+            f"{type(error).__name__}: {error}, so nobody could commit the transaction later: "
+            f"{text!r}."
         ) from error
     return json.dumps({"transaction": text})
 

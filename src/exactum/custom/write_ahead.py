@@ -1,15 +1,18 @@
-"""``WriteAheadSink``: a target without transactions (an HTTP API, a queue, a mail server), behind a log of our own.
+"""``WriteAheadSink``: a target without transactions (an HTTP API, a queue, a mail server), behind a
+log of our own.
 
-    WriteAheadSink("/shared/wal", send=lambda batch, key: post(url, batch.to_pylist(), {"Idempotency-Key": key}))
+    WriteAheadSink("/shared/wal", send=lambda batch, key: post(url, batch.to_pylist(),
+    {"Idempotency-Key": key}))
 
-At prepare a task's rows become durable in the log. After the decision the driver sends them, in order, in chunks, and
-notes each acknowledged chunk durably.
+At prepare a task's rows become durable in the log. After the decision the driver sends them, in
+order, in chunks, and notes each acknowledged chunk durably.
 
-What holds: no row of an undecided epoch is ever sent, no row of a decided one is ever lost, and toward the target it
-is *at least once*: a chunk whose acknowledgement was lost (the driver died, the reply timed out) is sent again. Only
-that chunk is, with the same rows in the same order under the same key: a target that keeps the keys it has seen makes
-it exactly once. Two drivers at one time (an old one that was stalled wakes up) may both send: the newer one takes the
-sending over, and the older one stops at its next chunk, so it repeats the chunk that it had in hand and no other.
+What holds: no row of an undecided epoch is ever sent, no row of a decided one is ever lost, and
+toward the target it is *at least once*: a chunk whose acknowledgement was lost (the driver died,
+the reply timed out) is sent again. Only that chunk is, with the same rows in the same order under
+the same key: a target that keeps the keys it has seen makes it exactly once. Two drivers at one
+time (an old one that was stalled wakes up) may both send: the newer one takes the sending over, and
+the older one stops at its next chunk, so it repeats the chunk that it had in hand and no other.
 """
 
 from __future__ import annotations
@@ -32,16 +35,19 @@ class WriteAheadSink(NotAFunction):
     """Sends a frame's rows to a target of yours: give ``send``, or a subclass that overrides it.
 
     Args:
-        folder: where the log is kept: one that the driver and every executor see under this name (a local disk where
-            all run on one machine, else NFS or the like), and that survives what you want to survive.
-        send: the function that sends; see the method of this name. None: a subclass overrides the method. It stays on
+        folder: where the log is kept: one that the driver and every executor see under this name (a
+        local disk where
+            all run on one machine, else NFS or the like), and that survives what you want to
+            survive.
+        send: the function that sends; see the method of this name. None: a subclass overrides the
+        method. It stays on
             the driver (under weaker guarantees it goes to the executors and must pickle).
-        name: name of this sink in the decision records; default: the class's name. Keep it from start to start.
-        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of it.
-        rows_per_send_max: most rows in one call of ``send``, and so the most that is ever repeated; default 500.
-        tries_max: how often a chunk is tried before the query stops with ``Unavailable``; default 5.
-        backoff_ms: pause after the first failure, in ms, doubled with each; default 200.
-        backoff_ms_max: longest pause, in ms; default 5000.
+        name: name of this sink in the decision records; default: the class's name. Keep it from
+        start to start. rows: the sink's own view of the batch, a function from DataFrame to
+        DataFrame; None: all of it. rows_per_send_max: most rows in one call of ``send``, and so the
+        most that is ever repeated; default 500. tries_max: how often a chunk is tried before the
+        query stops with ``Unavailable``; default 5. backoff_ms: pause after the first failure, in
+        ms, doubled with each; default 200. backoff_ms_max: longest pause, in ms; default 5000.
 
     Raises:
         SettingRefused: a setting that cannot work.
@@ -60,12 +66,20 @@ class WriteAheadSink(NotAFunction):
         backoff_ms_max: int = 5_000,
     ) -> None:
         where = type(self).__name__
-        if not isinstance(folder, str | Path) or not str(folder) or "\0" in str(folder) or "://" in str(folder):
+        if (
+            not isinstance(folder, str | Path)
+            or not str(folder)
+            or "\0" in str(folder)
+            or "://" in str(folder)
+        ):
             raise SettingRefused(
-                f"{where}({str(folder)!r}): the log needs a folder on a local or shared file system, given as a path."
+                f"{where}({str(folder)!r}): the log needs a folder on a local or shared file "
+                "system, given as a path."
             )
         if send is None and type(self).send is WriteAheadSink.send:
-            raise SettingRefused(f"{where}: give send=, a function of (batch, key), or override the method send().")
+            raise SettingRefused(
+                f"{where}: give send=, a function of (batch, key), or override the method send()."
+            )
         if send is not None and not callable(send):
             raise SettingRefused(f"{where}: send={send!r} is not a function of (batch, key).")
         for setting, value, least in (
@@ -75,7 +89,9 @@ class WriteAheadSink(NotAFunction):
             ("backoff_ms_max", backoff_ms_max, 0),
         ):
             if not isinstance(value, int) or value < least:
-                raise SettingRefused(f"{where}: {setting}={value!r} must be a whole number, at least {least}.")
+                raise SettingRefused(
+                    f"{where}: {setting}={value!r} must be a whole number, at least {least}."
+                )
         self._folder = Path(folder).absolute()
         self._send = send
         self._name = name
@@ -84,19 +100,22 @@ class WriteAheadSink(NotAFunction):
         self._delivery = Delivery(tries_max, backoff_ms, backoff_ms_max)
 
     def send(self, batch: Any, key: str) -> None:
-        """Send one Arrow record batch (never empty), and return when the target has acknowledged it.
+        """Send one Arrow record batch (never empty), and return when the target has acknowledged
+        it.
 
-        Called on the driver, after the decision, one call at a time, by one thread or another; under weaker
-        guarantees in the task instead. ``key`` (letters, digits, ``. _ -``, at most 211 characters) is the same
-        for the same rows whenever and by whomever they are sent again, and belongs to no others: pass it on as the
-        idempotency key. Bound every wait in it.
+        Called on the driver, after the decision, one call at a time, by one thread or another;
+        under weaker guarantees in the task instead. ``key`` (letters, digits, ``. _ -``, at most
+        211 characters) is the same for the same rows whenever and by whomever they are sent again,
+        and belongs to no others: pass it on as the idempotency key. Bound every wait in it.
 
-        Whatever it raises is tried again, ``tries_max`` times in all. If the target says that it will never take
-        these rows, raise ``HeuristicOutcome``: that stops the query at once, and a person must look, for the rows
-        are decided. Better: check rows before they are written.
+        Whatever it raises is tried again, ``tries_max`` times in all. If the target says that it
+        will never take these rows, raise ``HeuristicOutcome``: that stops the query at once, and a
+        person must look, for the rows are decided. Better: check rows before they are written.
         """
         if self._send is None:
-            raise SettingRefused(f"{type(self).__name__}: send() is not overridden and no function was given.")
+            raise SettingRefused(
+                f"{type(self).__name__}: send() is not overridden and no function was given."
+            )
         self._send(batch, key)
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
@@ -128,7 +147,9 @@ class WriteAheadSink(NotAFunction):
     def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
         return DEAD_LETTER_COLUMNS
 
-    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
+    def open(
+        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
+    ) -> OpenSink:
         """Called by exactum.
 
         Raises:
@@ -139,13 +160,16 @@ class WriteAheadSink(NotAFunction):
         log = WriteAheadLog(self._folder, scope)
         ours = WriteAheadParticipant(log, run, scope, self.send, self._delivery, self.close)
         if run.guarantee is not Guarantee.EXACTLY_ONCE:
-            return OpenSink(ours, DirectWriterFactory(self, scope, self._rows_per_send_max, self._delivery))
+            return OpenSink(
+                ours, DirectWriterFactory(self, scope, self._rows_per_send_max, self._delivery)
+            )
         try:
             durable.make_folder(log.folder)
         except OSError as error:
             raise SettingRefused(
-                f"{self!r}: the log's folder {log.folder} cannot be made durable: {error}. Choose a folder that this "
-                "user may write to, on a file system that can fsync folders. Nothing was written."
+                f"{self!r}: the log's folder {log.folder} cannot be made durable: {error}. Choose "
+                "a folder that this user may write to, on a file system that can fsync folders. "
+                "Nothing was written."
             ) from error
         return OpenSink(ours, LogWriterFactory(self._folder, scope, self._rows_per_send_max))
 

@@ -1,18 +1,21 @@
-"""The log of a ``WriteAheadSink``: rows on their way to a target without transactions, in a folder for each sink.
+"""The log of a ``WriteAheadSink``: rows on their way to a target without transactions, in a folder
+for each sink.
 
     <folder>/exactum-wal/<query>/<participant>/
-        <identity>.arrow      the rows of one transaction, an Arrow stream: there until all are sent, or aborted
-        <identity>.acked      decided; one line for each acknowledged chunk, fsynced; kept when the rows are gone
-        <identity>.claim-3    the third run that took the sending over; the highest claim may send
-        sent-<batch>          every decided transaction up to this batch is sent; the highest counts
+        <identity>.arrow      the rows of one transaction, an Arrow stream: there until all are
+        sent, or aborted <identity>.acked      decided; one line for each acknowledged chunk,
+        fsynced; kept when the rows are gone <identity>.claim-3    the third run that took the
+        sending over; the highest claim may send sent-<batch>          every decided transaction up
+        to this batch is sent; the highest counts
 
-*What became of a transaction* is read in this order: rows are there: open, or on their way. No rows, but every chunk
-is acknowledged: sent. Else ``sent-<its batch or a later one>``: sent. Else it was aborted, or somebody removed it. The
-order in which files are removed (rows, then after the mark the rest) makes that true after a crash between any two
-steps; a later batch's mark is a proof because no batch is begun before all earlier ones are sent.
+*What became of a transaction* is read in this order: rows are there: open, or on their way. No
+rows, but every chunk is acknowledged: sent. Else ``sent-<its batch or a later one>``: sent. Else it
+was aborted, or somebody removed it. The order in which files are removed (rows, then after the mark
+the rest) makes that true after a crash between any two steps; a later batch's mark is a proof
+because no batch is begun before all earlier ones are sent.
 
-The rows' own presence always counts first: when an operator has a batch run again, its new transaction is sent
-although an old mark stands.
+The rows' own presence always counts first: when an operator has a batch run again, its new
+transaction is sent although an old mark stands.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ _LINE = re.compile(r"\d{10}")
 
 
 class WriteAheadLog:
-    """The transactions of one participant of one query. Raises plain ``OSError`` where the file system fails."""
+    """The transactions of one participant of one query. Raises plain ``OSError`` where the file
+    system fails.
+    """
 
     def __init__(self, folder: Path, scope: TransactionScope) -> None:
         self._scope = scope
@@ -63,7 +68,8 @@ class WriteAheadLog:
         durable.remove(self.rows_path(identity))
 
     def read(self, identity: str, rows_per_chunk: int, first: int) -> Iterator[tuple[int, Any]]:
-        """The chunks from number ``first`` on, each a record batch; the same number is always the same rows.
+        """The chunks from number ``first`` on, each a record batch; the same number is always the
+        same rows.
 
         Raises:
             FileNotFoundError: the rows are gone.
@@ -78,8 +84,9 @@ class WriteAheadLog:
                     yield from chunks(stream, rows_per_chunk, first)
             except pa.ArrowInvalid as error:
                 raise HeuristicOutcome(
-                    f"{path} is damaged ({error}), and the rows in it are decided: their chunks from number {first} on "
-                    f"({rows_per_chunk} rows each) may not have been sent. docs/guarantees.md says how to go on."
+                    f"{path} is damaged ({error}), and the rows in it are decided: their chunks "
+                    f"from number {first} on ({rows_per_chunk} rows each) may not have been sent. "
+                    "docs/guarantees.md says how to go on."
                 ) from error
 
     # ---- progress ----------------------------------------------------------------------------
@@ -101,7 +108,8 @@ class WriteAheadLog:
             text = self._acked_path(identity).read_text()
         except FileNotFoundError:
             return 0
-        # Runs send in order, each from where the last one stood, so the highest number says it for all before.
+        # Runs send in order, each from where the last one stood, so the highest number says it for
+        # all before.
         return max((int(line) + 1 for line in text.split("\n") if _LINE.fullmatch(line)), default=0)
 
     def acknowledge(self, identity: str, number: int) -> None:
@@ -118,7 +126,9 @@ class WriteAheadLog:
         return any(any(b >= batch_id for b in self._marks()) for _ in range(LOOKS))
 
     def mark(self, batch_id: int) -> None:
-        """All decided transactions up to ``batch_id`` are sent: note it, then forget the details. Idempotent."""
+        """All decided transactions up to ``batch_id`` are sent: note it, then forget the details.
+        Idempotent.
+        """
         before = self._marks()
         durable.touch(self.folder / f"sent-{batch_id:020d}")
         self.sync()
@@ -126,7 +136,11 @@ class WriteAheadLog:
         with_rows = {match["identity"] for match in map(_ROWS.fullmatch, listed) if match}
         for match in filter(None, map(_TRACE.fullmatch, listed)):
             name = self._scope.find(match["identity"])
-            if name is not None and name.batch_id <= batch_id and match["identity"] not in with_rows:
+            if (
+                name is not None
+                and name.batch_id <= batch_id
+                and match["identity"] not in with_rows
+            ):
                 durable.remove(self.folder / match[0])
         # The highest one of before stays for now: a listing that runs at this moment sees it.
         for old in before:
@@ -139,7 +153,9 @@ class WriteAheadLog:
     # ---- claims ------------------------------------------------------------------------------
 
     def claim(self, identity: str) -> int:
-        """Take the sending over from every run that claimed it before; returns the number of the claim, from 1."""
+        """Take the sending over from every run that claimed it before; returns the number of the
+        claim, from 1.
+        """
         number = 1
         while not durable.create(self._claim_path(identity, number)):
             number += 1
@@ -158,4 +174,6 @@ class WriteAheadLog:
         return self.folder / f"{identity}.claim-{number}"
 
     def _marks(self) -> list[int]:
-        return [int(match[1]) for path in self.folder.iterdir() if (match := _MARK.fullmatch(path.name))]
+        return [
+            int(match[1]) for path in self.folder.iterdir() if (match := _MARK.fullmatch(path.name))
+        ]

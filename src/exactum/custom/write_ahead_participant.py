@@ -9,14 +9,30 @@ from dataclasses import dataclass
 from exactum.custom.delivery import Delivery, Send
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
-from exactum.errors import EpochAborted, Fenced, HeuristicOutcome, InvariantBroken, SettingRefused, Unavailable
-from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting, rows_of
+from exactum.errors import (
+    EpochAborted,
+    Fenced,
+    HeuristicOutcome,
+    InvariantBroken,
+    SettingRefused,
+    Unavailable,
+)
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+    rows_of,
+)
 from exactum.protocol.sink import QueryRun
 
 
 @dataclass(frozen=True)
 class _Logged:
-    """A prepared transaction as its task left it. ``rows_per_send`` is fixed with it, so that chunks stay the same."""
+    """A prepared transaction as its task left it. ``rows_per_send`` is fixed with it, so that
+    chunks stay the same.
+    """
 
     name: TransactionName
     rows: int
@@ -33,7 +49,9 @@ class _Logged:
 
 
 class _Gone(Exception):
-    """The rows are not there any more: another run has sent them all meanwhile, or they are lost."""
+    """The rows are not there any more: another run has sent them all meanwhile, or they are
+    lost.
+    """
 
 
 class WriteAheadParticipant:
@@ -83,32 +101,37 @@ class WriteAheadParticipant:
                 size_bytes = path.stat().st_size
             except FileNotFoundError as error:
                 raise SettingRefused(
-                    f"Sink {self.name!r}: the driver does not see {path}, which a task has written. The log's folder "
-                    "must be one that the driver and all executors share. Nothing was sent."
+                    f"Sink {self.name!r}: the driver does not see {path}, which a task has "
+                    "written. The log's folder must be one that the driver and all executors "
+                    "share. Nothing was sent."
                 ) from error
             except OSError as error:
                 raise self._unavailable("read", error) from error
             if size_bytes != logged.size_bytes:
                 raise EpochAborted(
-                    f"Sink {self.name!r}: {path} has {size_bytes} bytes, and its task wrote {logged.size_bytes}. "
-                    "Nothing was sent; start the query again."
+                    f"Sink {self.name!r}: {path} has {size_bytes} bytes, and its task wrote "
+                    f"{logged.size_bytes}. Nothing was sent; start the query again."
                 )
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
-        """Send what is not acknowledged yet, in order. Idempotent toward the log; see ``write_ahead``.
+        """Send what is not acknowledged yet, in order. Idempotent toward the log; see
+        ``write_ahead``.
 
         Raises:
             Fenced: a newer run has taken the sending over.
             Unavailable: the target or the log did not answer.
-            HeuristicOutcome: the log is damaged, or ``send`` said that the target will never take the rows.
+            HeuristicOutcome: the log is damaged, or ``send`` said that the target will never take
+            the rows.
         """
         try:
             return self._commit(permit, prepared)
         except OSError as error:
             raise self._unavailable("carry out the decision of", error) from error
 
-    def _commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
+    def _commit(
+        self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]
+    ) -> CommitReport:
         self._log.begin_sending([p.identity for p in prepared if self._log.has_rows(p.identity)])
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
@@ -121,7 +144,9 @@ class WriteAheadParticipant:
             except _Gone:
                 (committed if self._is_sent(logged) else expired).append(p)
         self._log.sync()
-        if not expired and {p.identity for p in prepared} >= {p.identity for p in permit.record.of(self.name)}:
+        if not expired and {p.identity for p in prepared} >= {
+            p.identity for p in permit.record.of(self.name)
+        }:
             self._log.mark(permit.record.epoch.batch_id)
         return CommitReport(tuple(committed), tuple(expired))
 
@@ -136,7 +161,8 @@ class WriteAheadParticipant:
         claim = self._claim(logged)
 
         def still_mine() -> None:
-            # Claims are removed after the rows: looking in this order, a claim that is missed is seen as rows gone.
+            # Claims are removed after the rows: looking in this order, a claim that is missed is
+            # seen as rows gone.
             if self._log.is_taken_over(identity, claim):
                 raise self._fenced(permit, logged)
             if not self._log.has_rows(identity):
@@ -153,8 +179,8 @@ class WriteAheadParticipant:
             raise _Gone from error
         if number + 1 != logged.chunks:
             raise InvariantBroken(
-                f"{permit.record.epoch}: {self._log.rows_path(identity)} gave {number + 1} chunks and should have "
-                f"given {logged.chunks}. Keep the file and report this."
+                f"{permit.record.epoch}: {self._log.rows_path(identity)} gave {number + 1} chunks "
+                f"and should have given {logged.chunks}. Keep the file and report this."
             )
 
     def _refuse_damaged(self, permit: CommitPermit, logged: _Logged) -> None:
@@ -167,14 +193,19 @@ class WriteAheadParticipant:
         size_bytes = path.stat().st_size
         if size_bytes != logged.size_bytes:
             raise HeuristicOutcome(
-                f"{permit.record.epoch} is decided, but {path} with {logged.rows} rows is damaged: it has {size_bytes} "
-                f"bytes and had {logged.size_bytes}. Of its {logged.chunks} chunks of {logged.rows_per_send} rows, "
-                f"{self._log.acknowledged(logged.identity)} are sent. Restore the file, or see docs/guarantees.md."
+                f"{permit.record.epoch} is decided, but {path} with {logged.rows} rows is damaged: "
+                f"it has {size_bytes} bytes and had {logged.size_bytes}. Of its {logged.chunks} "
+                f"chunks of {logged.rows_per_send} rows, {self._log.acknowledged(logged.identity)} "
+                "are sent. Restore the file, or see docs/guarantees.md."
             )
 
     def _is_sent(self, logged: _Logged) -> bool:
-        """Of a transaction without rows. The mark is looked for last: it is there before anything else is removed."""
-        return self._log.acknowledged(logged.identity) >= logged.chunks or self._log.is_marked(logged.name.batch_id)
+        """Of a transaction without rows. The mark is looked for last: it is there before anything
+        else is removed.
+        """
+        return self._log.acknowledged(logged.identity) >= logged.chunks or self._log.is_marked(
+            logged.name.batch_id
+        )
 
     def _claim(self, logged: _Logged) -> int:
         """The run that decided has claim 0; every other one takes over from those before it."""
@@ -193,16 +224,18 @@ class WriteAheadParticipant:
         except OSError as error:
             raise self._unavailable("abort", error) from error
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
         """
         Raises:
             HeuristicOutcome: always; the rows were nowhere else.
         """
         each = "; ".join(f"{self._log.rows_path(p.identity)} with {p.rows} rows" for p in expired)
         raise HeuristicOutcome(
-            f"{permit.record.epoch} is decided, but {rows_of(expired)} rows of sink {self.name!r} are gone from its "
-            f"log: {each}. Were files removed by hand, or the folder restored from a backup? The rest of the epoch is "
-            "sent. docs/guarantees.md says how to go on."
+            f"{permit.record.epoch} is decided, but {rows_of(expired)} rows of sink {self.name!r} "
+            f"are gone from its log: {each}. Were files removed by hand, or the folder restored "
+            "from a backup? The rest of the epoch is sent. docs/guarantees.md says how to go on."
         )
 
     def close(self) -> None:
@@ -212,18 +245,24 @@ class WriteAheadParticipant:
     def _logged(self, prepared: PreparedTransaction) -> _Logged:
         name = self._scope.find(prepared.identity)
         if name is None:
-            raise InvariantBroken(f"Sink {self.name!r} was given a transaction that is not its own: {prepared}.")
+            raise InvariantBroken(
+                f"Sink {self.name!r} was given a transaction that is not its own: {prepared}."
+            )
         payload = json.loads(prepared.payload)
-        return _Logged(name, prepared.rows, int(payload["size_bytes"]), int(payload["rows_per_send"]))
+        return _Logged(
+            name, prepared.rows, int(payload["size_bytes"]), int(payload["rows_per_send"])
+        )
 
     def _fenced(self, permit: CommitPermit, logged: _Logged) -> Fenced:
         return Fenced(
-            f"{permit.record.epoch}: another run of this query has taken over the sending of {logged.identity} (this "
-            f"one is incarnation {self._run.incarnation}). This run stops; the other one sends the rest. Two drivers "
-            "ran on one checkpoint, or an older one woke up: run the query in one place only."
+            f"{permit.record.epoch}: another run of this query has taken over the sending of "
+            f"{logged.identity} (this one is incarnation {self._run.incarnation}). This run stops; "
+            "the other one sends the rest. Two drivers ran on one checkpoint, or an older one "
+            "woke up: run the query in one place only."
         )
 
     def _unavailable(self, verb: str, error: OSError) -> Unavailable:
         return Unavailable(
-            f"Sink {self.name!r} could not {verb} its log in {self._log.folder}: {error}. Nothing is lost; start again."
+            f"Sink {self.name!r} could not {verb} its log in {self._log.folder}: {error}. Nothing "
+            "is lost; start again."
         )

@@ -1,4 +1,6 @@
-"""The executor half of a ``WriteAheadSink``: one task's rows into one file of the log, or straight to the target."""
+"""The executor half of a ``WriteAheadSink``: one task's rows into one file of the log, or straight
+to the target.
+"""
 
 from __future__ import annotations
 
@@ -74,10 +76,14 @@ class LogWriter:
         except OSError as error:
             raise self._failure(error) from error
         payload = {"size_bytes": size_bytes, "rows_per_send": self._factory.rows_per_send}
-        return PreparedTransaction(self._factory.scope.participant, self._identity, self._rows, json.dumps(payload))
+        return PreparedTransaction(
+            self._factory.scope.participant, self._identity, self._rows, json.dumps(payload)
+        )
 
     def abort(self) -> None:
-        """Idempotent. After ``prepare`` as well: another sink's writer may have failed, so nobody else knows of it."""
+        """Idempotent. After ``prepare`` as well: another sink's writer may have failed, so nobody
+        else knows of it.
+        """
         try:
             if self._file is not None:
                 self._log.remove_rows(self._identity)
@@ -95,14 +101,20 @@ class LogWriter:
         return self._stream
 
     def _failure(self, error: OSError) -> EpochAborted | SettingRefused:
-        what = f"Sink {self._factory.scope.participant!r} could not write its log {self._path}: {error}."
+        what = (
+            f"Sink {self._factory.scope.participant!r} could not write its log {self._path}: "
+            f"{error}."
+        )
         if isinstance(error, FileNotFoundError):
             return SettingRefused(
-                f"{what} The driver has made this folder: it is on no file system that this executor shares with it. "
-                "Give the sink a folder that all machines share. Nothing was sent."
+                f"{what} The driver has made this folder: it is on no file system that this "
+                "executor shares with it. Give the sink a folder that all machines share. Nothing "
+                "was sent."
             )
         if error.errno in NEVER:
-            return SettingRefused(f"{what} Correct the folder or the rights on it. Nothing was sent.")
+            return SettingRefused(
+                f"{what} Correct the folder or the rights on it. Nothing was sent."
+            )
         return EpochAborted(f"{what} The attempt is void; correct this and start the query again.")
 
 
@@ -120,7 +132,9 @@ class DirectWriterFactory:
 
 
 class DirectWriter:
-    """At least once, at most once: the task sends by itself; when ``prepare`` returns, all is acknowledged."""
+    """At least once, at most once: the task sends by itself; when ``prepare`` returns, all is
+    acknowledged.
+    """
 
     def __init__(self, factory: DirectWriterFactory, order: WriteOrder, task: TaskName) -> None:
         self._factory = factory
@@ -151,5 +165,7 @@ class DirectWriter:
 
     def _flush(self) -> None:
         key = f"{self._identity}.{self._sent}"
-        self._delivery.deliver(self._factory.sender.send, joined(self._pieces), key, before_each_try=lambda: None)
+        self._delivery.deliver(
+            self._factory.sender.send, joined(self._pieces), key, before_each_try=lambda: None
+        )
         self._pieces, self._held, self._sent = [], 0, self._sent + 1

@@ -1,8 +1,8 @@
 """A table as CSV after RFC 4180, whole columns at a time.
 
-Texts are quoted, null is an empty field, the empty text is ``""``. NaN and the infinities are spelled as Spark
-spells them, decimals have no exponent, timestamps are those of ``json_lines``. What has no such text (``refusal``) is
-not among the rows.
+Texts are quoted, null is an empty field, the empty text is ``""``. NaN and the infinities are
+spelled as Spark spells them, decimals have no exponent, timestamps are those of ``json_lines``.
+What has no such text (``refusal``) is not among the rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.files.texts import buffer_of, dates, decimals, floats, instants, joined, text, whole_column, wholes
+from exactum.files.texts import (
+    buffer_of,
+    dates,
+    decimals,
+    floats,
+    instants,
+    joined,
+    text,
+    whole_column,
+    wholes,
+)
 from exactum.values.nested import is_text
 
 
@@ -27,7 +37,9 @@ def encode(table: pa.Table, delimiter: str) -> pa.Buffer:
     if not table.num_rows:
         return pa.py_buffer(b"")
     fields = [_values(whole_column(column)) for column in table.columns]
-    lines = pc.binary_join_element_wise(*fields, text(delimiter), null_handling="replace", null_replacement="")
+    lines = pc.binary_join_element_wise(
+        *fields, text(delimiter), null_handling="replace", null_replacement=""
+    )
     return buffer_of(joined(lines, text("\n")))
 
 

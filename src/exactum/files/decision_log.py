@@ -1,8 +1,8 @@
 """A decision log on a local or shared file system: one small JSON file for each record.
 
 *Create if absent* is ``link(2)``: the content is written and fsynced under a name of its own
-(``.<name>.<16 digits>.tmp``), then linked to the slot's name, which fails if the slot is taken. A reader never sees
-half a record. The names, and why pruning them is safe: ``slot_log``.
+(``.<name>.<16 digits>.tmp``), then linked to the slot's name, which fails if the slot is taken. A
+reader never sees half a record. The names, and why pruning them is safe: ``slot_log``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from exactum.files.place import TEMPORARY_AGE_S
 from exactum.files.slot_log import PRUNE_EVERY, SlotLog, content_of
 from exactum.protocol.model import DecisionRecord
 
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+_NO_LINKS = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+)
 _NO_FOLDER = OF_THE_SETTING | _NO_LINKS | {errno.EINVAL, errno.ENAMETOOLONG, errno.EEXIST}
 """What no other start mends; EINVAL is the answer of a file system that cannot fsync a folder."""
 _NO_EFFECT = frozenset({errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
@@ -31,7 +33,8 @@ _NO_EFFECT = frozenset({errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 class FileDecisionLog(SlotLog):
     """The decisions of one query, in a folder of their own, which is made with the first record.
 
-    ``prune_every`` is in batches. ``decide`` costs two fsyncs, one link and one listing of the folder.
+    ``prune_every`` is in batches. ``decide`` costs two fsyncs, one link and one listing of the
+    folder.
     """
 
     def __init__(self, folder: Path, query_id: str, *, prune_every: int = PRUNE_EVERY) -> None:
@@ -49,7 +52,9 @@ class FileDecisionLog(SlotLog):
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise Unavailable(f"The decision log {self._folder} could not be listed: {error}") from error
+            raise Unavailable(
+                f"The decision log {self._folder} could not be listed: {error}"
+            ) from error
 
     def _bytes(self, name: str) -> bytes | None:
         try:
@@ -57,7 +62,9 @@ class FileDecisionLog(SlotLog):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Unavailable(f"The decision record {self._shown(name)} could not be read: {error}") from error
+            raise Unavailable(
+                f"The decision record {self._shown(name)} could not be read: {error}"
+            ) from error
 
     def _make_durable(self) -> None:
         self._sync_folder(Unavailable)
@@ -72,11 +79,14 @@ class FileDecisionLog(SlotLog):
             try:
                 write_durably(temporary, content_of(record))
             except OSError as error:
-                raise Unavailable(f"{record.epoch}: the record {path} could not be written: {error}") from error
+                raise Unavailable(
+                    f"{record.epoch}: the record {path} could not be written: {error}"
+                ) from error
             try:
                 os.link(temporary, path)
             except FileExistsError:
-                pass  # taken; or ours, sent twice by a network file system: the caller reads what stands
+                # taken; or ours, sent twice by a network file system: the caller reads what stands
+                pass
             except OSError as error:
                 self._settle_link(temporary, path, error)
         finally:
@@ -85,23 +95,27 @@ class FileDecisionLog(SlotLog):
                 temporary.unlink()
 
     def _settle_link(self, temporary: Path, path: Path, error: OSError) -> None:
-        """A link that failed may still have been made (a lost reply). Returns if the slot is taken."""
+        """A link that failed may still have been made (a lost reply). Returns if the slot is
+        taken.
+        """
         if error.errno in _NO_LINKS:
             raise SettingRefused(
-                f"The file system of {self._folder} has no hard links ({error}), and the decision log "
-                "needs them to create a record only if it is absent. Put the decision log on a local "
-                "disk, on NFS, or in a database. Nothing was written."
+                f"The file system of {self._folder} has no hard links ({error}), and the decision "
+                "log needs them to create a record only if it is absent. Put the decision log on "
+                "a local disk, on NFS, or in a database. Nothing was written."
             ) from error
         if error.errno in _NO_EFFECT:
-            raise Unavailable(f"The decision record {path} could not be created: {error}") from error
+            raise Unavailable(
+                f"The decision record {path} could not be created: {error}"
+            ) from error
         try:
             if os.stat(temporary).st_nlink > 1 or path.exists():
                 return
         except OSError as again:
             error = again
         raise OutcomeUnknown(
-            f"The decision record {path} may or may not have been created: {error}. Start the query again: "
-            "it finds out."
+            f"The decision record {path} may or may not have been created: {error}. Start the "
+            "query again: it finds out."
         ) from error
 
     def _standing(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
@@ -118,12 +132,13 @@ class FileDecisionLog(SlotLog):
             if error.errno not in _NO_FOLDER:
                 raise Unavailable(
                     f"The folder {self._folder} of the decision log could not be made: {error} "
-                    f"({free_bytes(self._folder.parent)}). Nothing was written; start the query again when it can be."
+                    f"({free_bytes(self._folder.parent)}). Nothing was written; start the query "
+                    "again when it can be."
                 ) from error
             raise SettingRefused(
-                f"The folder {self._folder} of the decision log cannot be made durable: {error}. Choose a "
-                "folder that this user may write to, on a file system that can fsync folders. Nothing "
-                "was written."
+                f"The folder {self._folder} of the decision log cannot be made durable: {error}. "
+                "Choose a folder that this user may write to, on a file system that can fsync "
+                "folders. Nothing was written."
             ) from error
         self._ready = True
 
@@ -131,7 +146,9 @@ class FileDecisionLog(SlotLog):
         try:
             sync_folder(self._folder)
         except OSError as error:
-            raise failure(f"The decision log {self._folder} could not be made durable: {error}") from error
+            raise failure(
+                f"The decision log {self._folder} could not be made durable: {error}"
+            ) from error
 
     # ---- pruning -----------------------------------------------------------------------------
 
@@ -154,7 +171,11 @@ class FileDecisionLog(SlotLog):
 
     def _remove_debris(self, names: Sequence[str]) -> None:
         for name in names:
-            if name.startswith(".") and name.endswith(".tmp") and self._age_s(name) > TEMPORARY_AGE_S:
+            if (
+                name.startswith(".")
+                and name.endswith(".tmp")
+                and self._age_s(name) > TEMPORARY_AGE_S
+            ):
                 self._remove([name])
 
     def _age_s(self, name: str) -> float:

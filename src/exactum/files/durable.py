@@ -15,7 +15,9 @@ SYNCS_AT_ONCE = 8
 
 
 def sync_folders(folders: Iterable[str]) -> None:
-    """fsync several folders, several at a time. One that is gone is left out: there is nothing to lose in it."""
+    """fsync several folders, several at a time. One that is gone is left out: there is nothing to
+    lose in it.
+    """
     wanted = sorted(set(folders))
     if len(wanted) <= 1:
         for folder in wanted:
@@ -26,7 +28,9 @@ def sync_folders(folders: Iterable[str]) -> None:
 
 
 def free_bytes(path: str | Path) -> str:
-    """Text on the room left on the file system of ``path``, for messages: bytes and files (inodes)."""
+    """Text on the room left on the file system of ``path``, for messages: bytes and files
+    (inodes).
+    """
     try:
         found = os.statvfs(path)
     except OSError as error:

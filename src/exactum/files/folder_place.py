@@ -1,8 +1,10 @@
-"""A folder on a local or shared file system as the place of files. Publishing is one ``rename`` for each file.
+"""A folder on a local or shared file system as the place of files. Publishing is one ``rename`` for
+each file.
 
-The same path must show the same files on the driver and on every executor: a local disk with everything on one
-machine, or NFS, CephFS, Lustre and the like. Who finds a file neither staged nor published looks into the folder
-itself before it says so: network file systems remember for a while that a name was not there.
+The same path must show the same files on the driver and on every executor: a local disk with
+everything on one machine, or NFS, CephFS, Lustre and the like. Who finds a file neither staged nor
+published looks into the folder itself before it says so: network file systems remember for a while
+that a name was not there.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ OPEN_FILES_MAX = 64
 RENAME_TRIES = 3
 """How often a partition folder may be removed under our eyes."""
 ABORTED = ".aborted"
-"""Suffix of a staging that is being removed: one rename takes it away from a task that still writes."""
+"""Suffix of a staging that is being removed: one rename takes it away from a task that still
+writes.
+"""
 _OF_THE_SETTING = OF_THE_SETTING | {errno.EXDEV, errno.ENAMETOOLONG}
 
 
@@ -82,9 +86,10 @@ class FolderPlace:
         except OSError as error:
             if error.errno in _OF_THE_SETTING:
                 raise SettingRefused(
-                    f"FileSink({self.root!r}): files cannot be written and renamed there: {error}. Choose a folder "
-                    "that this user may write to and that lies on one file system, seen under the same path by "
-                    "the driver and all executors. Nothing was written."
+                    f"FileSink({self.root!r}): files cannot be written and renamed there: {error}. "
+                    "Choose a folder that this user may write to and that lies on one file "
+                    "system, seen under the same path by the driver and all executors. Nothing "
+                    "was written."
                 ) from error
             raise self._unavailable("could not be opened", error) from error
 
@@ -111,7 +116,8 @@ class FolderPlace:
     def publish(self, moves: Sequence[Move]) -> Sequence[Move]:
         with self._answering("could not take the files of a decided epoch"):
             lost = [move for move in moves if not self._rename(move)]
-            # Whoever made the folders and renamed the files: they are durable before anybody says so.
+            # Whoever made the folders and renamed the files: they are durable before anybody says
+            # so.
             sync_folders(self._path(folder) for move in moves for folder in _above(move.target))
             return lost
 
@@ -150,7 +156,9 @@ class FolderPlace:
         folder = self._path(staging.folder(self.scope))
         for _ in range(RENAME_TRIES):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(os.path.dirname(folder))  # never its parent: it is the driver's, and proves a shared folder
+                os.mkdir(
+                    os.path.dirname(folder)
+                )  # never its parent: it is the driver's, and proves a shared folder
             try:
                 os.mkdir(folder)
             except FileNotFoundError:  # a starting driver has tidied up an empty folder
@@ -169,7 +177,9 @@ class FolderPlace:
         for name, size in sizes.items():
             if found.get(name) != size:
                 raise FileNotFoundError(
-                    errno.ENOENT, f"has {found.get(name)} instead of {size} bytes", f"{folder}/{name}"
+                    errno.ENOENT,
+                    f"has {found.get(name)} instead of {size} bytes",
+                    f"{folder}/{name}",
                 )
         incarnation = os.path.dirname(folder)
         for one in (folder, incarnation, os.path.dirname(incarnation)):
@@ -181,7 +191,9 @@ class FolderPlace:
     # ---- small steps -------------------------------------------------------------------------
 
     def _rename(self, move: Move) -> bool:
-        """True when the file is at its target, whoever brought it there; False when it is in neither place."""
+        """True when the file is at its target, whoever brought it there; False when it is in
+        neither place.
+        """
         staged = self._path(move.staging.folder(self.scope), move.name)
         target = self._path(move.target)
         for _ in range(RENAME_TRIES):
@@ -198,15 +210,18 @@ class FolderPlace:
         raise OSError(errno.ENOENT, "its folder is removed again and again", target)
 
     def _settle_both(self, staged: str, target: str) -> None:
-        """The target is there. A staged file of the same content is a copy (a power failure, a restored backup)."""
+        """The target is there. A staged file of the same content is a copy (a power failure, a
+        restored backup).
+        """
         try:
             same = os.path.samefile(staged, target) or filecmp.cmp(staged, target, shallow=False)
         except FileNotFoundError:
             return
         if not same:
             raise HeuristicOutcome(
-                f"The file {target} is there already with other content than {staged}, which belongs to a decided "
-                "epoch under that very name. Something outside has written it: move it away and start again."
+                f"The file {target} is there already with other content than {staged}, which "
+                "belongs to a decided epoch under that very name. Something outside has written "
+                "it: move it away and start again."
             )
         with contextlib.suppress(FileNotFoundError):
             os.unlink(staged)
@@ -219,7 +234,9 @@ class FolderPlace:
         return False
 
     def _sizes(self, staging: Staging) -> dict[str, int]:
-        """Without those that another driver moves away meanwhile: they are found where they went."""
+        """Without those that another driver moves away meanwhile: they are found where they
+        went.
+        """
         folder = self._path(staging.folder(self.scope))
         found: dict[str, int] = {}
         for name in _names(folder):
@@ -235,19 +252,28 @@ class FolderPlace:
             for name in _names(os.path.join(top, incarnation)):
                 identity = name.removesuffix(ABORTED)
                 if IDENTITY.fullmatch(identity):
-                    yield Staging(area, Incarnation(incarnation), identity), os.path.join(top, incarnation, name)
+                    yield (
+                        Staging(area, Incarnation(incarnation), identity),
+                        os.path.join(top, incarnation, name),
+                    )
 
     def _marks(self) -> list[int]:
-        return [int(n) for n in _names(self._path(self.scope.folder, "committed")) if MARK.fullmatch(n)]
+        return [
+            int(n) for n in _names(self._path(self.scope.folder, "committed")) if MARK.fullmatch(n)
+        ]
 
     def _limits(self) -> NameLimits:
         """As the file system says. A path ends with a NUL, which counts."""
         path_bytes_max = os.pathconf(self.root, "PC_PATH_MAX") - 1
         name_bytes_max = os.pathconf(self.root, "PC_NAME_MAX")
-        return NameLimits.of(name_bytes_max, path_bytes_max - len(os.fsencode(self.root)) - 1, self.root)
+        return NameLimits.of(
+            name_bytes_max, path_bytes_max - len(os.fsencode(self.root)) - 1, self.root
+        )
 
     def _introduce(self) -> None:
-        """Say in a file, for people, whose folder this is. Doing so tries what every commit does: write and rename."""
+        """Say in a file, for people, whose folder this is. Doing so tries what every commit does:
+        write and rename.
+        """
         folder = self._path(self.scope.folder)
         temporary = os.path.join(folder, Area.STAGED.value, f"{TEMPORARY}{secrets.token_hex(8)}")
         try:
@@ -264,7 +290,9 @@ class FolderPlace:
             raise OSError(errno.EXDEV, "it lies on another file system", folder)
 
     def _tidy(self) -> None:
-        """Empty folders of older incarnations, and what tasks of the weaker guarantees left when they died."""
+        """Empty folders of older incarnations, and what tasks of the weaker guarantees left when
+        they died.
+        """
         for staging, path in self._stagings(Area.PLAIN):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - os.stat(path).st_mtime > PLAIN_AGE_S:
@@ -305,14 +333,16 @@ class FolderPlace:
 
     def _unavailable(self, trouble: str, error: OSError) -> Unavailable:
         return Unavailable(
-            f"FileSink({self.root!r}), scope {self.scope.folder}: the folder {trouble}: {error} ({self.room()}). Make "
-            "it available again and start the query again: what is decided is then carried out."
+            f"FileSink({self.root!r}), scope {self.scope.folder}: the folder {trouble}: {error} "
+            f"({self.room()}). Make it available again and start the query again: what is decided "
+            "is then carried out."
         )
 
 
 class FolderFile:
-    """A file written through Arrow's own stream and fsynced through a descriptor that was open all the time, so
-    that no write error between the two can be missed. One that is dropped lets go of the file."""
+    """A file written through Arrow's own stream and fsynced through a descriptor that was open all
+    the time, so that no write error between the two can be missed. One that is dropped lets go of
+    the file."""
 
     _descriptor: int | None = None
 
@@ -350,7 +380,8 @@ class FolderFile:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        self._let_go()  # the stream lets go by itself, after an encoder that still ends its file in it
+        # the stream lets go by itself, after an encoder that still ends its file in it
+        self._let_go()
 
 
 def _above(target: str) -> Iterator[str]:

@@ -27,21 +27,27 @@ _COMPRESSIONS: Mapping[str, Sequence[str]] = {
     "csv": ("gzip", *_NONE),
 }
 
-# Not what numbers, dates, times, true, false, NaN and Infinity are made of; not what quotes, escapes or ends.
+# Not what numbers, dates, times, true, false, NaN and Infinity are made of; not what quotes,
+# escapes or ends.
 _DELIMITER = re.compile(r"[\x01-\x09\x0b\x0c\x0e-\x1f!#-*,/;-@\[\]-`{-~]")
 
 # A type's own word, not the name of a struct's field (which a colon follows).
 _UNWRITABLE = re.compile(
-    r"(?:^|[<,:])\s*(interval[\w ]*|void|null|variant|geometry[^,>]*|geography[^,>]*|time\(\d\)|struct<>)(?![\w:])"
+    r"(?:^|[<,:])\s*"
+    r"(interval[\w ]*|void|null|variant|geometry[^,>]*|geography[^,>]*|time\(\d\)|struct<>)"
+    r"(?![\w:])"
 )
 _NESTED = re.compile(r"^(struct|array|map)<")
 _PARTITION_TYPE = re.compile(
-    r"(string|varchar\(|char\(|boolean|tinyint|smallint|int$|bigint|date$|decimal|timestamp)", re.ASCII
+    r"(string|varchar\(|char\(|boolean|tinyint|smallint|int$|bigint|date$|decimal|timestamp)",
+    re.ASCII,
 )
 
 
 class Encoder(Protocol):
-    """Turns tables into the bytes of one file. ``close`` ends the file, not the stream. Both raise OSError."""
+    """Turns tables into the bytes of one file. ``close`` ends the file, not the stream. Both raise
+    OSError.
+    """
 
     def write(self, table: pa.Table) -> None: ...
 
@@ -67,7 +73,8 @@ class Format:
         unknown = sorted(given.keys() - known.keys())
         if unknown:
             raise SettingRefused(
-                f"{where}: {name} files have no option {', '.join(map(repr, unknown))}; there are {', '.join(known)}."
+                f"{where}: {name} files have no option {', '.join(map(repr, unknown))}; there are "
+                f"{', '.join(known)}."
             )
         chosen = {**known, **given}
         chosen["compression"] = str(chosen["compression"] or "none").lower()
@@ -77,17 +84,22 @@ class Format:
                 f"{', '.join(_COMPRESSIONS[name])}."
             )
         if not isinstance(chosen.get("header", True), bool):
-            raise SettingRefused(f"{where}: the option header={chosen['header']!r} must be True or False.")
+            raise SettingRefused(
+                f"{where}: the option header={chosen['header']!r} must be True or False."
+            )
         delimiter = chosen.get("delimiter", ",")
         if not isinstance(delimiter, str) or not _DELIMITER.fullmatch(delimiter):
             raise SettingRefused(
-                f"{where}: the option delimiter={delimiter!r} must be one ASCII character that stands in no number, "
-                "date or time and has no other meaning to readers: a comma, ';', '|' or a tab, say; not a letter, a "
-                'digit, a blank, a line break, NUL, nor any of + - . : " \\'
+                f"{where}: the option delimiter={delimiter!r} must be one ASCII character that "
+                "stands in no number, date or time and has no other meaning to readers: a comma, "
+                "';', '|' or a tab, say; not a letter, a digit, a blank, a line break, NUL, nor "
+                'any of + - . : " \\'
             )
         level = chosen.get("compression_level")
         if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
-            raise SettingRefused(f"{where}: the option compression_level={level!r} must be a whole number.")
+            raise SettingRefused(
+                f"{where}: the option compression_level={level!r} must be a whole number."
+            )
         return Format(name, tuple(sorted(chosen.items())))
 
     @property
@@ -105,19 +117,22 @@ class Format:
             found = _UNWRITABLE.search(kind)
             if found:
                 raise FrameRefused(
-                    f"{where}: the column {name!r} has the type {kind}, and {self.name} files that every reader "
-                    f"understands hold no {found[1].strip()}. Cast it or drop it before the sink."
+                    f"{where}: the column {name!r} has the type {kind}, and {self.name} files that "
+                    f"every reader understands hold no {found[1].strip()}. Cast it or drop it "
+                    "before the sink."
                 )
             if self.name == "csv" and (kind == "binary" or _NESTED.match(kind)):
                 raise FrameRefused(
-                    f"{where}: the column {name!r} has the type {kind}, which CSV cannot hold. Make it text "
-                    "(to_json, base64), select its fields, or write Parquet or JSON."
+                    f"{where}: the column {name!r} has the type {kind}, which CSV cannot hold. "
+                    "Make it text (to_json, base64), select its fields, or write Parquet or JSON."
                 )
 
     def encoder(self, stream: Any, schema: pa.Schema) -> Encoder:
         """An encoder of one file with these columns, onto a binary stream."""
         if self.name == "parquet":
-            return ParquetEncoder(stream, schema, self._option("compression"), self._option("compression_level"))
+            return ParquetEncoder(
+                stream, schema, self._option("compression"), self._option("compression_level")
+            )
         if self._option("compression") == "gzip":
             return ZippedEncoder(self, stream, schema)
         return self.plain_encoder(stream, schema)
@@ -192,7 +207,9 @@ class ZippedEncoder:
 
 
 class _Shielded:
-    """A stream that does not pass ``close`` on: the end of the compressed bytes is not yet the end of the file."""
+    """A stream that does not pass ``close`` on: the end of the compressed bytes is not yet the end
+    of the file.
+    """
 
     closed = False
 
@@ -210,7 +227,9 @@ class _Shielded:
         """The owner closes it."""
 
 
-def check_frame(columns: Sequence[tuple[str, str]], partition_by: Sequence[str], where: str) -> None:
+def check_frame(
+    columns: Sequence[tuple[str, str]], partition_by: Sequence[str], where: str
+) -> None:
     """What every format asks: distinct names, partition columns that exist and can name a folder.
 
     Raises:
@@ -222,23 +241,27 @@ def check_frame(columns: Sequence[tuple[str, str]], partition_by: Sequence[str],
         other = seen.setdefault(name.lower(), name)
         if other is not name or [n for n, _ in columns].count(name) > 1:
             raise FrameRefused(
-                f"{where}: the columns {other!r} and {name!r} differ in case only, or not at all, and readers like "
-                "Spark take them for one. Rename one of them."
+                f"{where}: the columns {other!r} and {name!r} differ in case only, or not at all, "
+                "and readers like Spark take them for one. Rename one of them."
             )
     for name in partition_by:
         if name not in kinds:
             raise FrameRefused(
-                f"{where}: partition_by names the column {name!r}, and the frame has {', '.join(map(repr, kinds))}."
+                f"{where}: partition_by names the column {name!r}, and the frame has "
+                f"{', '.join(map(repr, kinds))}."
             )
         if not _PARTITION_TYPE.match(kinds[name]):
             raise FrameRefused(
-                f"{where}: the partition column {name!r} has the type {kinds[name]}; a folder is named by a string, "
-                "boolean, integer, decimal, date or timestamp. Cast it."
+                f"{where}: the partition column {name!r} has the type {kinds[name]}; a folder is "
+                "named by a string, boolean, integer, decimal, date or timestamp. Cast it."
             )
         if len(escape(name).encode()) + len("=0") > NAME_BYTES_MAX:
             raise FrameRefused(
-                f"{where}: the partition column {name[:60]!r}... has so long a name that no folder can be called by it "
-                f"({NAME_BYTES_MAX} bytes, with the value). Rename it."
+                f"{where}: the partition column {name[:60]!r}... has so long a name that no folder "
+                f"can be called by it ({NAME_BYTES_MAX} bytes, with the value). Rename it."
             )
     if len(kinds) == len(set(partition_by)):
-        raise FrameRefused(f"{where}: all columns are partition columns, so nothing is left to write into the files.")
+        raise FrameRefused(
+            f"{where}: all columns are partition columns, so nothing is left to write into the "
+            "files."
+        )

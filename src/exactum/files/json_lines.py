@@ -1,8 +1,8 @@
 """A table as JSON lines, as Spark's own JSON writer makes them, whole columns at a time.
 
-Fields that are null are left out. Timestamps are ISO 8601 in UTC with ``Z`` (without a zone where the column has
-none), decimals are numbers, binary is base64, NaN and the infinities are texts, keys of maps are texts. What has no
-such text (``refusal``) is not among the rows.
+Fields that are null are left out. Timestamps are ISO 8601 in UTC with ``Z`` (without a zone where
+the column has none), decimals are numbers, binary is base64, NaN and the infinities are texts, keys
+of maps are texts. What has no such text (``refusal``) is not among the rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.files.texts import buffer_of, dates, decimals, floats, instants, joined, text, whole_column, wholes
+from exactum.files.texts import (
+    buffer_of,
+    dates,
+    decimals,
+    floats,
+    instants,
+    joined,
+    text,
+    whole_column,
+    wholes,
+)
 from exactum.values.nested import as_list, is_text
 
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
@@ -25,16 +35,25 @@ def encode(table: pa.Table) -> pa.Buffer:
     """One line for each row, UTF-8, each ending with a newline."""
     if not table.num_rows:
         return pa.py_buffer(b"")
-    return buffer_of(_objects([(f.name, whole_column(table.column(i))) for i, f in enumerate(table.schema)], "}\n"))
+    return buffer_of(
+        _objects(
+            [(f.name, whole_column(table.column(i))) for i, f in enumerate(table.schema)], "}\n"
+        )
+    )
 
 
 def _objects(columns: list[tuple[str, pa.Array]], ending: str) -> pa.Array:
     """``{"name":value,...}`` for each row, without what is null."""
-    # A column without nulls holds the commas of the others apart; without such a one the first comma goes.
+    # A column without nulls holds the commas of the others apart; without such a one the first
+    # comma goes.
     solid = next((n for n, (_, values) in enumerate(columns) if not values.null_count), None)
     fields = [
         joined(
-            text(f"{'' if solid is not None and n <= solid else ','}{json.dumps(name, ensure_ascii=False)}:"),
+            text(
+                ("" if solid is not None and n <= solid else ",")
+                + json.dumps(name, ensure_ascii=False)
+                + ":"
+            ),
             _values(values),
             text("," if solid is not None and n < solid else ""),
         )
@@ -47,7 +66,9 @@ def _objects(columns: list[tuple[str, pa.Array]], ending: str) -> pa.Array:
 
 def _row_wise(*parts: Any) -> pa.Array:
     """What is not null of each row. (Arrow's null_handling="skip" drops a row of nulls.)"""
-    return pc.binary_join_element_wise(*parts, text(""), null_handling="replace", null_replacement="")
+    return pc.binary_join_element_wise(
+        *parts, text(""), null_handling="replace", null_replacement=""
+    )
 
 
 def _values(values: pa.Array) -> pa.Array:
@@ -85,12 +106,18 @@ def _bracketed(lists: pa.Array, inner: pa.Array, brackets: str) -> pa.Array:
     """The texts of all elements, put together again as they are in ``lists``."""
     lengths = pc.fill_null(pc.list_value_length(as_list(lists)), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-    texts = pc.binary_join(pa.ListArray.from_arrays(offsets, inner.cast(pa.string())), ",").cast(pa.large_string())
+    texts = pc.binary_join(pa.ListArray.from_arrays(offsets, inner.cast(pa.string())), ",").cast(
+        pa.large_string()
+    )
     return _present(lists, joined(text(brackets[0]), texts, text(brackets[1])))
 
 
 def _present(values: pa.Array, texts: pa.Array) -> pa.Array:
-    return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.large_string())) if values.null_count else texts
+    return (
+        pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.large_string()))
+        if values.null_count
+        else texts
+    )
 
 
 def _keys(values: pa.Array) -> pa.Array:

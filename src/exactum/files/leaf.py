@@ -1,4 +1,6 @@
-"""The scalars of an Arrow column, at any depth, and in which row each of them is: for checks of whole columns."""
+"""The scalars of an Arrow column, at any depth, and in which row each of them is: for checks of
+whole columns.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Leaf:
-    """Scalar values of one column. ``lists``: the arrays of lists that they are in, outermost first.
+    """Scalar values of one column. ``lists``: the arrays of lists that they are in, outermost
+    first.
 
     ``place`` says in words which part of the column they are.
     """
@@ -34,7 +37,9 @@ class Leaf:
 
 
 def leaves(values: pa.Array, place: str = "", lists: tuple[pa.Array, ...] = ()) -> Iterator[Leaf]:
-    """Every part of a column that is scalar. What a null struct, list or map hides is not among it."""
+    """Every part of a column that is scalar. What a null struct, list or map hides is not among
+    it.
+    """
     kind = values.type
     if pa.types.is_struct(kind):
         for field, child in zip(kind, values.flatten(), strict=True):

@@ -1,14 +1,16 @@
-"""A decision log in an object store: one small object for each record, created by a conditional put.
+"""A decision log in an object store: one small object for each record, created by a conditional
+put.
 
     <folder>/<query id>/00000000000000000042-0.json     batch 42, attempt 0
     <folder>/<query id>/floor-00000000000000000030      every batch below 30 is pruned, for ever
 
-*Create if absent* is a put with ``If-None-Match: *`` (S3), ``ifGenerationMatch=0`` (GCS) or the like, which obstore
-calls mode ``create``. An object is whole when it appears.
+*Create if absent* is a put with ``If-None-Match: *`` (S3), ``ifGenerationMatch=0`` (GCS) or the
+like, which obstore calls mode ``create``. An object is whole when it appears.
 
-What ``slot_log`` asks of a listing object stores give as well: S3 (since December 2020), GCS, Azure and MinIO show what
-was written before the listing began; a listing in several pages goes in the order of names, and each page is up to date
-when it is made. A store with eventual listings cannot be used.
+What ``slot_log`` asks of a listing object stores give as well: S3 (since December 2020), GCS, Azure
+and MinIO show what was written before the listing began; a listing in several pages goes in the
+order of names, and each page is up to date when it is made. A store with eventual listings cannot
+be used.
 """
 
 from __future__ import annotations
@@ -37,25 +39,28 @@ PROBE = "probe-"
 """Begins the name of an object that is there for a moment, before the first record of a run."""
 PROBES = 4
 ELSEWHERE = (
-    "Put the decision log into a store that keeps to them, on a shared disk or into a database. Nothing was written."
+    "Put the decision log into a store that keeps to them, on a shared disk or into a database. "
+    "Nothing was written."
 )
 
 
 class ObjectDecisionLog(SlotLog):
-    """The decisions of one query, below a prefix of their own. ``decide`` costs one put, two gets, one listing; the
-    first one of a run tries before whether the store keeps to conditional puts.
+    """The decisions of one query, below a prefix of their own. ``decide`` costs one put, two gets,
+    one listing; the first one of a run tries before whether the store keeps to conditional puts.
 
     Args:
-        url: of a prefix in an object store (``s3://bucket/decisions``); the query's id is added to it.
-        query_id: whose decisions these are.
-        store: an obstore store whose root is that prefix, a mapping of obstore's settings for the URL, or None.
-        prune_every: how many batches may pile up before ``prune`` does real work.
+        url: of a prefix in an object store (``s3://bucket/decisions``); the query's id is added to
+        it. query_id: whose decisions these are. store: an obstore store whose root is that prefix,
+        a mapping of obstore's settings for the URL, or None. prune_every: how many batches may pile
+        up before ``prune`` does real work.
 
     Raises:
         SettingRefused: obstore does not take the URL or a setting.
     """
 
-    def __init__(self, url: str, query_id: str, *, store: Any = None, prune_every: int = PRUNE_EVERY) -> None:
+    def __init__(
+        self, url: str, query_id: str, *, store: Any = None, prune_every: int = PRUNE_EVERY
+    ) -> None:
         super().__init__(query_id, prune_every)
         self._location = ObjectLocation.of(url, store)
         self._store = self._location.store
@@ -81,7 +86,9 @@ class ObjectDecisionLog(SlotLog):
             self._settle(name, error)
 
     def _put_if_absent(self, key: str, content: bytes) -> bool:
-        """True when it was created; False when it was there: by another, or by us, sent twice by the client."""
+        """True when it was created; False when it was there: by another, or by us, sent twice by
+        the client.
+        """
         try:
             obstore.put(self._store, key, content, mode="create", use_multipart=False)
             return True
@@ -89,19 +96,21 @@ class ObjectDecisionLog(SlotLog):
             return False
         except FORBIDDEN as error:
             raise SettingRefused(
-                f"The decision log {self._where} may not be written with these credentials: {brief(error)}. Grant "
-                "put, get, list and delete below it."
+                f"The decision log {self._where} may not be written with these credentials: "
+                f"{brief(error)}. Grant put, get, list and delete below it."
             ) from error
         except (obstore.exceptions.NotSupportedError, NotImplementedError) as error:
             raise SettingRefused(
-                f"The object store {self._where} has no conditional put ({brief(error)}), and the decision log needs "
-                f"it to create a record only if it is absent. {ELSEWHERE}"
+                f"The object store {self._where} has no conditional put ({brief(error)}), and the "
+                f"decision log needs it to create a record only if it is absent. {ELSEWHERE}"
             ) from error
 
     def _prove(self) -> None:
-        """Before the first record: of several puts of one new key at a time one creates it, and a later one does not.
+        """Before the first record: of several puts of one new key at a time one creates it, and a
+        later one does not.
 
-        A store that does not know the condition takes every put, and two drivers would both believe their record.
+        A store that does not know the condition takes every put, and two drivers would both believe
+        their record.
 
         Raises:
             SettingRefused: more than one put was taken.
@@ -113,17 +122,22 @@ class ObjectDecisionLog(SlotLog):
         with answering(self._where, "could not be tried"):
             try:
                 with ThreadPoolExecutor(PROBES, "exactum-probe") as pool:
-                    created = list(pool.map(lambda content: self._put_if_absent(key, content), contents))
+                    created = list(
+                        pool.map(lambda content: self._put_if_absent(key, content), contents)
+                    )
                 created.append(self._put_if_absent(key, b"late"))
                 there = get(self._store, key)
             finally:
                 remove(self._store, [key])
         # None created it: the client sent it twice, and was told so. Then the condition holds.
-        if sum(created) > 1 or (any(created) and there != [*contents, b"late"][created.index(True)]):
+        if sum(created) > 1 or (
+            any(created) and there != [*contents, b"late"][created.index(True)]
+        ):
             raise SettingRefused(
-                f"The object store {self._where} does not keep to conditional puts: {sum(created)} of {len(created)} "
-                "puts with 'If-None-Match: *' (create only if absent) on one key were taken, and one may be. Two "
-                f"drivers could both believe that their decision stands. {ELSEWHERE}"
+                f"The object store {self._where} does not keep to conditional puts: {sum(created)} "
+                f"of {len(created)} puts with 'If-None-Match: *' (create only if absent) on one "
+                "key were taken, and one may be. Two drivers could both believe that their "
+                f"decision stands. {ELSEWHERE}"
             )
         self._proven = True
 
@@ -135,8 +149,8 @@ class ObjectDecisionLog(SlotLog):
         except Unavailable:
             pass
         raise OutcomeUnknown(
-            f"The decision record {self._shown(name)} may or may not have been created: {brief(error)}. Start the "
-            "query again: it finds out."
+            f"The decision record {self._shown(name)} may or may not have been created: "
+            f"{brief(error)}. Start the query again: it finds out."
         ) from error
 
     def _standing(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
@@ -144,7 +158,8 @@ class ObjectDecisionLog(SlotLog):
             return super()._standing(name, record)
         except Unavailable as error:
             raise OutcomeUnknown(
-                f"{record.epoch}: the record {self._shown(name)} may stand, and could not be read: {error}"
+                f"{record.epoch}: the record {self._shown(name)} may stand, and could not be read: "
+                f"{error}"
             ) from error
 
     def _mark(self, marker: str) -> None:

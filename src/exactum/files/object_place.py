@@ -1,10 +1,10 @@
 """A prefix in an object store as the place of files.
 
-Objects appear whole or not at all, and there is no rename: a task uploads under a staging name, and the commit copies
-on the server, only if the target is absent where the store can do that (S3 cannot), and then removes the staged
-object. Copying is repeatable in any case: the target's name holds the transaction's identity, and its content is that
-of the one staged object, which never changes. The store must list and read what was written just before
-(S3, GCS, Azure, MinIO do).
+Objects appear whole or not at all, and there is no rename: a task uploads under a staging name, and
+the commit copies on the server, only if the target is absent where the store can do that (S3
+cannot), and then removes the staged object. Copying is repeatable in any case: the target's name
+holds the transaction's identity, and its content is that of the one staged object, which never
+changes. The store must list and read what was written just before (S3, GCS, Azure, MinIO do).
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ class ObjectPlace:
             self._probe()
         except FORBIDDEN as error:
             raise SettingRefused(
-                f"FileSink({self.where!r}): the credentials may not put, list, copy and delete objects there: "
-                f"{type(error).__name__}. Grant all four below this prefix. Nothing was written."
+                f"FileSink({self.where!r}): the credentials may not put, list, copy and delete "
+                f"objects there: {type(error).__name__}. Grant all four below this prefix. Nothing "
+                "was written."
             ) from None
         except STORE_ERRORS:
             with answering(self.where, "could not be opened"):
@@ -112,7 +113,10 @@ class ObjectPlace:
 
     def staged(self, staging: Staging) -> Mapping[str, int]:
         with answering(self.where, "could not be listed"):
-            return {name: int(m["size"]) for name, m in sizes(self._store, staging.folder(self.scope)).items()}
+            return {
+                name: int(m["size"])
+                for name, m in sizes(self._store, staging.folder(self.scope)).items()
+            }
 
     def read_staged(self, staging: Staging, name: str) -> bytes | None:
         with answering(self.where, "could not be read"):
@@ -120,19 +124,29 @@ class ObjectPlace:
 
     def visible(self, targets: Sequence[str]) -> set[str]:
         with answering(self.where, "could not be read"):
-            return {t for t, there in zip(targets, self._each(self._exists, targets), strict=True) if there}
+            return {
+                t
+                for t, there in zip(targets, self._each(self._exists, targets), strict=True)
+                if there
+            }
 
     def publish(self, moves: Sequence[Move]) -> Sequence[Move]:
         with answering(self.where, "could not copy the objects of a decided epoch"):
             arrived = self._each(self._copy, moves)
-            remove(self._store, [self._staged(m) for m, there in zip(moves, arrived, strict=True) if there])
+            remove(
+                self._store,
+                [self._staged(m) for m, there in zip(moves, arrived, strict=True) if there],
+            )
             return [m for m, there in zip(moves, arrived, strict=True) if not there]
 
     def mark(self, batch_id: int, text: str) -> None:
         with answering(self.where, "could not be marked"):
             folder = f"{self.scope.folder}/committed"
             obstore.put(self._store, f"{folder}/{mark_name(batch_id)}", text.encode())
-            remove(self._store, [f"{folder}/{mark_name(m)}" for m in sorted(self._marks())[:-MARKS_KEPT]])
+            remove(
+                self._store,
+                [f"{folder}/{mark_name(m)}" for m in sorted(self._marks())[:-MARKS_KEPT]],
+            )
 
     def highest_mark(self) -> int | None:
         with answering(self.where, "could not be read"):
@@ -155,7 +169,9 @@ class ObjectPlace:
         found = self.staged(staging)
         for name, size in sizes.items():
             if found.get(name) != size:
-                raise FileNotFoundError(errno.ENOENT, f"has {found.get(name)} instead of {size} bytes", name)
+                raise FileNotFoundError(
+                    errno.ENOENT, f"has {found.get(name)} instead of {size} bytes", name
+                )
 
     def write_staged(self, staging: Staging, name: str, content: bytes) -> None:
         with _as_os_error():
@@ -184,9 +200,9 @@ class ObjectPlace:
             return  # the one that copied it has removed the staged one meanwhile
         if there != wanted:
             raise HeuristicOutcome(
-                f"The object {target} of {self.where} has {there} bytes, and {staged}, which belongs to a decided "
-                f"epoch under that very name, has {wanted}. Something else has written it: move it away and start "
-                "again."
+                f"The object {target} of {self.where} has {there} bytes, and {staged}, which "
+                f"belongs to a decided epoch under that very name, has {wanted}. Something else "
+                "has written it: move it away and start again."
             )
 
     def _prefix_bytes(self) -> int:
@@ -217,7 +233,11 @@ class ObjectPlace:
                 self.discard(staging)
 
     def _marks(self) -> list[int]:
-        return [int(n) for n in sizes(self._store, f"{self.scope.folder}/committed") if MARK.fullmatch(n)]
+        return [
+            int(n)
+            for n in sizes(self._store, f"{self.scope.folder}/committed")
+            if MARK.fullmatch(n)
+        ]
 
     def _probe(self) -> None:
         """Do once what every commit does: put, list, copy, remove."""
@@ -228,14 +248,17 @@ class ObjectPlace:
             listed = sizes(self._store, self.scope.folder)
             if name not in listed:
                 raise SettingRefused(
-                    f"FileSink({self.where!r}): an object that was just written is not listed. exactum needs a store "
-                    "whose listings are up to date. Nothing was written."
+                    f"FileSink({self.where!r}): an object that was just written is not listed. "
+                    "exactum needs a store whose listings are up to date. Nothing was written."
                 )
             obstore.copy(self._store, staged, target)
         finally:
             remove(self._store, [staged])
         for old, meta in listed.items():
-            if old.startswith(TEMPORARY) and time.time() - meta["last_modified"].timestamp() > TEMPORARY_AGE_S:
+            if (
+                old.startswith(TEMPORARY)
+                and time.time() - meta["last_modified"].timestamp() > TEMPORARY_AGE_S
+            ):
                 remove(self._store, [f"{self.scope.folder}/{old}"])
 
     def _each(self, function: Any, items: Sequence[Any]) -> list[Any]:
@@ -251,7 +274,11 @@ class ObjectFile(io.RawIOBase):
     def __init__(self, store: Any, path: str) -> None:
         super().__init__()
         self._open = partial(
-            obstore.open_writer, store, path, buffer_size=UPLOAD_BUFFER_BYTES, max_concurrency=UPLOADS_AT_ONCE
+            obstore.open_writer,
+            store,
+            path,
+            buffer_size=UPLOAD_BUFFER_BYTES,
+            max_concurrency=UPLOADS_AT_ONCE,
         )
         self._upload: Any = None
         self._bytes = 0
@@ -295,4 +322,6 @@ class _as_os_error:  # noqa: N801  (a context manager, read as a verb)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, STORE_ERRORS) and not isinstance(error, OSError):
-            raise OSError(errno.EIO, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from error
+            raise OSError(
+                errno.EIO, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            ) from error

@@ -1,4 +1,6 @@
-"""Object stores through obstore: where one is, and what its errors mean. Needs the extra ``exactum[objects]``."""
+"""Object stores through obstore: where one is, and what its errors mean. Needs the extra
+``exactum[objects]``.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ try:
     from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 except ImportError as _error:
     raise SettingRefused(
-        f"Object stores need the package obstore ({_error}): pip install 'exactum[objects]', on the driver and on "
-        "every executor."
+        f"Object stores need the package obstore ({_error}): pip install 'exactum[objects]', on "
+        "the driver and on every executor."
     ) from _error
 
 STORE_ERRORS = (BaseError, OSError, ValueError)
@@ -43,14 +45,17 @@ FORBIDDEN = (PermissionDeniedError, UnauthenticatedError)
 
 @dataclass(frozen=True)
 class ObjectLocation:
-    """A prefix in an object store, which is the root of ``store``. Picklable if the store is; shows no credentials."""
+    """A prefix in an object store, which is the root of ``store``. Picklable if the store is; shows
+    no credentials.
+    """
 
     where: str
     store: Any = field(repr=False, compare=False)
 
     @staticmethod
     def of(url: str, store: Any) -> ObjectLocation:
-        """``store``: None, a mapping of obstore's settings, or an obstore store whose root is the prefix.
+        """``store``: None, a mapping of obstore's settings, or an obstore store whose root is the
+        prefix.
 
         Raises:
             SettingRefused: obstore does not take the URL or a setting.
@@ -70,8 +75,9 @@ class ObjectLocation:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise SettingRefused(
-                f"The object store {where} cannot be used: {brief(error)}. Give its URL as s3://bucket/prefix, "
-                "gs://bucket/prefix or az://account/container/prefix, and obstore's settings as store={...}."
+                f"The object store {where} cannot be used: {brief(error)}. Give its URL as "
+                "s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix, and "
+                "obstore's settings as store={...}."
             ) from None
 
 
@@ -82,8 +88,8 @@ def answering(where: str, trouble: str) -> Iterator[None]:
         yield
     except STORE_ERRORS as error:
         raise Unavailable(
-            f"The object store {where} {trouble}: {brief(error)}. Start the query again when it answers: what is "
-            "decided is then carried out."
+            f"The object store {where} {trouble}: {brief(error)}. Start the query again when it "
+            "answers: what is decided is then carried out."
         ) from error
 
 

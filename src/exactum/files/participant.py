@@ -1,9 +1,10 @@
 """The driver half of the file sink: verifies, publishes and removes what tasks have staged.
 
-A file is published by moving it, so it is published once, whoever tries. What proves, days later and after a
-compaction job has taken the published files, that an epoch was committed is its marker, or the marker of a later
-epoch: no task of a later batch is started before an epoch is committed. A marker is only asked about files that are
-neither staged nor published, so that a marker can never keep a staged file from being published.
+A file is published by moving it, so it is published once, whoever tries. What proves, days later
+and after a compaction job has taken the published files, that an epoch was committed is its marker,
+or the marker of a later epoch: no task of a later batch is started before an epoch is committed. A
+marker is only asked about files that are neither staged nor published, so that a marker can never
+keep a staged file from being published.
 """
 
 from __future__ import annotations
@@ -16,8 +17,21 @@ from typing import TypeVar
 
 from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome
 from exactum.files.place import Area, Move, Place, Staging, mark_name
-from exactum.files.transaction import MANIFEST, FileTransaction, PartFile, read_manifest, sizes_of, staged_name
-from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
+from exactum.files.transaction import (
+    MANIFEST,
+    FileTransaction,
+    PartFile,
+    read_manifest,
+    sizes_of,
+    staged_name,
+)
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -60,7 +74,8 @@ class FileParticipant:
         """Look at each staged file from here: it is there, with the bytes that the task wrote.
 
         Raises:
-            CheckpointRefused: the batch is marked as committed, so the decision log is not the one it was.
+            CheckpointRefused: the batch is marked as committed, so the decision log is not the one
+            it was.
         """
         self._each(self._check_staged, prepared)
         for batch_id in {FileTransaction.of(p).batch_id for p in prepared}:
@@ -68,8 +83,8 @@ class FileParticipant:
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
-        """Publish all files, mark the batch, remove the stagings; in this order, so that a crash anywhere is
-        followed by the same again. Idempotent."""
+        """Publish all files, mark the batch, remove the stagings; in this order, so that a crash
+        anywhere is followed by the same again. Idempotent."""
         found = self._each(self._find, prepared)
         marked = any(f.lost for f in found) and self._is_marked(permit)
         whole = [f for f in found if not f.lost or marked]
@@ -86,9 +101,14 @@ class FileParticipant:
         return CommitReport(committed, expired)
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
-        self._each(self._place.discard, [Staging(Area.STAGED, t.incarnation, t.identity) for t in transactions])
+        self._each(
+            self._place.discard,
+            [Staging(Area.STAGED, t.incarnation, t.identity) for t in transactions],
+        )
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
         """There is no second copy of a staged file: stops, and says which are gone."""
         lines: list[str] = []
         for found in self._each(self._find, expired):
@@ -96,16 +116,21 @@ class FileParticipant:
             named = ", ".join(found.lost[:NAMED_MAX])
             more = f" and {len(found.lost) - NAMED_MAX} more" if len(found.lost) > NAMED_MAX else ""
             lines.append(
-                f"{len(found.lost)} of {transaction.count} files ({found.prepared.rows} rows in all), staged at "
-                f"{transaction.where}/{transaction.staging.folder(self._place.scope)}: {named}{more}"
+                f"{len(found.lost)} of {transaction.count} files ({found.prepared.rows} rows in "
+                "all), staged at "
+                f"{transaction.where}/{transaction.staging.folder(self._place.scope)}: "
+                f"{named}{more}"
             )
-        mark = f"{self._place.where}/{self._place.scope.folder}/committed/{mark_name(permit.record.epoch.batch_id)}"
+        folder = f"{self._place.where}/{self._place.scope.folder}/committed"
+        mark = f"{folder}/{mark_name(permit.record.epoch.batch_id)}"
         raise HeuristicOutcome(
-            f"{permit.record.epoch} is decided, and files of sink {self.name!r} are neither staged nor where readers "
-            f"find them at {self._place.where}. Missing: {'; '.join(lines)}. If the sink was pointed elsewhere, point "
-            "it back. If something removed staged files, restore them, or write these rows again by hand. If a "
-            "compaction job took the published files before the epoch was marked, nothing is missing. In the last two "
-            f"cases create the empty file {mark} and start again. No other file of these transactions was published."
+            f"{permit.record.epoch} is decided, and files of sink {self.name!r} are neither staged "
+            f"nor where readers find them at {self._place.where}. Missing: {'; '.join(lines)}. If "
+            "the sink was pointed elsewhere, point it back. If something removed staged files, "
+            "restore them, or write these rows again by hand. If a compaction job took the "
+            "published files before the epoch was marked, nothing is missing. In the last two "
+            f"cases create the empty file {mark} and start again. No other file of these "
+            "transactions was published."
         )
 
     def close(self) -> None:
@@ -118,11 +143,13 @@ class FileParticipant:
         if highest is None or highest < batch_id:
             return
         raise CheckpointRefused(
-            f"Sink {self.name!r} has published batch {batch_id} at {self._place.where} already, as the marker of batch "
-            f"{highest} in {self._place.scope.folder}/committed says, and the decision log does not know of it. The "
-            "checkpoint or its decision log was restored from an older copy, or lost a file, or two queries run on "
-            "copies of one checkpoint. Restore both and the files from the same moment, or start with a new checkpoint "
-            "location. Nothing was published. (To publish these batches again on purpose, remove that folder.)"
+            f"Sink {self.name!r} has published batch {batch_id} at {self._place.where} already, as "
+            f"the marker of batch {highest} in {self._place.scope.folder}/committed says, and the "
+            "decision log does not know of it. The checkpoint or its decision log was restored "
+            "from an older copy, or lost a file, or two queries run on copies of one checkpoint. "
+            "Restore both and the files from the same moment, or start with a new checkpoint "
+            "location. Nothing was published. (To publish these batches again on purpose, remove "
+            "that folder.)"
         )
 
     def _check_staged(self, prepared: PreparedTransaction) -> None:
@@ -131,12 +158,14 @@ class FileParticipant:
         sizes = self._place.staged(transaction.staging)
         wrong = [n for n, size in sizes_of(files or ()).items() if sizes.get(n) != size]
         if files is None or wrong or sum(f.rows for f in files) != prepared.rows:
-            first = f"{wrong[0]} has {sizes.get(wrong[0])} bytes" if wrong else "its list is not there"
+            first = (
+                f"{wrong[0]} has {sizes.get(wrong[0])} bytes" if wrong else "its list is not there"
+            )
             raise EpochAborted(
-                f"The staged files of transaction {prepared.identity} of sink {self.name!r} are not all at "
-                f"{self._place.where}/{transaction.staging.folder(self._place.scope)} as the task wrote them: {first}. "
-                "Do all executors write to the folder that the driver sees? Or has a newer run aborted them? Nothing "
-                "was committed."
+                f"The staged files of transaction {prepared.identity} of sink {self.name!r} are "
+                f"not all at {self._place.where}/{transaction.staging.folder(self._place.scope)} "
+                f"as the task wrote them: {first}. Do all executors write to the folder that the "
+                "driver sees? Or has a newer run aborted them? Nothing was committed."
             )
 
     def _find(self, prepared: PreparedTransaction) -> _Found:

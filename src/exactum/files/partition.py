@@ -1,5 +1,6 @@
-"""Partition folders as Hive and Spark name them: ``day=2026-01-01/city=K%C3%B6ln`` has no place here, for only
-ASCII characters with a meaning of their own are escaped, and ``Köln`` stays ``Köln``."""
+"""Partition folders as Hive and Spark name them: ``day=2026-01-01/city=K%C3%B6ln`` has no place
+here, for only ASCII characters with a meaning of their own are escaped, and ``Köln`` stays
+``Köln``."""
 
 from __future__ import annotations
 
@@ -31,12 +32,16 @@ def escape(text: str) -> str:
 
 
 def folder_name(column: str, value: str | None) -> str:
-    """``column=value`` for one level. Null and the empty text are both Hive's default partition, as in Spark."""
+    """``column=value`` for one level. Null and the empty text are both Hive's default partition, as
+    in Spark.
+    """
     return f"{escape(column)}={escape(value) if value else NULL}"
 
 
 class Partitioning:
-    """The partition columns of a sink, outermost first; without any, every row goes to the folder ''."""
+    """The partition columns of a sink, outermost first; without any, every row goes to the folder
+    ''.
+    """
 
     def __init__(self, columns: Sequence[str], limits: NameLimits) -> None:
         self._columns = tuple(columns)
@@ -71,7 +76,11 @@ class Partitioning:
         reasons: dict[int, str] = {}
         for column in self._columns:
             values = batch.column(batch.schema.get_field_index(column))
-            if is_text(values.type) or pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
+            if (
+                is_text(values.type)
+                or pa.types.is_date(values.type)
+                or pa.types.is_timestamp(values.type)
+            ):
                 encoded = pc.dictionary_encode(values, null_encoding="encode")
                 for code, why in _unsayable(encoded.dictionary).items():
                     for row in pc.indices_nonzero(pc.equal(encoded.indices, code)).to_pylist():
@@ -89,16 +98,24 @@ class Partitioning:
         folders: list[str] = []
         codes = np.zeros(table.num_rows, np.int64)
         for column in self._columns:
-            encoded = pc.dictionary_encode(whole_column(table.column(column)), null_encoding="encode")
+            encoded = pc.dictionary_encode(
+                whole_column(table.column(column)), null_encoding="encode"
+            )
             names: dict[str, int] = {}
-            ids = [names.setdefault(folder_name(column, v), len(names)) for v in _texts(encoded.dictionary)]
+            ids = [
+                names.setdefault(folder_name(column, v), len(names))
+                for v in _texts(encoded.dictionary)
+            ]
             level = list(names)
             own = np.asarray(ids, np.int64)[encoded.indices.to_numpy()]
             if not folders:
                 folders, codes = level, own
                 continue
             pairs, codes = np.unique(codes * len(level) + own, return_inverse=True)
-            folders = [f"{folders[pair // len(level)]}/{level[pair % len(level)]}" for pair in pairs.tolist()]
+            folders = [
+                f"{folders[pair // len(level)]}/{level[pair % len(level)]}"
+                for pair in pairs.tolist()
+            ]
         return folders, codes
 
     def _may_be_long(self, batch: pa.RecordBatch, column: str) -> bool:
@@ -107,15 +124,23 @@ class Partitioning:
         if is_text(values.type):
             # Each byte becomes three at most.
             longest = max(3 * (pc.max(pc.binary_length(values)).as_py() or 0), len(NULL))
-        allowed = min(self._limits.name_bytes_max, self._limits.folder_bytes_max // len(self._columns) - 1)
+        allowed = min(
+            self._limits.name_bytes_max, self._limits.folder_bytes_max // len(self._columns) - 1
+        )
         return len(escape(column).encode()) + 1 + longest > allowed
 
     def _too_long(self, folder: str) -> str:
         for name in folder.split("/"):
             if len(name.encode()) > self._limits.name_bytes_max:
-                return f"the partition folder {name[:60]!r}... is longer than {self._limits.name_bytes_max} bytes"
+                return (
+                    f"the partition folder {name[:60]!r}... is longer than "
+                    f"{self._limits.name_bytes_max} bytes"
+                )
         if len(folder.encode()) > self._limits.folder_bytes_max:
-            return f"the partition folder {folder[:60]!r}... is longer than {self._limits.folder_bytes_max} bytes"
+            return (
+                f"the partition folder {folder[:60]!r}... is longer than "
+                f"{self._limits.folder_bytes_max} bytes"
+            )
         return ""
 
 
@@ -139,8 +164,8 @@ def _unsayable(values: pa.Array) -> dict[int, str]:
             reasons[place] = f"is outside the years 1 to 9999, the row has {instant_text(clock)}"
         elif not again:
             reasons[place] = (
-                f"is {instant_text(clock)} for the second time, when the clock of {kind.tz} was set back, and readers "
-                "take that for the first"
+                f"is {instant_text(clock)} for the second time, when the clock of {kind.tz} was "
+                "set back, and readers take that for the first"
             )
     return reasons
 

@@ -1,12 +1,15 @@
-"""A place that holds files and is seen by the driver and all tasks: a folder, or a prefix in an object store.
+"""A place that holds files and is seen by the driver and all tasks: a folder, or a prefix in an
+object store.
 
     <place>/day=2026-01-01/part-0000000042-0-<identity>-0.parquet      what readers see
-    <place>/.exactum/<scope>/scope                                which query and sink this is, for people
-    <place>/.exactum/<scope>/staged/<incarnation>/<identity>/0.staged  written, not yet decided
-    <place>/.exactum/<scope>/committed/00000000000000000042            every file of batch 42 is where readers look
+    <place>/.exactum/<scope>/scope                                which query and sink this is, for
+    people <place>/.exactum/<scope>/staged/<incarnation>/<identity>/0.staged  written, not yet
+    decided <place>/.exactum/<scope>/committed/00000000000000000042            every file of batch
+    42 is where readers look
 
-``scope`` is a hash of query id and participant name, so that any number of queries may share a place. The
-suffix ``.staged`` hides files from readers that look for ``**/*.parquet`` in hidden folders too (DuckDB).
+``scope`` is a hash of query id and participant name, so that any number of queries may share a
+place. The suffix ``.staged`` hides files from readers that look for ``**/*.parquet`` in hidden
+folders too (DuckDB).
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ MARK = re.compile(r"\d{20}")
 
 
 FILE_NAME_BYTES_MAX = 96
-"""No name of a file of ours is longer: ``part-<batch>-<attempt>-<identity>-<number>.<extension>``."""
+"""No name of a file of ours is longer:
+``part-<batch>-<attempt>-<identity>-<number>.<extension>``.
+"""
 STAGED_BYTES_MAX = 224
 """No path of ours below the place and outside of partition folders is longer."""
 NAME_BYTES_MAX = 255
@@ -65,15 +70,19 @@ class NameLimits:
         """
         if path_bytes_max < STAGED_BYTES_MAX or name_bytes_max < FILE_NAME_BYTES_MAX:
             raise SettingRefused(
-                f"FileSink({where!r}): paths there may have {path_bytes_max} bytes below it, and names "
-                f"{name_bytes_max}; the sink needs {STAGED_BYTES_MAX} and {FILE_NAME_BYTES_MAX}. Choose a shorter "
-                "path. Nothing was written."
+                f"FileSink({where!r}): paths there may have {path_bytes_max} bytes below it, and "
+                f"names {name_bytes_max}; the sink needs {STAGED_BYTES_MAX} and "
+                f"{FILE_NAME_BYTES_MAX}. Choose a shorter path. Nothing was written."
             )
-        return NameLimits(name_bytes_max, min(FOLDER_BYTES_MAX, path_bytes_max - 1 - FILE_NAME_BYTES_MAX))
+        return NameLimits(
+            name_bytes_max, min(FOLDER_BYTES_MAX, path_bytes_max - 1 - FILE_NAME_BYTES_MAX)
+        )
 
 
 class Area(Enum):
-    """Where staged files wait: for a decision, or only for the end of their task (weaker guarantees)."""
+    """Where staged files wait: for a decision, or only for the end of their task (weaker
+    guarantees).
+    """
 
     STAGED = "staged"
     PLAIN = "plain"
@@ -92,7 +101,10 @@ class Scope:
         return f"{HIDDEN}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
     def text(self) -> str:
-        return json.dumps({"query_id": self.query_id, "participant": self.participant}, indent=2) + "\n"
+        return (
+            json.dumps({"query_id": self.query_id, "participant": self.participant}, indent=2)
+            + "\n"
+        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,9 @@ class Staging:
 
 @dataclass(frozen=True)
 class Move:
-    """One file from its staging name to the name under which readers find it; ``target`` is below the place."""
+    """One file from its staging name to the name under which readers find it; ``target`` is below
+    the place.
+    """
 
     staging: Staging
     name: str
@@ -123,9 +137,9 @@ def mark_name(batch_id: int) -> str:
 def owned(where: str, owner: str) -> str:
     """Why a place with such a folder is refused."""
     return (
-        f"FileSink({where!r}): there is {owner!r}, with which Spark's own streaming sink or Delta Lake lists the files "
-        "of this table. Their readers would not see the files of this sink. Write to another folder. Nothing was "
-        "written."
+        f"FileSink({where!r}): there is {owner!r}, with which Spark's own streaming sink or Delta "
+        "Lake lists the files of this table. Their readers would not see the files of this sink. "
+        "Write to another folder. Nothing was written."
     )
 
 
@@ -147,9 +161,9 @@ class StagedFile(Protocol):
 
 
 class Place(Protocol):
-    """Picklable. Driver and tasks have their own copies. Every method is idempotent and may run at the same
-    time in several processes. Task methods raise OSError, which the writer explains; driver methods raise
-    ``Unavailable`` (the place did not answer) and ``SettingRefused``."""
+    """Picklable. Driver and tasks have their own copies. Every method is idempotent and may run at
+    the same time in several processes. Task methods raise OSError, which the writer explains;
+    driver methods raise ``Unavailable`` (the place did not answer) and ``SettingRefused``."""
 
     @property
     def where(self) -> str:
@@ -165,8 +179,9 @@ class Place(Protocol):
     # ---- driver ------------------------------------------------------------------------------
 
     def open(self, area: Area) -> NameLimits:
-        """Make what is missing, check by doing it that files can be written, moved and removed here, and
-        remove what died tasks of the weaker guarantees left a day ago. Returns how long names may be."""
+        """Make what is missing, check by doing it that files can be written, moved and removed
+        here, and remove what died tasks of the weaker guarantees left a day ago. Returns how long
+        names may be."""
 
     def stagings(self) -> Sequence[Staging]:
         """Every staging of the area STAGED, of all incarnations of this scope."""
@@ -183,29 +198,36 @@ class Place(Protocol):
     def publish(self, moves: Sequence[Move]) -> Sequence[Move]:
         """Bring files to their targets and make that durable. Returns those found in neither place.
 
-        A target that is there while the staged file is gone has been published before: a success. Never
-        replaces another file: ``HeuristicOutcome``.
+        A target that is there while the staged file is gone has been published before: a success.
+        Never replaces another file: ``HeuristicOutcome``.
         """
 
     def mark(self, batch_id: int, text: str) -> None:
-        """Record durably that all files of a batch are published; forget marks far below the highest."""
+        """Record durably that all files of a batch are published; forget marks far below the
+        highest.
+        """
 
     def highest_mark(self) -> int | None:
         """The highest batch that is marked."""
 
     def discard(self, staging: Staging) -> None:
-        """Remove a staging with all that is in it. A task that still writes there fails at its next file."""
+        """Remove a staging with all that is in it. A task that still writes there fails at its next
+        file.
+        """
 
     # ---- task --------------------------------------------------------------------------------
 
     def begin(self, staging: Staging) -> None:
-        """Make the staging. Raises FileNotFoundError where this machine does not see the driver's folder."""
+        """Make the staging. Raises FileNotFoundError where this machine does not see the driver's
+        folder.
+        """
 
     def create(self, staging: Staging, name: str) -> StagedFile:
         """Open a new file in the staging."""
 
     def seal(self, staging: Staging, sizes: Mapping[str, int]) -> None:
-        """Make the names durable, and check that every file is there in full: the last step of prepare.
+        """Make the names durable, and check that every file is there in full: the last step of
+        prepare.
 
         Raises:
             FileNotFoundError: the staging or a file in it is gone, so somebody has aborted it.

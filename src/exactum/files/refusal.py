@@ -1,6 +1,7 @@
 """Which rows cannot stand in a sink's files so that every reader finds them as they were.
 
-All of it is known from the rows alone, before anything is decided: a file that is published can be read.
+All of it is known from the rows alone, before anything is decided: a file that is published can be
+read.
 """
 
 from __future__ import annotations
@@ -25,16 +26,21 @@ SHOWN_BYTES_MAX = 40
 
 
 class Refusal:
-    """Tells the rows that files of one format hold from those that they do not. Used by one task."""
+    """Tells the rows that files of one format hold from those that they do not. Used by one
+    task.
+    """
 
-    def __init__(self, format_name: str, partitioning: Partitioning, partition_by: Sequence[str]) -> None:
+    def __init__(
+        self, format_name: str, partitioning: Partitioning, partition_by: Sequence[str]
+    ) -> None:
         self._format = format_name
         self._partitioning = partitioning
         self._partition_by = frozenset(partition_by)
         self._schema: pa.Schema | None = None
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Rejection | None]:
-        """The rows that can be written (``batch`` itself if all can), and the others with the reasons.
+        """The rows that can be written (``batch`` itself if all can), and the others with the
+        reasons.
 
         Raises:
             FrameRefused: two fields of a struct have one name.
@@ -50,7 +56,9 @@ class Refusal:
             for row, reason in self._of_lone_column(batch):
                 reasons.setdefault(row, []).append(reason)
         # Only of rows whose texts are texts.
-        kept = np.asarray([n for n in range(batch.num_rows) if n not in reasons]) if reasons else None
+        kept = (
+            np.asarray([n for n in range(batch.num_rows) if n not in reasons]) if reasons else None
+        )
         rest = batch if kept is None else batch.take(pa.array(kept, pa.int64()))
         for row, reason in self._partitioning.refused(rest).items():
             reasons[row if kept is None else int(kept[row])] = [reason]
@@ -58,7 +66,9 @@ class Refusal:
             return batch, None
         bad = np.zeros(batch.num_rows, bool)
         bad[list(reasons)] = True
-        rejected = Rejection(batch.filter(pa.array(bad)), tuple("; ".join(reasons[n]) for n in sorted(reasons)))
+        rejected = Rejection(
+            batch.filter(pa.array(bad)), tuple("; ".join(reasons[n]) for n in sorted(reasons))
+        )
         return batch.filter(pa.array(~bad)), rejected
 
     def _of_column(self, name: str, column: pa.Array) -> Iterator[tuple[int, str]]:
@@ -72,17 +82,32 @@ class Refusal:
                 if in_files and self._format == "csv":
                     lone = pc.equal(leaf.values, pa.scalar("\0", kind))
                     if pc.any(lone).as_py():
-                        rows = np.flatnonzero(pc.fill_null(lone, False).to_numpy(zero_copy_only=False))
-                        yield from _explained(name, leaf, rows, "is U+0000 alone, which Spark reads as null")
-            elif in_files and self._format != "parquet" and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-                why = f"is outside the years 1 to 9999, for which readers of {self._format} have no text"
+                        rows = np.flatnonzero(
+                            pc.fill_null(lone, False).to_numpy(zero_copy_only=False)
+                        )
+                        yield from _explained(
+                            name, leaf, rows, "is U+0000 alone, which Spark reads as null"
+                        )
+            elif (
+                in_files
+                and self._format != "parquet"
+                and (pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+            ):
+                why = (
+                    f"is outside the years 1 to 9999, for which readers of {self._format} have no "
+                    "text"
+                )
                 yield from _explained(name, leaf, out_of_years(leaf.values), why)
 
     def _of_lone_column(self, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
         (name,) = (n for n in batch.schema.names if n not in self._partition_by)
         column = batch.column(batch.schema.get_field_index(name))
         for row in pc.indices_nonzero(column.is_null()).to_pylist() if column.null_count else ():
-            yield row, f"column {name!r} is null, and readers of CSV skip the empty line of a file with one column"
+            yield (
+                row,
+                f"column {name!r} is null, and readers of CSV skip the empty line of a file with "
+                "one column",
+            )
 
 
 def check_fields(schema: pa.Schema) -> None:
@@ -101,9 +126,9 @@ def check_fields(schema: pa.Schema) -> None:
             twice = sorted({n for n in names if names.count(n) > 1})
             if twice and pa.types.is_struct(kind):
                 raise FrameRefused(
-                    f"The column {column.name!r} holds structs with two fields {twice[0]!r} that differ in case only, "
-                    "or not at all, and readers like Spark take them for one. Rename one of them. Nothing of the "
-                    "epoch is visible."
+                    f"The column {column.name!r} holds structs with two fields {twice[0]!r} that "
+                    "differ in case only, or not at all, and readers like Spark take them for "
+                    "one. Rename one of them. Nothing of the epoch is visible."
                 )
 
 
@@ -127,4 +152,7 @@ def _shown(values: pa.Array) -> list[str]:
         zone = " UTC" if kind.tz is not None else ""
         return [instant_text(v) + zone for v in values.view(pa.int64()).to_pylist()]
     whole = values.view(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
-    return [repr(v[:SHOWN_BYTES_MAX]) + ("..." if len(v) > SHOWN_BYTES_MAX else "") for v in whole.to_pylist()]
+    return [
+        repr(v[:SHOWN_BYTES_MAX]) + ("..." if len(v) > SHOWN_BYTES_MAX else "")
+        for v in whole.to_pylist()
+    ]

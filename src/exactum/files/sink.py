@@ -19,35 +19,46 @@ from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, 
 
 BYTES_PER_FILE_MAX = 128 * 1024 * 1024
 OBJECT_BYTES_MAX = 4 * 1024**3
-"""A server-side copy in one request ends at 5 GiB on S3; a file may grow past its limit by one run of rows."""
+"""A server-side copy in one request ends at 5 GiB on S3; a file may grow past its limit by one
+run of rows.
+"""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
 class FileSink(NotAFunction):
-    """Writes a frame's rows to Parquet, JSON-lines or CSV files that any reader finds by listing the folder.
+    """Writes a frame's rows to Parquet, JSON-lines or CSV files that any reader finds by listing
+    the folder.
 
-    A reader never sees part of a file. The files of one epoch appear one after another, within milliseconds, and
-    all of them stand or none; file names begin with ``part-<batch>-<attempt>-``. What is not yet decided lies in
-    ``<path>/.exactum``. On a shared file system driver and executors must be able to rename and remove each other's
-    files: the same user, or one group and a umask of 002.
+    A reader never sees part of a file. The files of one epoch appear one after another, within
+    milliseconds, and all of them stand or none; file names begin with ``part-<batch>-<attempt>-``.
+    What is not yet decided lies in ``<path>/.exactum``. On a shared file system driver and
+    executors must be able to rename and remove each other's files: the same user, or one group and
+    a umask of 002.
 
     Args:
-        path: a folder, as a path or ``file:`` URL, that the driver and all executors see under the same path; or the
+        path: a folder, as a path or ``file:`` URL, that the driver and all executors see under the
+        same path; or the
             URL of a prefix in an object store (``s3://bucket/prefix``, ``gs://bucket/prefix``,
-            ``az://account/container/prefix``), which needs ``pip install 'exactum[objects]'``. It is made if it is
-            not there.
+            ``az://account/container/prefix``), which needs ``pip install 'exactum[objects]'``. It
+            is made if it is not there.
         format: ``"parquet"``, ``"json"`` (one object on a line) or ``"csv"``.
-        partition_by: columns that name folders (``day=2026-01-01``) instead of going into the files, outermost
-            first; values are escaped as Spark does, null and the empty text are ``__HIVE_DEFAULT_PARTITION__``.
+        partition_by: columns that name folders (``day=2026-01-01``) instead of going into the
+        files, outermost
+            first; values are escaped as Spark does, null and the empty text are
+            ``__HIVE_DEFAULT_PARTITION__``.
         rows_per_file_max: a file is closed when it has so many rows; default: no limit.
-        bytes_per_file_max: a file is closed when it has at least so many bytes after a run of rows (at most
+        bytes_per_file_max: a file is closed when it has at least so many bytes after a run of rows
+        (at most
             32 MiB in memory) was added; default 128 MiB.
-        options: ``compression`` (parquet: snappy, which is the default, gzip, zstd, lz4, brotli or none;
-            json and csv: gzip or none, which is the default), ``compression_level`` (parquet), ``header`` (csv;
-            default True), ``delimiter`` (csv; default a comma).
-        store: object stores only: an obstore store whose root is the sink's prefix, or a mapping of obstore's settings
-            for the URL (``region``, ``endpoint``, ``allow_http``, credentials ...). Default: from the environment.
+        options: ``compression`` (parquet: snappy, which is the default, gzip, zstd, lz4, brotli or
+        none;
+            json and csv: gzip or none, which is the default), ``compression_level`` (parquet),
+            ``header`` (csv; default True), ``delimiter`` (csv; default a comma).
+        store: object stores only: an obstore store whose root is the sink's prefix, or a mapping of
+        obstore's settings
+            for the URL (``region``, ``endpoint``, ``allow_http``, credentials ...). Default: from
+            the environment.
         name: of the participant in decision records; default ``files:<path>``.
         rows: the sink's own view of the batch, a function from DataFrame to DataFrame.
 
@@ -78,8 +89,8 @@ class FileSink(NotAFunction):
         _check_limit("bytes_per_file_max", bytes_per_file_max, self._where)
         if self._is_object_store and bytes_per_file_max > OBJECT_BYTES_MAX:
             raise SettingRefused(
-                f"{self._where}: bytes_per_file_max={bytes_per_file_max} is more than the {OBJECT_BYTES_MAX} bytes "
-                "that can be copied in one request."
+                f"{self._where}: bytes_per_file_max={bytes_per_file_max} is more than the "
+                f"{OBJECT_BYTES_MAX} bytes that can be copied in one request."
             )
         self._rows_per_file_max = rows_per_file_max
         self._bytes_per_file_max = bytes_per_file_max
@@ -104,14 +115,25 @@ class FileSink(NotAFunction):
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """See the port ``Sink``."""
         check_frame(columns, self._partition_by, self._where)
-        self._format.check_columns([c for c in columns if c[0] not in self._partition_by], self._where)
+        self._format.check_columns(
+            [c for c in columns if c[0] not in self._partition_by], self._where
+        )
 
-    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
-        """See the port ``Sink``. Makes the folder, and writes, renames and removes a file in it once."""
+    def open(
+        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
+    ) -> OpenSink:
+        """See the port ``Sink``. Makes the folder, and writes, renames and removes a file in it
+        once.
+        """
         place = self._place(Scope(run.query_id, participant))
         limits = place.open(Area.STAGED if run.guarantee is Guarantee.EXACTLY_ONCE else Area.PLAIN)
         plan = FilePlan(
-            place, limits, self._format, self._partition_by, self._rows_per_file_max, self._bytes_per_file_max
+            place,
+            limits,
+            self._format,
+            self._partition_by,
+            self._rows_per_file_max,
+            self._bytes_per_file_max,
         )
         trace = {} if self._is_object_store else {"folder": os.path.realpath(self._path)}
 
@@ -120,7 +142,9 @@ class FileSink(NotAFunction):
                 return None
             return FileParticipant(FolderPlace(its["folder"], Scope(run.query_id, former)))
 
-        return OpenSink(FileParticipant(place), FileWriterFactory(plan), self._target(), trace, reach)
+        return OpenSink(
+            FileParticipant(place), FileWriterFactory(plan), self._target(), trace, reach
+        )
 
     def _target(self) -> str | None:
         if not self._is_object_store:
@@ -156,12 +180,15 @@ def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
     scheme = _URL.match(text)
     if scheme is None or (scheme[1].lower() == "file" and store is None):
         if store is not None:
-            raise SettingRefused(f"FileSink({text!r}): store= is for the URLs of object stores (s3://bucket/prefix).")
+            raise SettingRefused(
+                f"FileSink({text!r}): store= is for the URLs of object stores (s3://bucket/prefix)."
+            )
         return os.path.abspath(unquote(urlsplit(text).path) if scheme else text)
     if scheme[1].lower() in ("hdfs", "viewfs", "dbfs", "wasb", "wasbs"):
         raise SettingRefused(
-            f"FileSink({shown(text)!r}): {scheme[1]}: is neither a folder of the operating system nor an object store. "
-            "Mount it and give the path, or write to an object store (s3, gs, az)."
+            f"FileSink({shown(text)!r}): {scheme[1]}: is neither a folder of the operating system "
+            "nor an object store. Mount it and give the path, or write to an object store (s3, "
+            "gs, az)."
         )
     if re.match(r"s3[an]:", text, re.IGNORECASE):
         text = "s3" + text[3:]
@@ -171,16 +198,19 @@ def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
 def _names(partition_by: str | Sequence[str] | None, where: str) -> tuple[str, ...]:
     if partition_by is not None and not isinstance(partition_by, str | list | tuple):
         raise SettingRefused(
-            f"{where}: partition_by={partition_by!r} must be the name of a column, or a list of names."
+            f"{where}: partition_by={partition_by!r} must be the name of a column, or a list of "
+            "names."
         )
     names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
     for name in names:
         if not isinstance(name, str) or not name:
-            raise SettingRefused(f"{where}: partition_by must be names of columns; it has {name!r}.")
+            raise SettingRefused(
+                f"{where}: partition_by must be names of columns; it has {name!r}."
+            )
         if name[0] in "._":
             raise SettingRefused(
-                f"{where}: the partition column {name!r} would make folders that begin with {name[0]!r}, and readers "
-                "take those for hidden. Rename it."
+                f"{where}: the partition column {name!r} would make folders that begin with "
+                f"{name[0]!r}, and readers take those for hidden. Rename it."
             )
     if len({n.lower() for n in names}) != len(names):
         raise SettingRefused(f"{where}: partition_by={list(names)!r} names a column twice.")

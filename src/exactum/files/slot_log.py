@@ -3,26 +3,27 @@
     00000000000000000042-0.json     batch 42, attempt 0; whole from the moment it exists
     floor-00000000000000000030      every batch below 30 is pruned, for ever
 
-Storage owes three things: a record is created only if its name is free, a listing returns every name that is there
-all through it, and it sees what was created before it began.
+Storage owes three things: a record is created only if its name is free, a listing returns every
+name that is there all through it, and it sees what was created before it began.
 
 Why a pruned slot never becomes free again
 ------------------------------------------
-A pruning round, for floor f: (1) create the marker ``floor-f`` and make it durable, (2) list the names,
-(3) remove every listed record below f, (4) remove every listed marker below f. ``decide`` for batch b:
-(i) create the record, (ii) list the names, (iii) read the record again. It is void if (ii) shows a
-marker above b; otherwise it stands if (iii) finds it unchanged.
+A pruning round, for floor f: (1) create the marker ``floor-f`` and make it durable, (2) list the
+names, (3) remove every listed record below f, (4) remove every listed marker below f. ``decide``
+for batch b: (i) create the record, (ii) list the names, (iii) read the record again. It is void if
+(ii) shows a marker above b; otherwise it stands if (iii) finds it unchanged.
 
-*Claim: a record that takes a slot freed by pruning is always found void.* The slot was freed in some
-step 3, so before (i) a marker above b existed; let m be the highest one at (i). A listing
-returns every name that is there all through it, so (ii) shows m unless m was removed before (ii) ended.
-Whoever removes m does so in a step 4 of a round with a marker above m, hence made after (i), hence with a
-step 2 after (i): that listing has our record, and step 3 removes it before step 4 removes m. Then
-(iii) does not find it, and we look again. *A stalled old pruner is harmless:* when it wakes it only adds a
-marker below the highest, and removes only records and markers below its own, which is below the highest.
+*Claim: a record that takes a slot freed by pruning is always found void.* The slot was freed in
+some step 3, so before (i) a marker above b existed; let m be the highest one at (i). A listing
+returns every name that is there all through it, so (ii) shows m unless m was removed before (ii)
+ended. Whoever removes m does so in a step 4 of a round with a marker above m, hence made after (i),
+hence with a step 2 after (i): that listing has our record, and step 3 removes it before step 4
+removes m. Then (iii) does not find it, and we look again. *A stalled old pruner is harmless:* when
+it wakes it only adds a marker below the highest, and removes only records and markers below its
+own, which is below the highest.
 
-The same holds for a reader: records are believed only if no marker above them is seen and they are still
-there afterwards, so that nobody redelivers the void COMMIT of a zombie.
+The same holds for a reader: records are believed only if no marker above them is seen and they are
+still there afterwards, so that nobody redelivers the void COMMIT of a zombie.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ HIGHEST_FLOOR = f"floor-{'9' * 20}"
 
 
 class SlotLog(ABC):
-    """The decisions of one query, one name for each. See ``protocol.decision_log`` for the promises."""
+    """The decisions of one query, one name for each. See ``protocol.decision_log`` for the
+    promises.
+    """
 
     def __init__(self, query_id: str, prune_every: int) -> None:
         self._query_id = query_id
@@ -75,7 +78,9 @@ class SlotLog(ABC):
 
     @abstractmethod
     def _create(self, name: str, record: DecisionRecord) -> None:
-        """Put ``record`` under ``name`` unless that is taken. Returns if one of the two is so; else raises."""
+        """Put ``record`` under ``name`` unless that is taken. Returns if one of the two is so; else
+        raises.
+        """
 
     @abstractmethod
     def _remove(self, names: Sequence[str]) -> None:
@@ -98,13 +103,14 @@ class SlotLog(ABC):
     def read(self, batch_id: int) -> Sequence[DecisionRecord]:
         """See the port. Costs one failed read for a batch without records.
 
-        The first call, each that finds records, and each that looks at a batch again also list the names: for the
-        floor and for gaps. A batch that was looked at before may have been decided and pruned by others since.
+        The first call, each that finds records, and each that looks at a batch again also list the
+        names: for the floor and for gaps. A batch that was looked at before may have been decided
+        and pruned by others since.
 
         Raises:
-            CheckpointRefused: the batch is pruned; or a record is of another query or a newer version.
-            InvariantBroken: a record is damaged or missing.
-            Unavailable: the storage failed.
+            CheckpointRefused: the batch is pruned; or a record is of another query or a newer
+            version. InvariantBroken: a record is damaged or missing. Unavailable: the storage
+            failed.
         """
         for _ in range(RACES_MAX):
             records = self._probe(batch_id)
@@ -117,16 +123,18 @@ class SlotLog(ABC):
             if self._probe(batch_id)[: len(records)] == records:
                 self._newest_read = max(self._newest_read, batch_id)
                 return records
-        raise Unavailable(f"The decision log {self._where} changed {RACES_MAX} times while it was read.")
+        raise Unavailable(
+            f"The decision log {self._where} changed {RACES_MAX} times while it was read."
+        )
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         """See the port.
 
         Raises:
             Fenced: the batch is pruned.
-            SettingRefused: the storage cannot create a record only if it is absent, or we may not write to it.
-            Unavailable: the storage failed, and no record was made.
-            OutcomeUnknown: the storage failed, and the record may or may not stand.
+            SettingRefused: the storage cannot create a record only if it is absent, or we may not
+            write to it. Unavailable: the storage failed, and no record was made. OutcomeUnknown:
+            the storage failed, and the record may or may not stand.
         """
         self._refuse_below(record)
         name = slot_name(record.epoch.batch_id, record.attempt)
@@ -136,9 +144,10 @@ class SlotLog(ABC):
             if stands is not None:
                 return stands
         raise OutcomeUnknown(
-            f"{record.epoch}: the record {self._shown(name)} vanished {RACES_MAX} times. Something else removes "
-            "records from the decision log (a clean-up job, a lifecycle rule?): stop it, then start the query again. "
-            "Or a network file system shows an old state of the folder: mount it without nocto, then start again."
+            f"{record.epoch}: the record {self._shown(name)} vanished {RACES_MAX} times. Something "
+            "else removes records from the decision log (a clean-up job, a lifecycle rule?): stop "
+            "it, then start the query again. Or a network file system shows an old state of the "
+            "folder: mount it without nocto, then start again."
         )
 
     def prune(self, below_batch_id: int) -> int:
@@ -181,12 +190,15 @@ class SlotLog(ABC):
         record = DecisionRecord.from_json(value, self._shown(name))
         if record.epoch.query_id != self._query_id:
             raise CheckpointRefused(
-                f"The decision record {self._shown(name)} belongs to query {record.epoch.query_id}; this is query "
-                f"{self._query_id}. Two queries share a decision log, or a checkpoint was copied: give this query a "
-                "checkpoint location of its own. Nothing was written."
+                f"The decision record {self._shown(name)} belongs to query "
+                f"{record.epoch.query_id}; this is query {self._query_id}. Two queries share a "
+                "decision log, or a checkpoint was copied: give this query a checkpoint location "
+                "of its own. Nothing was written."
             )
         if slot_name(record.epoch.batch_id, record.attempt) != name:
-            raise InvariantBroken(self._damaged(name, f"it holds attempt {record.attempt} of {record.epoch}"))
+            raise InvariantBroken(
+                self._damaged(name, f"it holds attempt {record.attempt} of {record.epoch}")
+            )
         return record
 
     def _refuse_pruned_or_torn(self, batch_id: int) -> None:
@@ -196,10 +208,12 @@ class SlotLog(ABC):
             self._see_floor(names)
             if batch_id < self._floor:
                 raise CheckpointRefused(
-                    f"Batch {batch_id} of query {self._query_id} is older than its decision log {self._where}, which "
-                    f"was pruned below batch {self._floor}. Either the checkpoint was restored from a backup without "
-                    "the decision log that belongs to it: restore both from the same moment, or start with a new "
-                    "checkpoint location. Or this is an old driver that woke up: leave it stopped. Nothing was written."
+                    f"Batch {batch_id} of query {self._query_id} is older than its decision log "
+                    f"{self._where}, which was pruned below batch {self._floor}. Either the "
+                    "checkpoint was restored from a backup without the decision log that belongs "
+                    "to it: restore both from the same moment, or start with a new checkpoint "
+                    "location. Or this is an old driver that woke up: leave it stopped. Nothing "
+                    "was written."
                 )
             taken = slots(names)
             attempts = {attempt for batch, attempt in taken if batch == batch_id}
@@ -214,7 +228,8 @@ class SlotLog(ABC):
     # ---- deciding and pruning ------------------------------------------------------------------
 
     def _standing(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
-        """The record that stands under ``name``; None if it vanished. Steps (ii) and (iii) of the proof above.
+        """The record that stands under ``name``; None if it vanished. Steps (ii) and (iii) of the
+        proof above.
 
         Raises:
             Fenced: it is void.
@@ -237,7 +252,9 @@ class SlotLog(ABC):
         doomed = sorted((s for s in slots(names) if s[0] < below), key=lambda s: (s[0], -s[1]))
         self._remove([slot_name(*slot) for slot in doomed[:REMOVED_MAX]])
         if len(doomed) <= REMOVED_MAX:
-            self._remove([n for n in names if (marker := _FLOOR.fullmatch(n)) and int(marker[1]) < below])
+            self._remove(
+                [n for n in names if (marker := _FLOOR.fullmatch(n)) and int(marker[1]) < below]
+            )
             self._remove_debris(names)
             self._pruned_below = below
         return min(len(doomed), REMOVED_MAX)
@@ -251,9 +268,9 @@ class SlotLog(ABC):
     def _refuse_below(self, record: DecisionRecord) -> None:
         if record.epoch.batch_id < self._floor:
             raise Fenced(
-                f"{record.epoch} is long over: its decision log {self._where} was pruned below batch {self._floor} by "
-                f"a newer run. This run (incarnation {record.incarnation}) is an old driver that woke up; it stops, "
-                "and what it prepared is aborted."
+                f"{record.epoch} is long over: its decision log {self._where} was pruned below "
+                f"batch {self._floor} by a newer run. This run (incarnation {record.incarnation}) "
+                "is an old driver that woke up; it stops, and what it prepared is aborted."
             )
 
     def _shown(self, name: str) -> str:
@@ -261,8 +278,8 @@ class SlotLog(ABC):
 
     def _damaged(self, name: str, how: str) -> str:
         return (
-            f"The decision record {self._shown(name)} is damaged: {how}. Restore it from a backup of the decision log; "
-            "without it nobody can tell whether its epoch was committed."
+            f"The decision record {self._shown(name)} is damaged: {how}. Restore it from a backup "
+            "of the decision log; without it nobody can tell whether its epoch was committed."
         )
 
 

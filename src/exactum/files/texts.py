@@ -1,7 +1,8 @@
 """Values as the texts that stand in JSON and CSV files: whole columns at a time, each text exact.
 
-Years are 1 to 9999: what every reader knows. Instants are in UTC; those whose year only a zone's clock keeps within
-these (31 December 9999, 23:59:59 in New York, which many take for "never") are written with that end's zone offset.
+Years are 1 to 9999: what every reader knows. Instants are in UTC; those whose year only a zone's
+clock keeps within these (31 December 9999, 23:59:59 in New York, which many take for "never") are
+written with that end's zone offset.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def wholes(values: pa.Array) -> pa.Array:
 
 
 def floats(values: pa.Array, quote: str) -> pa.Array:
-    """The shortest digits that name this value and no other, with a point or an exponent; the three that are no
-    numbers as Java spells them, between ``quote``."""
+    """The shortest digits that name this value and no other, with a point or an exponent; the three
+    that are no numbers as Java spells them, between ``quote``."""
     texts = wholes(values)
     whole = pc.match_substring_regex(texts, r"^-?[0-9]+$")
     texts = pc.if_else(whole, pc.binary_join_element_wise(texts, text(".0"), text("")), texts)
@@ -72,7 +73,9 @@ def decimals(values: pa.Array) -> pa.Array:
     if not pc.any(short).as_py():
         return texts
     plain = [format(value, "f") for value in values.filter(short).to_pylist()]
-    return pc.replace_with_mask(texts, pc.fill_null(short, False), pa.array(plain, pa.large_string()))
+    return pc.replace_with_mask(
+        texts, pc.fill_null(short, False), pa.array(plain, pa.large_string())
+    )
 
 
 def dates(values: pa.Array) -> pa.Array:
@@ -80,7 +83,9 @@ def dates(values: pa.Array) -> pa.Array:
 
 
 def instants(values: pa.Array) -> pa.Array:
-    """ISO 8601. Arrow's own text of a time without a zone needs no time zone database on the executor."""
+    """ISO 8601. Arrow's own text of a time without a zone needs no time zone database on the
+    executor.
+    """
     micros = values.view(pa.int64())
     if values.type.tz is None:
         return _clock(micros)
@@ -91,7 +96,9 @@ def instants(values: pa.Array) -> pa.Array:
     ):
         if pc.any(beyond).as_py():
             shifted = _clock(pc.add(micros, shift_us))
-            texts = pc.if_else(beyond, pc.binary_join_element_wise(shifted, text(ending), text("")), texts)
+            texts = pc.if_else(
+                beyond, pc.binary_join_element_wise(shifted, text(ending), text("")), texts
+            )
     return texts
 
 
@@ -118,6 +125,7 @@ def buffer_of(lines: pa.Array) -> pa.Buffer:
     offsets = lines.buffers()[1]
     width = 8
     first, last = (
-        int.from_bytes(offsets.slice(width * (lines.offset + i), width).to_pybytes(), "little") for i in (0, len(lines))
+        int.from_bytes(offsets.slice(width * (lines.offset + i), width).to_pybytes(), "little")
+        for i in (0, len(lines))
     )
     return lines.buffers()[2].slice(first, last - first)

@@ -1,5 +1,5 @@
-"""What a file transaction is: which files one task has staged, and where they go. It is the payload that any
-process needs to finish it."""
+"""What a file transaction is: which files one task has staged, and where they go. It is the payload
+that any process needs to finish it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ MANIFEST = "manifest.staged"
 
 @dataclass(frozen=True)
 class PartFile:
-    """One staged file: ``folder`` is its partition folder below the place, empty where there are no partitions."""
+    """One staged file: ``folder`` is its partition folder below the place, empty where there are no
+    partitions.
+    """
 
     folder: str
     rows: int
@@ -29,7 +31,8 @@ class PartFile:
 
 @dataclass(frozen=True)
 class FileTransaction:
-    """``files`` in the order of their numbers; None: the list is in the manifest, beside the staged files.
+    """``files`` in the order of their numbers; None: the list is in the manifest, beside the staged
+    files.
 
     ``where`` is the place it was written to, for messages.
     """
@@ -62,9 +65,10 @@ class FileTransaction:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvariantBroken(
-                f"The decision record holds a transaction {prepared.identity} of sink {prepared.participant!r} that "
-                f"is not one of files ({type(error).__name__}: {error}): {prepared.payload[:200]!r}. Was the sink of "
-                "this name another one before? Start the query once more with that one, then change it."
+                f"The decision record holds a transaction {prepared.identity} of sink "
+                f"{prepared.participant!r} that is not one of files ({type(error).__name__}: "
+                f"{error}): {prepared.payload[:200]!r}. Was the sink of this name another one "
+                "before? Start the query once more with that one, then change it."
             ) from error
 
     def payload(self) -> str:
@@ -83,10 +87,13 @@ class FileTransaction:
 
     def moves(self, files: Sequence[PartFile]) -> list[Move]:
         """What a commit of ``files`` does."""
-        return [Move(self.staging, staged_name(n), self.target(n, file)) for n, file in enumerate(files)]
+        return [
+            Move(self.staging, staged_name(n), self.target(n, file)) for n, file in enumerate(files)
+        ]
 
     def target(self, number: int, file: PartFile) -> str:
-        name = f"part-{self.batch_id:010d}-{self.attempt}-{self.staging.identity}-{number}.{self.extension}"
+        task = f"{self.batch_id:010d}-{self.attempt}-{self.staging.identity}"
+        name = f"part-{task}-{number}.{self.extension}"
         return f"{file.folder}/{name}" if file.folder else name
 
 
@@ -95,7 +102,9 @@ def staged_name(number: int) -> str:
 
 
 def manifest_of(files: Sequence[PartFile]) -> bytes:
-    return json.dumps({"files": [[f.folder, f.rows, f.size] for f in files]}, ensure_ascii=False).encode()
+    return json.dumps(
+        {"files": [[f.folder, f.rows, f.size] for f in files]}, ensure_ascii=False
+    ).encode()
 
 
 def read_manifest(content: bytes, where: str) -> tuple[PartFile, ...]:

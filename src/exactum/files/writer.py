@@ -1,8 +1,10 @@
-"""The executor half of the file sink: one task writes its rows into files of its own under staging names.
+"""The executor half of the file sink: one task writes its rows into files of its own under staging
+names.
 
-Rows are gathered into runs, sorted by partition folder and appended to that folder's file, so that a file has few,
-large row groups however small Spark's Arrow batches are. At most ``open_files_max`` files are open: the one used
-longest ago is closed. Files are made durable by a few threads while the task goes on.
+Rows are gathered into runs, sorted by partition folder and appended to that folder's file, so that
+a file has few, large row groups however small Spark's Arrow batches are. At most ``open_files_max``
+files are open: the one used longest ago is closed. Files are made durable by a few threads while
+the task goes on.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ class _Open:
 
 
 class FileWriter:
-    """See the port ``Writer``. Under the weaker guarantees ``prepare`` also publishes, and returns None."""
+    """See the port ``Writer``. Under the weaker guarantees ``prepare`` also publishes, and returns
+    None.
+    """
 
     def __init__(self, plan: FilePlan, order: WriteOrder, task: TaskName) -> None:
         exactly_once = order.run.guarantee is Guarantee.EXACTLY_ONCE
@@ -101,7 +105,9 @@ class FileWriter:
         self._parts: dict[int, PartFile] = {}
 
     def write(self, batch: pa.RecordBatch) -> Rejection | None:
-        """See the port. Rejects rows that no file of this kind holds as they are, and says why of each."""
+        """See the port. Rejects rows that no file of this kind holds as they are, and says why of
+        each.
+        """
         batch, rejection = self._refusal.split(batch)
         if batch.num_rows:
             self._run.append(batch)
@@ -136,7 +142,9 @@ class FileWriter:
             self._publish(transaction, files)
             return None
         rows = sum(f.rows for f in files)
-        return PreparedTransaction(self._plan.place.scope.participant, self._staging.identity, rows, payload)
+        return PreparedTransaction(
+            self._plan.place.scope.participant, self._staging.identity, rows, payload
+        )
 
     def abort(self) -> None:
         """See the port. Removes what this task has staged. Idempotent."""
@@ -178,11 +186,16 @@ class FileWriter:
             part.encoder.write(table.slice(start, count))
             part.rows += count
             start += count
-            if part.rows == plan.rows_per_file_max or part.file.position() >= plan.bytes_per_file_max:
+            if (
+                part.rows == plan.rows_per_file_max
+                or part.file.position() >= plan.bytes_per_file_max
+            ):
                 self._close(part)
 
     def _part(self, folder: str, schema: pa.Schema) -> _Open:
-        """The open file of a folder; a new one if there is none, in the place of the one used longest ago."""
+        """The open file of a folder; a new one if there is none, in the place of the one used
+        longest ago.
+        """
         part = self._open.get(folder)
         if part is not None:
             self._open.move_to_end(folder)
@@ -193,7 +206,9 @@ class FileWriter:
             self._begin()
         file = self._plan.place.create(self._staging, staged_name(self._created))
         try:
-            part = _Open(self._created, folder, file, self._plan.format.encoder(file.stream, schema))
+            part = _Open(
+                self._created, folder, file, self._plan.format.encoder(file.stream, schema)
+            )
         except BaseException:
             file.discard()
             raise
@@ -206,9 +221,10 @@ class FileWriter:
             self._plan.place.begin(self._staging)
         except FileNotFoundError as error:
             raise SettingRefused(
-                f"{self._who()}: the machine {socket.gethostname()} does not see the folder that the driver made at "
-                f"{self._plan.place.where} ({error}). It must be the same shared folder on the driver and on every "
-                "executor: mount it there, or write to an object store."
+                f"{self._who()}: the machine {socket.gethostname()} does not see the folder that "
+                f"the driver made at {self._plan.place.where} ({error}). It must be the same "
+                "shared folder on the driver and on every executor: mount it there, or write to "
+                "an object store."
             ) from error
         self._begun = True
 
@@ -257,8 +273,9 @@ class FileWriter:
         lost = self._plan.place.publish(transaction.moves(files))
         if lost:
             raise EpochAborted(
-                f"{self._who()}: {len(lost)} of its files vanished before they were published, the first being "
-                f"{lost[0].target}. Something else removes files from {self._plan.place.where}/.exactum."
+                f"{self._who()}: {len(lost)} of its files vanished before they were published, the "
+                f"first being {lost[0].target}. Something else removes files from "
+                f"{self._plan.place.where}/.exactum."
             )
         self._plan.place.discard(self._staging)
 
@@ -269,24 +286,26 @@ class FileWriter:
             yield
         except FileNotFoundError as error:
             raise EpochAborted(
-                f"{self._who()}: its staged files are gone ({error}). A newer run of the query has aborted them, or "
-                "something else removes them. Nothing of this attempt is visible."
+                f"{self._who()}: its staged files are gone ({error}). A newer run of the query has "
+                "aborted them, or something else removes them. Nothing of this attempt is visible."
             ) from error
         except OSError as error:
             if error.errno in OF_THE_SETTING:
                 raise SettingRefused(
-                    f"{self._who()}: {self._plan.place.where} may not be written here: {error}. Nothing of this "
-                    "epoch is visible. Give this user the right to write there, on the driver and on every executor."
+                    f"{self._who()}: {self._plan.place.where} may not be written here: {error}. "
+                    "Nothing of this epoch is visible. Give this user the right to write there, "
+                    "on the driver and on every executor."
                 ) from error
             raise EpochAborted(
-                f"{self._who()}: could not write to {self._plan.place.where}: {error} ({self._plan.place.room()}). "
-                "Nothing of this attempt is visible and its files are removed; make room and start the query again."
+                f"{self._who()}: could not write to {self._plan.place.where}: {error} "
+                f"({self._plan.place.room()}). Nothing of this attempt is visible and its files "
+                "are removed; make room and start the query again."
             ) from error
 
     def _who(self) -> str:
         task = self._task
         participant = self._plan.place.scope.participant
         return (
-            f"batch {self._order.batch_id}, task {task.partition_id} (attempt {task.attempt_number}) of sink "
-            f"{participant!r}"
+            f"batch {self._order.batch_id}, task {task.partition_id} (attempt "
+            f"{task.attempt_number}) of sink {participant!r}"
         )

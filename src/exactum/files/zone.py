@@ -17,7 +17,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _CYCLE_US = 146_097 * 86_400_000_000
 """400 years, after which the calendar and the rules of summer time repeat themselves."""
 _FIRST_US, _LAST_US = -12 * _CYCLE_US // 10, 18 * _CYCLE_US
-"""Years 1490 and 9170: before the first no zone had a rule, after the last each only repeats its own."""
+"""Years 1490 and 9170: before the first no zone had a rule, after the last each only repeats its
+own.
+"""
 
 
 @cache
@@ -38,15 +40,17 @@ def zone_of(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         raise SettingRefused(
-            f"The session's time zone {name!r} (spark.sql.session.timeZone) is not known on this machine ({error}), "
-            "and a partition column is a timestamp. Install the time zones (the system's, or pip install tzdata) on "
-            "every executor, or set the zone by a name such as 'Europe/Paris' or '+02:00'."
+            f"The session's time zone {name!r} (spark.sql.session.timeZone) is not known on this "
+            f"machine ({error}), and a partition column is a timestamp. Install the time zones "
+            "(the system's, or pip install tzdata) on every executor, or set the zone by a name "
+            "such as 'Europe/Paris' or '+02:00'."
         ) from error
 
 
 def local(micros: int, zone: tzinfo) -> tuple[int, bool]:
-    """What the zone's clock shows at an instant, in microseconds since 1970-01-01 00:00 on it; and whether a reader
-    of that clock finds the instant again: an hour that comes twice is taken for the first."""
+    """What the zone's clock shows at an instant, in microseconds since 1970-01-01 00:00 on it; and
+    whether a reader of that clock finds the instant again: an hour that comes twice is taken for
+    the first."""
     seen = micros
     if micros < _FIRST_US:
         seen = _FIRST_US

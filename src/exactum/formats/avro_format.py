@@ -1,4 +1,6 @@
-"""``Avro(schema)``: values that are Avro records, alone or in a schema registry's wire format, read by fastavro."""
+"""``Avro(schema)``: values that are Avro records, alone or in a schema registry's wire format, read
+by fastavro.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ LOGICAL = (
     "local-timestamp-millis",
     "local-timestamp-micros",
 )
-"""Logical types that have a type of Spark; the values of others are taken as what they are stored as."""
+"""Logical types that have a type of Spark; the values of others are taken as what they are
+stored as.
+"""
 
 PADDING = bytes(16)
-"""Put behind each record, so that one that is cut off is seen to read past its end, also where fastavro would take a
-text that is shorter than its length says."""
+"""Put behind each record, so that one that is cut off is seen to read past its end, also where
+fastavro would take a text that is shorter than its length says."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,21 @@ class Avro:
     """One Avro value (binary encoding, no file header) in each record.
 
     Args:
-        schema: the reader's schema as JSON text (or as the value it stands for). Without a registry it is also what
+        schema: the reader's schema as JSON text (or as the value it stands for). Without a registry
+        it is also what
             the records were written with.
-        registry: URL of a Confluent schema registry, or a mapping of the settings of confluent-kafka's client
-            (``url``, ``basic.auth.user.info``, ...). Then each record names the schema it was written with, and is
-            resolved to the reader's by Avro's rules; an unknown id, and a schema that cannot be resolved to the
-            reader's, make the record bad.
-        subject: with ``registry`` and without ``schema``: the subject whose schema the records are read with.
-        version: which version of it; None is the latest one, looked up when ``decode`` is called.
+        registry: URL of a Confluent schema registry, or a mapping of the settings of
+        confluent-kafka's client
+            (``url``, ``basic.auth.user.info``, ...). Then each record names the schema it was
+            written with, and is resolved to the reader's by Avro's rules; an unknown id, and a
+            schema that cannot be resolved to the reader's, make the record bad.
+        subject: with ``registry`` and without ``schema``: the subject whose schema the records are
+        read with. version: which version of it; None is the latest one, looked up when ``decode``
+        is called.
 
-    A union of null and one other type is a nullable column; other unions, and types that contain themselves, have no
-    type of Spark and are refused; records that were written with a schema that contains itself are bad.
+    A union of null and one other type is a nullable column; other unions, and types that contain
+    themselves, have no type of Spark and are refused; records that were written with a schema that
+    contains itself are bad.
     """
 
     schema: Any = None
@@ -65,11 +73,16 @@ class Avro:
             schema = parsed(reader)
             kind = _Kinds().of(_value(schema))
             if endless(schema):
-                raise SettingRefused("Avro: the schema has an array of values without bytes, which may be without end.")
+                raise SettingRefused(
+                    "Avro: the schema has an array of values without bytes, which may be without "
+                    "end."
+                )
         except SettingRefused:
             raise
         except Exception as error:  # noqa: BLE001  (fastavro has many of its own)
-            raise SettingRefused(f"Avro: the schema cannot be used ({type(error).__name__}: {error}).") from None
+            raise SettingRefused(
+                f"Avro: the schema cannot be used ({type(error).__name__}: {error})."
+            ) from None
         return Bound(kind, AvroCodec(reader, place))
 
 
@@ -99,14 +112,17 @@ def decode(data: bytes, start: int, writer: Any, reader: Any) -> Any:
     made: Any = fastavro.schemaless_reader(stream, writer, reader)
     end = stream.tell()
     if end > len(data):
-        raise BadRecord(f"the record is cut off: it has {len(data)} bytes and says that it has more")
+        raise BadRecord(
+            f"the record is cut off: it has {len(data)} bytes and says that it has more"
+        )
     if end < len(data):
         raise BadRecord(f"{len(data) - end} bytes follow the end of the value")
     return made["value"]
 
 
 def parsed(schema: registry.SchemaText) -> Any:
-    """A record with the schema as its field ``value``, as fastavro takes it, with those it refers to.
+    """A record with the schema as its field ``value``, as fastavro takes it, with those it refers
+    to.
 
     Such a record has the same bytes, and fastavro takes a record that is parsed as it is.
     """
@@ -117,10 +133,16 @@ def parsed(schema: registry.SchemaText) -> Any:
     def parse(one: registry.SchemaText) -> Any:
         for _, reference in one.references:
             parse(reference)
-        return fastavro.parse_schema(_without_foreign_logical(json.loads(one.text)), named_schemas=named, expand=True)
+        return fastavro.parse_schema(
+            _without_foreign_logical(json.loads(one.text)), named_schemas=named, expand=True
+        )
 
     made = {"type": "record", "name": "Value", "fields": [{"name": "value", "type": parse(schema)}]}
-    return {**made, "__fastavro_parsed": True, "__named_schemas": dict(named)}  # as fastavro marks what it parsed
+    return {
+        **made,
+        "__fastavro_parsed": True,
+        "__named_schemas": dict(named),
+    }  # as fastavro marks what it parsed
 
 
 def _value(schema: Any) -> Any:
@@ -135,9 +157,15 @@ def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any
         if number not in known:
             writer = parsed(writers.writer(number, "AVRO"))
             if contains_itself(_value(writer)):
-                raise BadRecord(f"its schema, id {number}, contains itself: such records may be nested without end")
+                raise BadRecord(
+                    f"its schema, id {number}, contains itself: such records may be nested without "
+                    "end"
+                )
             if endless(writer):
-                raise BadRecord(f"its schema, id {number}, has an array of values without bytes: it may be without end")
+                raise BadRecord(
+                    f"its schema, id {number}, has an array of values without bytes: it may be "
+                    "without end"
+                )
             for difference in differences(_value(writer), _value(reader)):
                 raise BadRecord(f"its schema, id {number}, {difference}")
             known[number] = strict(writer)
@@ -151,7 +179,11 @@ def _without_foreign_logical(schema: Any) -> Any:
         return [_without_foreign_logical(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: _without_foreign_logical(one) for name, one in schema.items() if name not in ("default", "symbols")}
+    made = {
+        name: _without_foreign_logical(one)
+        for name, one in schema.items()
+        if name not in ("default", "symbols")
+    }
     made.update({name: schema[name] for name in ("default", "symbols") if name in schema})
     if made.get("logicalType") not in LOGICAL:
         made.pop("logicalType", None)
@@ -184,7 +216,11 @@ class _Kinds:
         if kind == "array":
             return t.ArrayType(self.of(schema["items"], f"{name}[]"), _nullable(schema["items"]))
         if kind == "map":
-            return t.MapType(t.StringType(), self.of(schema["values"], f"{name}{{}}"), _nullable(schema["values"]))
+            return t.MapType(
+                t.StringType(),
+                self.of(schema["values"], f"{name}{{}}"),
+                _nullable(schema["values"]),
+            )
         if kind == "enum":
             return t.StringType()
         return t.BinaryType() if kind == "fixed" else self.of(kind, name)
@@ -193,10 +229,14 @@ class _Kinds:
         from pyspark.sql import types as t
 
         if not schema["fields"]:
-            raise SettingRefused(f"Avro: {name} is a record without fields, which has no type of Spark.")
+            raise SettingRefused(
+                f"Avro: {name} is a record without fields, which has no type of Spark."
+            )
         self._inside.append(schema["name"])
         fields = [
-            t.StructField(one["name"], self.of(one["type"], f"{name}.{one['name']}"), _nullable(one["type"]))
+            t.StructField(
+                one["name"], self.of(one["type"], f"{name}.{one['name']}"), _nullable(one["type"])
+            )
             for one in schema["fields"]
         ]
         self._inside.pop()
@@ -217,7 +257,9 @@ class _Kinds:
         if found is not None:
             return found()
         why = "contains itself" if kind in self._inside else f"is of type {kind}"
-        raise SettingRefused(f"Avro: {name} {why}, which has no type of Spark. Give a reader's schema without it.")
+        raise SettingRefused(
+            f"Avro: {name} {why}, which has no type of Spark. Give a reader's schema without it."
+        )
 
     def _logical(self, schema: Any) -> Any:
         from pyspark.sql import types as t
@@ -236,8 +278,9 @@ def _only(union: list[Any], name: str) -> Any:
     rest = [one for one in union if one != "null"]
     if len(rest) != 1:
         raise SettingRefused(
-            f"Avro: {name} is a union of {len(rest)} types beside null, which has no type of Spark. Give a reader's "
-            "schema with one of them; records that hold another one are bad then."
+            f"Avro: {name} is a union of {len(rest)} types beside null, which has no type of "
+            "Spark. Give a reader's schema with one of them; records that hold another one are "
+            "bad then."
         )
     return rest[0]
 

@@ -1,4 +1,6 @@
-"""Parsed Avro schemas, expanded by fastavro: what of one can be read without end, or as another value than it was."""
+"""Parsed Avro schemas, expanded by fastavro: what of one can be read without end, or as another
+value than it was.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,20 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 PROMOTED = {"int": ("long", "float", "double"), "long": ("float", "double"), "float": ("double",)}
 PROMOTED.update({"bytes": ("string",), "string": ("bytes",)})
 DECIMAL_DIGITS = 100
-"""Digits that a decimal may have while fastavro makes it: it rounds beyond. More than any column can hold, so that
-what is rounded is refused."""
+"""Digits that a decimal may have while fastavro makes it: it rounds beyond. More than any column
+can hold, so that what is rounded is refused."""
 NO_MEMBER = {"type": "fixed", "name": "exactum.NoMember", "size": 2**62}
 NEGATIVE_MEMBERS = 8_192
-"""Stands behind the members of a union, as often as a number of two bytes can be negative: no record has its bytes."""
+"""Stands behind the members of a union, as often as a number of two bytes can be negative: no
+record has its bytes.
+"""
 SCALE_MAX = 38
 """Arrow rescales a decimal exactly by no more digits than this."""
 
 
 def contains_itself(schema: Any) -> bool:
-    """True for a schema whose values may be nested without end: fastavro's recursion then ends the process.
+    """True for a schema whose values may be nested without end: fastavro's recursion then ends the
+    process.
 
     Whatever does not contain itself was expanded when it was parsed, so that no names are left.
     """
@@ -29,7 +34,9 @@ def contains_itself(schema: Any) -> bool:
 
 
 def endless(schema: Any) -> bool:
-    """True where some array's values take no bytes: a record of ten bytes may then say that it has 2^62 of them."""
+    """True where some array's values take no bytes: a record of ten bytes may then say that it has
+    2^62 of them.
+    """
     if isinstance(schema, dict) and "items" in schema and _without_bytes(schema["items"]):
         return True
     return not isinstance(schema, str) and any(endless(one) for one in _inside(schema))
@@ -56,8 +63,9 @@ def _inside(schema: Any) -> list[Any]:
 def strict(schema: Any) -> Any:
     """A writer's schema with which fastavro refuses what it would else take; for reading only.
 
-    A decimal may have more digits than the schema says, where fastavro would round them: the column refuses it. A
-    negative number of a symbol or of a union's member would be counted from the end: it finds none.
+    A decimal may have more digits than the schema says, where fastavro would round them: the column
+    refuses it. A negative number of a symbol or of a union's member would be counted from the end:
+    it finds none.
     """
     if isinstance(schema, list):
         return [*(strict(one) for one in schema), *[NO_MEMBER] * NEGATIVE_MEMBERS]
@@ -79,9 +87,9 @@ def strict(schema: Any) -> Any:
 def differences(writer: Any, reader: Any, place: str = "value") -> Iterator[str]:
     """How a value that Avro's rules let pass would become another one.
 
-    fastavro converts by the writer's logical types alone, and Arrow takes a number for a time and a decimal for a
-    number; so what resolves to each other must be of one logical type. Fields are matched as fastavro does it: by
-    name or, else, by an alias of the reader's.
+    fastavro converts by the writer's logical types alone, and Arrow takes a number for a time and a
+    decimal for a number; so what resolves to each other must be of one logical type. Fields are
+    matched as fastavro does it: by name or, else, by an alias of the reader's.
     """
     if isinstance(writer, list) or isinstance(reader, list):
         for one in writer if isinstance(writer, list) else [writer]:
@@ -112,7 +120,10 @@ def _of_logical(writer: Any, reader: Any, place: str) -> Iterator[str]:
     if _family(written) != _family(read):
         yield f"has {written or 'no'} logical type for {place}, not {read or 'none'}"
     elif written == "decimal" and writer.get("scale", 0) > SCALE_MAX:
-        yield f"has a decimal of scale {writer['scale']} for {place}: more than {SCALE_MAX} cannot be read exactly"
+        yield (
+            f"has a decimal of scale {writer['scale']} for {place}: more than {SCALE_MAX} cannot "
+            "be read exactly"
+        )
 
 
 def _kind(schema: Any) -> str:

@@ -1,6 +1,8 @@
-"""The port of a record format: what the user names, what it is on the driver, and what decodes in a task.
+"""The port of a record format: what the user names, what it is on the driver, and what decodes in a
+task.
 
-    Json(...), Avro(...), ... --bind (driver)--> Bound: Spark's type and a Codec --pickled--> Codec.open (task)
+    Json(...), Avro(...), ... --bind (driver)--> Bound: Spark's type and a Codec --pickled-->
+    Codec.open (task)
 
 Workers import this module, so it imports neither pyspark nor pyarrow at module level.
 """
@@ -37,7 +39,8 @@ class Decoder(Protocol):
     """Decodes columns of bytes. Used by one thread."""
 
     def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
-        """From an Arrow array of binary to one of the decoder's type, and a reason for each row that is bad.
+        """From an Arrow array of binary to one of the decoder's type, and a reason for each row
+        that is bad.
 
         A null stays null and is not bad; a bad row is null.
 
@@ -56,7 +59,9 @@ class Bound:
 
 @runtime_checkable
 class Format(Protocol):
-    """How the bytes of a key or a value are read. What the user makes; connects to nothing until it is bound."""
+    """How the bytes of a key or a value are read. What the user makes; connects to nothing until it
+    is bound.
+    """
 
     def bind(self) -> Bound:
         """
@@ -67,8 +72,12 @@ class Format(Protocol):
 
 
 def reason_of(error: BaseException) -> str:
-    """An error as the reason of one bad record: one line of text that every target of dead letters can take."""
-    text = " ".join(str(error).split()).replace("\0", r"\0").encode(errors="backslashreplace").decode()
+    """An error as the reason of one bad record: one line of text that every target of dead letters
+    can take.
+    """
+    text = (
+        " ".join(str(error).split()).replace("\0", r"\0").encode(errors="backslashreplace").decode()
+    )
     if not isinstance(error, BadRecord):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text[:REASON_CHARS_MAX]
@@ -94,8 +103,8 @@ def require(package: str, format_name: str) -> None:
         importlib.import_module(package)
     except ImportError:
         raise SettingRefused(
-            f"{format_name} needs the package {package}, which is not installed. On the driver and on every worker: "
-            f"pip install {package.rpartition('.')[2]}."
+            f"{format_name} needs the package {package}, which is not installed. On the driver and "
+            f"on every worker: pip install {package.rpartition('.')[2]}."
         ) from None
 
 
@@ -103,7 +112,8 @@ def require(package: str, format_name: str) -> None:
 class RecordDecoder:
     """A ``Decoder`` of one record after the other, for everything that has no faster way.
 
-    ``one`` decodes the bytes of a record or raises; ``plain`` makes of decoded values what Arrow takes.
+    ``one`` decodes the bytes of a record or raises; ``plain`` makes of decoded values what Arrow
+    takes.
     """
 
     kind: Any

@@ -16,10 +16,13 @@ class Function:
     """Decode by ``f``: the bytes of one record in, a value of the type ``returns`` out.
 
     Args:
-        f: called in the tasks, once for each record that is not null; must give the same for the same bytes. Any
-            exception makes the record bad, with the exception as the reason. A struct is returned as a dictionary
-            (or an object of msgspec), times as ``datetime``, decimals as ``Decimal``.
-        returns: Spark's type, or its DDL: ``"bigint"``, ``"id bigint not null, tags array<string>"``. A value of
+        f: called in the tasks, once for each record that is not null; must give the same for the
+        same bytes. Any
+            exception makes the record bad, with the exception as the reason. A struct is returned
+            as a dictionary (or an object of msgspec), times as ``datetime``, decimals as
+            ``Decimal``.
+        returns: Spark's type, or its DDL: ``"bigint"``, ``"id bigint not null, tags
+        array<string>"``. A value of
             another type, a null where none may be and a number out of range make the record bad.
     """
 
@@ -30,7 +33,9 @@ class Function:
         require("msgspec", "Function")
         where = f"Function({getattr(self.f, '__name__', 'f')})"
         if not callable(self.f):
-            raise SettingRefused(f"{where}: the first argument must be a function from bytes to a value.")
+            raise SettingRefused(
+                f"{where}: the first argument must be a function from bytes to a value."
+            )
         kind = record_type.spark_type(self.returns, where)
         return Bound(kind, FunctionCodec(self.f, record_type.arrow_type(kind, where)))
 

@@ -1,7 +1,8 @@
-"""``Json(schema)``: values that are JSON texts, each checked against the schema before Spark sees it.
+"""``Json(schema)``: values that are JSON texts, each checked against the schema before Spark sees
+it.
 
-Spark's own ``from_json`` takes a number for text, ignores what follows the first value, and gives null for what is
-missing; here each of these is a bad record.
+Spark's own ``from_json`` takes a number for text, ignores what follows the first value, and gives
+null for what is missing; here each of these is a bad record.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.formats import record_type, registry
-from exactum.formats.format import BadRecord, Bound, Decoder, RecordDecoder, reason_of, require, without
+from exactum.formats.format import (
+    BadRecord,
+    Bound,
+    Decoder,
+    RecordDecoder,
+    reason_of,
+    require,
+    without,
+)
 from exactum.formats.json_texts import JsonTexts
 from exactum.formats.text_format import TextCodec
 
@@ -23,16 +32,20 @@ class Json:
     """One JSON text (RFC 8259, UTF-8) in each record, decoded strictly into ``schema``.
 
     Args:
-        schema: Spark's type or its DDL: ``"id bigint not null, name string, tags array<string>"``. Fields that are
-            ``not null`` must be there; the others are null where they are missing. Fields of the text that the
-            schema does not name are ignored. Numbers are not texts and texts are not numbers; an integer has no
-            decimal point and fits its type; a decimal may be a number or a text; dates and times are texts in
-            RFC 3339 (with an offset for ``timestamp``, without one for ``timestamp_ntz``); binary is base64.
-        registry: URL of a Confluent schema registry, or a mapping of the settings of confluent-kafka's client
-            (``url``, ``basic.auth.user.info``, ...). Then each record begins with the registry's magic byte and
-            schema id; an id that the registry does not know makes the record bad.
-        subject: with ``registry`` and without ``schema``: the subject whose schema the column is made from.
-        version: which version of it; None is the latest one, looked up when ``decode`` is called.
+        schema: Spark's type or its DDL: ``"id bigint not null, name string, tags array<string>"``.
+        Fields that are
+            ``not null`` must be there; the others are null where they are missing. Fields of the
+            text that the schema does not name are ignored. Numbers are not texts and texts are not
+            numbers; an integer has no decimal point and fits its type; a decimal may be a number or
+            a text; dates and times are texts in RFC 3339 (with an offset for ``timestamp``, without
+            one for ``timestamp_ntz``); binary is base64.
+        registry: URL of a Confluent schema registry, or a mapping of the settings of
+        confluent-kafka's client
+            (``url``, ``basic.auth.user.info``, ...). Then each record begins with the registry's
+            magic byte and schema id; an id that the registry does not know makes the record bad.
+        subject: with ``registry`` and without ``schema``: the subject whose schema the column is
+        made from. version: which version of it; None is the latest one, looked up when ``decode``
+        is called.
     """
 
     schema: Any = None
@@ -47,9 +60,13 @@ class Json:
             kind = record_type.spark_type(self.schema, "Json")
         elif place is not None:
             found = registry.reader_schema(place, self.subject, self.version, "JSON")
-            kind = _kind_of(_parsed(found.text, self.subject), f"the JSON schema of subject {self.subject}")
+            kind = _kind_of(
+                _parsed(found.text, self.subject), f"the JSON schema of subject {self.subject}"
+            )
         else:
-            raise SettingRefused("Json() needs a schema, for example Json('id bigint not null, name string').")
+            raise SettingRefused(
+                "Json() needs a schema, for example Json('id bigint not null, name string')."
+            )
         return Bound(kind, JsonCodec(record_type.arrow_type(kind, "Json"), place))
 
 
@@ -64,7 +81,9 @@ class JsonCodec:
 
         decode = msgspec.json.Decoder(record_type.checked_type(self.checked)).decode
         if self.place is None:
-            return _JsonDecoder(RecordDecoder(kind, decode, record_type.plain), JsonTexts(self.checked), 0)
+            return _JsonDecoder(
+                RecordDecoder(kind, decode, record_type.plain), JsonTexts(self.checked), 0
+            )
         schemas = registry.Writers(self.place)
 
         def one(data: bytes) -> Any:
@@ -77,7 +96,9 @@ class JsonCodec:
 
 @dataclass(frozen=True)
 class _JsonDecoder:
-    """Decodes, and looks a second time at the few records whose values may be other than their text says."""
+    """Decodes, and looks a second time at the few records whose values may be other than their text
+    says.
+    """
 
     records: RecordDecoder
     texts: JsonTexts
@@ -88,7 +109,9 @@ class _JsonDecoder:
 
         made, reasons = self.records.decode(column)
         bodies = pc.binary_slice(column, self.start) if self.start else column
-        _, not_text = TextCodec().decode(bodies)  # msgspec does not look at the bytes of what the schema does not name
+        _, not_text = TextCodec().decode(
+            bodies
+        )  # msgspec does not look at the bytes of what the schema does not name
         wrong = {row: reason for row, reason in not_text.items() if row not in reasons}
         for row in self.texts.suspicious(column):
             if row in reasons or row in wrong:
@@ -115,7 +138,12 @@ def _kind_of(schema: Any, where: str) -> Any:
     """
     from pyspark.sql import types as t
 
-    named = {"string": t.StringType, "integer": t.LongType, "number": t.DoubleType, "boolean": t.BooleanType}
+    named = {
+        "string": t.StringType,
+        "integer": t.LongType,
+        "number": t.DoubleType,
+        "boolean": t.BooleanType,
+    }
     found = schema.get("type") if isinstance(schema, Mapping) else None
     if isinstance(found, list):
         rest = [one for one in found if one != "null"]
@@ -129,13 +157,16 @@ def _kind_of(schema: Any, where: str) -> Any:
         required = schema.get("required", ())
         return t.StructType(
             [
-                t.StructField(name, _kind_of(one, f"{where}, {name}"), name not in required or _null_too(one))
+                t.StructField(
+                    name, _kind_of(one, f"{where}, {name}"), name not in required or _null_too(one)
+                )
                 for name, one in properties.items()
             ]
         )
     raise SettingRefused(
-        f"No column can be made from {where}: only objects with properties, arrays with items, string, integer, number "
-        "and boolean have a type of Spark. Give the type yourself: Json('id bigint not null, ...', registry=...)."
+        f"No column can be made from {where}: only objects with properties, arrays with items, "
+        "string, integer, number and boolean have a type of Spark. Give the type yourself: "
+        "Json('id bigint not null, ...', registry=...)."
     )
 
 

@@ -1,7 +1,8 @@
-"""Values that a column cannot hold exactly: decimals too long, times of nanoseconds, texts that are no numbers.
+"""Values that a column cannot hold exactly: decimals too long, times of nanoseconds, texts that are
+no numbers.
 
-Arrow rescales a decimal by at most 38 digits: beyond that it answers zero or ends the process, so it gets none whose
-digits and exponent were not looked at here.
+Arrow rescales a decimal by at most 38 digits: beyond that it answers zero or ends the process, so
+it gets none whose digits and exponent were not looked at here.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ SHOWN_CHARS_MAX = 60
 
 _SUSPICIOUS_DECIMAL = r'"[0-9_.+\-eE\s\x80-\xff]*([_\s\x80-\xff][0-9_.+\-eE\s\x80-\xff]*"|\\)'
 _SUSPICIOUS_TIME = r":[0-9]{2}\.[0-9]{7}|\\u00[23]"
-"""Where a text may be more than its decoded value shows. What they find is looked at again; good records rarely are."""
+"""Where a text may be more than its decoded value shows. What they find is looked at again; good
+records rarely are.
+"""
 
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NANOSECONDS = re.compile(r"\.[0-9]{6}[0-9]*[1-9]")
 
 
 def fitter(kind: Any) -> Callable[[Any, str], Any] | None:
-    """A function that gives every decimal in a value the scale of its column; None where ``kind`` has no decimals.
+    """A function that gives every decimal in a value the scale of its column; None where ``kind``
+    has no decimals.
 
-    It takes a value as Arrow takes it and its place, changes dictionaries and lists in place, and raises BadRecord
-    for a decimal that its column cannot hold.
+    It takes a value as Arrow takes it and its place, changes dictionaries and lists in place, and
+    raises BadRecord for a decimal that its column cannot hold.
     """
     import pyarrow as pa
 
@@ -50,7 +54,9 @@ def fitter(kind: Any) -> Callable[[Any, str], Any] | None:
 def _decimal(kind: Any) -> Callable[[Any, str], Any]:
     traps = [decimal.Inexact, decimal.InvalidOperation]
     # the wide exponents are those of the texts that a Decimal is made of
-    context = decimal.Context(prec=kind.precision, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=traps)
+    context = decimal.Context(
+        prec=kind.precision, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=traps
+    )
     quantum, quantize = decimal.Decimal((0, (1,), -kind.scale)), context.quantize
     number = decimal.Decimal
 
@@ -61,12 +67,16 @@ def _decimal(kind: Any) -> Callable[[Any, str], Any]:
             return quantize(value, quantum)
         except (decimal.Inexact, decimal.InvalidOperation):
             shown = str(value)[:SHOWN_CHARS_MAX]
-            raise BadRecord(f"{place}: {shown} does not fit decimal({kind.precision},{kind.scale})") from None
+            raise BadRecord(
+                f"{place}: {shown} does not fit decimal({kind.precision},{kind.scale})"
+            ) from None
 
     return fit
 
 
-def _of_fields(fields: Sequence[tuple[str, Callable[[Any, str], Any]]]) -> Callable[[Any, str], Any]:
+def _of_fields(
+    fields: Sequence[tuple[str, Callable[[Any, str], Any]]],
+) -> Callable[[Any, str], Any]:
     def fit(value: Any, place: str) -> Any:
         if isinstance(value, dict):
             for name, inner in fields:
@@ -91,7 +101,10 @@ def _of_entries(
     def fit(value: Any, place: str) -> Any:
         entries = value.items() if isinstance(value, dict) else value
         return [
-            (key if of_key is None else of_key(key, place), one if of_value is None else of_value(one, place))
+            (
+                key if of_key is None else of_key(key, place),
+                one if of_value is None else of_value(one, place),
+            )
             for key, one in entries
         ]
 
@@ -99,7 +112,9 @@ def _of_entries(
 
 
 class JsonTexts:
-    """Looks at the text of JSON records whose decimals and times may be more than what they are decoded into."""
+    """Looks at the text of JSON records whose decimals and times may be more than what they are
+    decoded into.
+    """
 
     def __init__(self, checked: Any) -> None:
         """``checked`` is the Arrow type that records must have."""
@@ -117,9 +132,14 @@ class JsonTexts:
         """The rows whose text has to be looked at, of an Arrow array of binary."""
         import pyarrow.compute as pc
 
-        if not self._pattern or not pc.match_substring_regex(_joined(column), self._pattern)[0].as_py():
+        if (
+            not self._pattern
+            or not pc.match_substring_regex(_joined(column), self._pattern)[0].as_py()
+        ):
             return []
-        found: list[int] = pc.indices_nonzero(pc.match_substring_regex(column, self._pattern)).to_pylist()
+        found: list[int] = pc.indices_nonzero(
+            pc.match_substring_regex(column, self._pattern)
+        ).to_pylist()
         return found
 
     def check(self, data: Any) -> None:
@@ -155,7 +175,9 @@ class JsonTexts:
 
 
 def _joined(column: Any) -> Any:
-    """All bytes of an Arrow array of binary as an array of one: one search costs half of one for each record."""
+    """All bytes of an Arrow array of binary as an array of one: one search costs half of one for
+    each record.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -163,14 +185,20 @@ def _joined(column: Any) -> Any:
     _, ends, data = column.buffers()
     if data is None or not len(column):
         return pa.array([b""])
-    places = np.frombuffer(ends, np.int64 if large else np.int32)[column.offset :][: len(column) + 1]
+    places = np.frombuffer(ends, np.int64 if large else np.int32)[column.offset :][
+        : len(column) + 1
+    ]
     first, last = int(places[0]), int(places[-1])
     whole = pa.py_buffer(np.array([0, last - first], np.int64))
-    return pa.Array.from_buffers(pa.large_binary(), 1, [None, whole, data.slice(first, last - first)])
+    return pa.Array.from_buffers(
+        pa.large_binary(), 1, [None, whole, data.slice(first, last - first)]
+    )
 
 
 def _text_of(value: Any) -> str | None:
-    """The text of a JSON string, given as its JSON or, as a key, as itself; None for a number and for null."""
+    """The text of a JSON string, given as its JSON or, as a key, as itself; None for a number and
+    for null.
+    """
     import msgspec
 
     if isinstance(value, str):

@@ -1,4 +1,6 @@
-"""A type of Protobuf messages as it travels to the tasks, as a type of Spark, and as a reader of messages."""
+"""A type of Protobuf messages as it travels to the tasks, as a type of Spark, and as a reader of
+messages.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class MessageType:
-    """``descriptors`` are the bytes of a FileDescriptorSet with all that ``name`` needs, in any order."""
+    """``descriptors`` are the bytes of a FileDescriptorSet with all that ``name`` needs, in any
+    order.
+    """
 
     descriptors: bytes = field(repr=False)
     name: str
@@ -49,7 +53,10 @@ class MessageType:
         """
         from google.protobuf import descriptor_pb2, descriptor_pool  # type: ignore[import-untyped]
 
-        files = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(self.descriptors).file}
+        files = {
+            file.name: file
+            for file in descriptor_pb2.FileDescriptorSet.FromString(self.descriptors).file
+        }
         pool = descriptor_pool.DescriptorPool()
         added: set[str] = set()
 
@@ -100,8 +107,8 @@ def of_schema(schema: SchemaText, name: str | None) -> MessageType:
         file = file_of(one)
         if file is None:
             raise SettingRefused(
-                "Protobuf: the schema registry gives schemas as text only, not as descriptors (format=serialized). "
-                "Give the generated class, or descriptors=."
+                "Protobuf: the schema registry gives schemas as text only, not as descriptors "
+                "(format=serialized). Give the generated class, or descriptors=."
             )
         file.name = file_name
         for reference_name, reference in one.references:
@@ -118,13 +125,16 @@ def file_of(schema: SchemaText) -> Any:
     from google.protobuf import descriptor_pb2
 
     try:
-        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
+        return descriptor_pb2.FileDescriptorProto.FromString(
+            base64.b64decode(schema.text, validate=True)
+        )
     except (binascii.Error, ValueError):
         return None
 
 
 def name_at(file: Any, indexes: Sequence[int]) -> str:
-    """The full name of the message that stands at this place of a file: in it, in that one, and so on.
+    """The full name of the message that stands at this place of a file: in it, in that one, and so
+    on.
 
     Raises:
         BadRecord: there is none.
@@ -151,9 +161,13 @@ def kind_of(descriptor: Any, inside: tuple[str, ...] = ()) -> Any:
     if name == TIMESTAMP:
         return t.TimestampType()
     if name in inside:
-        raise SettingRefused(f"Protobuf: the message {name} contains itself, which has no type of Spark.")
+        raise SettingRefused(
+            f"Protobuf: the message {name} contains itself, which has no type of Spark."
+        )
     if not descriptor.fields:
-        raise SettingRefused(f"Protobuf: the message {name} has no fields, which has no type of Spark.")
+        raise SettingRefused(
+            f"Protobuf: the message {name} has no fields, which has no type of Spark."
+        )
 
     def one(number: Any) -> Any:
         if number.message_type is not None:
@@ -172,12 +186,17 @@ def kind_of(descriptor: Any, inside: tuple[str, ...] = ()) -> Any:
 
 
 def reader(descriptor: Any) -> Callable[[Any], Any]:
-    """A function from a message of this type to a value that Arrow takes: a dictionary, or a time."""
+    """A function from a message of this type to a value that Arrow takes: a dictionary, or a
+    time.
+    """
     if descriptor.full_name == TIMESTAMP:
         return _time_of
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
-    fields = [(item.name, item.has_presence and not _repeated(item), _value_reader(item)) for item in descriptor.fields]
+    fields = [
+        (item.name, item.has_presence and not _repeated(item), _value_reader(item))
+        for item in descriptor.fields
+    ]
     numbers = {item.number: item for item in descriptor.fields}
 
     def read(message: Any) -> dict[str, Any]:
@@ -199,21 +218,31 @@ def _time_of(message: Any) -> datetime:
         BadRecord: it has more nanoseconds than a second has.
     """
     if not 0 <= message.nanos < NANOS:
-        raise BadRecord(f"a timestamp has {message.nanos} nanoseconds, and may have 0 to {NANOS - 1}")
+        raise BadRecord(
+            f"a timestamp has {message.nanos} nanoseconds, and may have 0 to {NANOS - 1}"
+        )
     return EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
 
 
 def _why_unknown(unknown: Any, item: Any) -> str:
-    """Why a field that the message has was not taken: Protobuf leaves a value that a closed enum lacks, too."""
+    """Why a field that the message has was not taken: Protobuf leaves a value that a closed enum
+    lacks, too.
+    """
     enum = _enum_of(item)
     if enum is None:
         return f"the field {item.name} has a wire type that is not its own"
     if _is_map(item):
-        return f"the field {item.name} has an entry with a value that the closed enum {enum.full_name} does not have"
+        return (
+            f"the field {item.name} has an entry with a value that the closed enum "
+            f"{enum.full_name} does not have"
+        )
     if unknown.wire_type != VARINT:
         return f"the field {item.name} has a wire type that is not its own"
     number = wire.signed(unknown.data)
-    return f"the field {item.name} holds {number}, which the closed enum {enum.full_name} does not have"
+    return (
+        f"the field {item.name} holds {number}, which the closed enum {enum.full_name} does not "
+        "have"
+    )
 
 
 def _enum_of(item: Any) -> Any:

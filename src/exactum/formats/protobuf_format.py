@@ -1,4 +1,6 @@
-"""``Protobuf(message)``: values that are Protobuf messages, alone or in a schema registry's wire format."""
+"""``Protobuf(message)``: values that are Protobuf messages, alone or in a schema registry's wire
+format.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,26 @@ class Protobuf:
     """One Protobuf message in each record.
 
     Args:
-        message: a generated message class; or the full name of a message (``"shop.Order"``), together with
-            ``descriptors`` or ``registry`` and ``subject``. With a subject it may be left out: its first message.
-        descriptors: path of a descriptor set (``protoc --include_imports --descriptor_set_out=shop.desc``), or its
+        message: a generated message class; or the full name of a message (``"shop.Order"``),
+        together with
+            ``descriptors`` or ``registry`` and ``subject``. With a subject it may be left out: its
+            first message.
+        descriptors: path of a descriptor set (``protoc --include_imports
+        --descriptor_set_out=shop.desc``), or its
             bytes.
-        registry: URL of a Confluent schema registry, or a mapping of the settings of confluent-kafka's client
-            (``url``, ``basic.auth.user.info``, ...). Then each record names the schema and the message it was written
-            with; an unknown id, and another message, make the record bad.
-        subject: with ``registry``, where no class and no descriptors are given: the subject that has the message.
-        version: which version of it; None is the latest one, looked up when ``decode`` is called.
+        registry: URL of a Confluent schema registry, or a mapping of the settings of
+        confluent-kafka's client
+            (``url``, ``basic.auth.user.info``, ...). Then each record names the schema and the
+            message it was written with; an unknown id, and another message, make the record bad.
+        subject: with ``registry``, where no class and no descriptors are given: the subject that
+        has the message. version: which version of it; None is the latest one, looked up when
+        ``decode`` is called.
 
-    A field with presence (``optional``, a message, one of a oneof) is null where it is not set; any other has its
-    default. ``google.protobuf.Timestamp`` is a timestamp, an enum its name, an unsigned 64-bit integer a
-    decimal(20,0). A field that is not known is ignored, as Protobuf wants it; a known one of another wire type makes
-    the record bad. A message that contains itself has no type of Spark and is refused.
+    A field with presence (``optional``, a message, one of a oneof) is null where it is not set; any
+    other has its default. ``google.protobuf.Timestamp`` is a timestamp, an enum its name, an
+    unsigned 64-bit integer a decimal(20,0). A field that is not known is ignored, as Protobuf wants
+    it; a known one of another wire type makes the record bad. A message that contains itself has no
+    type of Spark and is refused.
     """
 
     message: Any = None
@@ -49,7 +57,9 @@ class Protobuf:
             made = self._message(place)
             descriptor = made.descriptor()
         except (TypeError, KeyError, ValueError, OSError, Error) as error:
-            raise SettingRefused(f"Protobuf: the message cannot be found ({type(error).__name__}: {error}).") from None
+            raise SettingRefused(
+                f"Protobuf: the message cannot be found ({type(error).__name__}: {error})."
+            ) from None
         return Bound(message_type.kind_of(descriptor), ProtobufCodec(made, place))
 
     def _message(self, place: Place | None) -> message_type.MessageType:
@@ -64,7 +74,8 @@ class Protobuf:
             found = registry.reader_schema(place, self.subject, self.version, "PROTOBUF")
             return message_type.of_schema(found, str(self.message) if self.message else None)
         raise SettingRefused(
-            "Protobuf() needs a message: a generated class, a full name with descriptors=, or registry= and subject=."
+            "Protobuf() needs a message: a generated class, a full name with descriptors=, or "
+            "registry= and subject=."
         )
 
 
@@ -77,7 +88,9 @@ class ProtobufCodec:
         parse = _parser(self.message)
         if self.place is None:
             return RecordDecoder(kind, parse)
-        return RecordDecoder(kind, _registered(registry.Writers(self.place), self.message.name, parse))
+        return RecordDecoder(
+            kind, _registered(registry.Writers(self.place), self.message.name, parse)
+        )
 
 
 def _parser(message: message_type.MessageType) -> Callable[[bytes], Any]:
@@ -92,13 +105,17 @@ def _parser(message: message_type.MessageType) -> Callable[[bytes], Any]:
         if check is not None:
             check(data, decoded)
         if not decoded.IsInitialized():
-            raise BadRecord(f"required fields are missing: {', '.join(decoded.FindInitializationErrors())}")
+            raise BadRecord(
+                f"required fields are missing: {', '.join(decoded.FindInitializationErrors())}"
+            )
         return read(decoded)
 
     return parse
 
 
-def _registered(writers: registry.Writers, name: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _registered(
+    writers: registry.Writers, name: str, parse: Callable[[bytes], Any]
+) -> Callable[[bytes], Any]:
     schemas: dict[int, Any] = {}
 
     def one(data: bytes) -> Any:
@@ -106,7 +123,9 @@ def _registered(writers: registry.Writers, name: str, parse: Callable[[bytes], A
         if number not in schemas:
             schemas[number] = message_type.file_of(writers.writer(number, "PROTOBUF"))
         indexes, start = _indexes(data)
-        written = None if schemas[number] is None else message_type.name_at(schemas[number], indexes)
+        written = (
+            None if schemas[number] is None else message_type.name_at(schemas[number], indexes)
+        )
         if written not in (None, name):
             raise BadRecord(f"it holds the message {written}, not {name}")
         return parse(data[start:])
@@ -127,7 +146,9 @@ def _indexes(data: bytes) -> tuple[list[int], int]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A zigzag number and the place behind it; those that stand here are small and never negative."""
+    """A zigzag number and the place behind it; those that stand here are small and never
+    negative.
+    """
     value = shift = 0
     while True:
         if place >= len(data) or shift > 28:

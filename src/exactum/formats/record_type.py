@@ -1,4 +1,5 @@
-"""The types of a decoded record: Spark's to Arrow's, and Arrow's to what msgspec checks values against.
+"""The types of a decoded record: Spark's to Arrow's, and Arrow's to what msgspec checks values
+against.
 
 Arrow's types go to the tasks: they carry which fields may be null, and need no pyspark there.
 """
@@ -21,8 +22,8 @@ FLOAT_MAX = 3.4028234663852886e38
 def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
     """Arrow's type for one of Spark's; ``where`` names the record in errors.
 
-    ``nullable`` makes every field nullable, whatever ``kind`` says: the type of a column in which bad rows
-    are null.
+    ``nullable`` makes every field nullable, whatever ``kind`` says: the type of a column in which
+    bad rows are null.
 
     Raises:
         SettingRefused: a decoded record cannot have this type.
@@ -32,19 +33,24 @@ def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
 
     def of(one: Any) -> Any:
         if isinstance(one, t.StructType):
-            return pa.struct([pa.field(f.name, of(f.dataType), nullable or f.nullable) for f in one.fields])
+            return pa.struct(
+                [pa.field(f.name, of(f.dataType), nullable or f.nullable) for f in one.fields]
+            )
         if isinstance(one, t.ArrayType):
             return pa.list_(pa.field("element", of(one.elementType), nullable or one.containsNull))
         if isinstance(one, t.MapType):
             key = pa.field("key", of(one.keyType), False)
-            return pa.map_(key, pa.field("value", of(one.valueType), nullable or one.valueContainsNull))
+            return pa.map_(
+                key, pa.field("value", of(one.valueType), nullable or one.valueContainsNull)
+            )
         if isinstance(one, t.DecimalType):
             return pa.decimal128(one.precision, one.scale)
         found = _atoms().get(type(one))
         if found is None:
             raise SettingRefused(
-                f"{where} cannot be decoded into {one.simpleString()}. Use string, binary, boolean, tinyint, smallint, "
-                "int, bigint, float, double, decimal, date, timestamp, timestamp_ntz, and structs, arrays and maps."
+                f"{where} cannot be decoded into {one.simpleString()}. Use string, binary, "
+                "boolean, tinyint, smallint, int, bigint, float, double, decimal, date, "
+                "timestamp, timestamp_ntz, and structs, arrays and maps."
             )
         return found
 
@@ -56,7 +62,9 @@ def as_nullable(kind: Any) -> Any:
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
-        return t.StructType([t.StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in kind.fields])
+        return t.StructType(
+            [t.StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in kind.fields]
+        )
     if isinstance(kind, t.ArrayType):
         return t.ArrayType(as_nullable(kind.elementType), True)
     if isinstance(kind, t.MapType):
@@ -65,7 +73,8 @@ def as_nullable(kind: Any) -> Any:
 
 
 def spark_type(given: Any, where: str) -> Any:
-    """Spark's type for what the user gave: a type, or its DDL (``"id bigint not null, name string"``).
+    """Spark's type for what the user gave: a type, or its DDL (``"id bigint not null, name
+    string"``).
 
     Raises:
         SettingRefused: it is neither.
@@ -76,7 +85,9 @@ def spark_type(given: Any, where: str) -> Any:
     if isinstance(given, t.DataType):
         return given
     if not isinstance(given, str) or not given.strip():
-        raise SettingRefused(f"{where} needs a type of Spark or its DDL, for example 'id bigint, name string'.")
+        raise SettingRefused(
+            f"{where} needs a type of Spark or its DDL, for example 'id bigint, name string'."
+        )
     try:
         return t.DataType.fromDDL(given)
     except PySparkException as error:
@@ -86,10 +97,12 @@ def spark_type(given: Any, where: str) -> Any:
 
 
 def checked_type(kind: Any, *, as_texts: bool = False) -> Any:
-    """What msgspec decodes JSON into, or converts values into, so that they fit the Arrow type ``kind``.
+    """What msgspec decodes JSON into, or converts values into, so that they fit the Arrow type
+    ``kind``.
 
-    A struct becomes a class with one attribute for each field; only fields that may be null may be missing.
-    ``as_texts`` leaves decimals and times as they are written: their JSON, and keys as text.
+    A struct becomes a class with one attribute for each field; only fields that may be null may be
+    missing. ``as_texts`` leaves decimals and times as they are written: their JSON, and keys as
+    text.
     """
     import msgspec
     import pyarrow as pa
@@ -99,7 +112,11 @@ def checked_type(kind: Any, *, as_texts: bool = False) -> Any:
     if pa.types.is_list(kind):
         return list[_field(kind.value_field, as_texts)]  # type: ignore[misc]
     if pa.types.is_map(kind):
-        key = str if as_texts and _is_text(kind.key_type) else checked_type(kind.key_type, as_texts=as_texts)
+        key = (
+            str
+            if as_texts and _is_text(kind.key_type)
+            else checked_type(kind.key_type, as_texts=as_texts)
+        )
         return dict[key, _field(kind.item_field, as_texts)]  # type: ignore[valid-type, misc]
     if as_texts and _is_text(kind):
         return msgspec.Raw
@@ -118,7 +135,9 @@ def atoms_of(kind: Any) -> Iterator[Any]:
 
 
 def _is_text(kind: Any) -> bool:
-    """True for types that JSON has no form of its own for, and of which Python's value may show less than the text."""
+    """True for types that JSON has no form of its own for, and of which Python's value may show
+    less than the text.
+    """
     import pyarrow as pa
 
     return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind))
@@ -192,7 +211,10 @@ _CHECKED: tuple[tuple[Callable[[Any, Any], bool], Callable[[Any], Any]], ...] = 
     (lambda types, kind: types.is_binary(kind), lambda kind: bytes),
     (lambda types, kind: types.is_boolean(kind), lambda kind: bool),
     (lambda types, kind: types.is_signed_integer(kind), _integer),
-    (lambda types, kind: types.is_float32(kind), lambda kind: _ranged(float, -FLOAT_MAX, FLOAT_MAX)),
+    (
+        lambda types, kind: types.is_float32(kind),
+        lambda kind: _ranged(float, -FLOAT_MAX, FLOAT_MAX),
+    ),
     (lambda types, kind: types.is_float64(kind), lambda kind: float),
     (lambda types, kind: types.is_decimal(kind), lambda kind: decimal.Decimal),
     (lambda types, kind: types.is_date32(kind), lambda kind: datetime.date),

@@ -1,8 +1,10 @@
-"""Schemas of a Confluent schema registry: the reader's on the driver, the writers' in the tasks, each asked for once.
+"""Schemas of a Confluent schema registry: the reader's on the driver, the writers' in the tasks,
+each asked for once.
 
-A record in the registry's wire format begins with a magic byte 0 and the id of the schema it was written with, four
-bytes. A registry that does not answer is ``Unavailable`` and never a property of a record. That it does not know a
-schema is believed only in its own words, and only when it says so for some seconds.
+A record in the registry's wire format begins with a magic byte 0 and the id of the schema it was
+written with, four bytes. A registry that does not answer is ``Unavailable`` and never a property of
+a record. That it does not know a schema is believed only in its own words, and only when it says so
+for some seconds.
 """
 
 from __future__ import annotations
@@ -18,13 +20,24 @@ from exactum.formats.format import BadRecord
 
 MAGIC = 0
 PREFIX_BYTES = 5
-DEFAULTS: Mapping[str, Any] = {"timeout": 10, "max.retries": 2, "retries.wait.ms": 200, "retries.max.wait.ms": 2_000}
-"""Settings of confluent-kafka's client, so that no wait is without end; times in s and ms as its names say."""
+DEFAULTS: Mapping[str, Any] = {
+    "timeout": 10,
+    "max.retries": 2,
+    "retries.wait.ms": 200,
+    "retries.max.wait.ms": 2_000,
+}
+"""Settings of confluent-kafka's client, so that no wait is without end; times in s and ms as its
+names say.
+"""
 NO_SUBJECT, NO_VERSION, NO_SCHEMA = 40401, 40402, 40403
 UNKNOWN_CODES = (NO_SUBJECT, NO_VERSION, NO_SCHEMA)
-"""A registry's own words for what it does not have. Any other 404 comes from whatever stands before it."""
+"""A registry's own words for what it does not have. Any other 404 comes from whatever stands
+before it.
+"""
 PATIENCE_S = 3.0
-"""How long a registry may call a schema unknown that it knows: the one that answers may follow another one."""
+"""How long a registry may call a schema unknown that it knows: the one that answers may follow
+another one.
+"""
 REMEMBERED_S, REMEMBERED_IDS_MAX = 60.0, 1_000
 """How long, and of how many ids, a process remembers that it has waited for them."""
 PAUSE_S, PAUSE_MAX_S = 0.1, 1.0
@@ -38,12 +51,16 @@ class Place:
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
 
     def __str__(self) -> str:
-        return ", ".join(_without_credentials(url.strip()) for url in str(dict(self.settings)["url"]).split(","))
+        return ", ".join(
+            _without_credentials(url.strip()) for url in str(dict(self.settings)["url"]).split(",")
+        )
 
 
 @dataclass(frozen=True)
 class SchemaText:
-    """A registered schema: its text, its kind (AVRO, JSON, PROTOBUF), and those it refers to: (name, their text)."""
+    """A registered schema: its text, its kind (AVRO, JSON, PROTOBUF), and those it refers to:
+    (name, their text).
+    """
 
     text: str
     kind: str
@@ -60,7 +77,10 @@ def place(given: str | Mapping[str, Any] | None, where: str) -> Place | None:
         return None
     settings = {"url": given} if isinstance(given, str) else dict(given)
     if not isinstance(settings.get("url"), str) or not settings["url"].startswith("http"):
-        raise SettingRefused(f"{where}: registry must be a URL like 'http://localhost:8081', or settings with a 'url'.")
+        raise SettingRefused(
+            f"{where}: registry must be a URL like 'http://localhost:8081', or settings with a "
+            "'url'."
+        )
     made = Place(tuple(sorted({**DEFAULTS, **settings}.items())))
     _client(made)
     return made
@@ -75,7 +95,9 @@ def schema_id(data: bytes) -> int:
     if len(data) < PREFIX_BYTES:
         raise BadRecord(f"{len(data)} bytes are too short for the schema registry's wire format")
     if data[0] != MAGIC:
-        raise BadRecord(f"the magic byte is {data[0]} and not {MAGIC}: not in the schema registry's wire format")
+        raise BadRecord(
+            f"the magic byte is {data[0]} and not {MAGIC}: not in the schema registry's wire format"
+        )
     return int.from_bytes(data[1:PREFIX_BYTES], "big")
 
 
@@ -88,24 +110,32 @@ def reader_schema(at: Place, subject: str | None, version: int | None, kind: str
     """
     if not subject:
         raise SettingRefused(
-            f"Which schema shall the records of registry {at} be read with? Give subject= (usually '<topic>-value'), "
-            "or the schema itself."
+            f"Which schema shall the records of registry {at} be read with? Give subject= (usually "
+            "'<topic>-value'), or the schema itself."
         )
     until = time.monotonic() + PATIENCE_S
-    found = _text(at, lambda client: _of_subject(client, subject, version, _format(kind)), kind, until)
+    found = _text(
+        at, lambda client: _of_subject(client, subject, version, _format(kind)), kind, until
+    )
     if found is None:
         which = "no version" if version is None else f"no version {version}"
-        raise SettingRefused(f"The schema registry {at} has {which} of subject {subject!r}. Check the name.")
+        raise SettingRefused(
+            f"The schema registry {at} has {which} of subject {subject!r}. Check the name."
+        )
     if found.kind != kind:
-        raise SettingRefused(f"Subject {subject!r} of the schema registry {at} holds {found.kind}, not {kind}.")
+        raise SettingRefused(
+            f"Subject {subject!r} of the schema registry {at} holds {found.kind}, not {kind}."
+        )
     return found
 
 
 class Writers:
-    """The schemas that records were written with, by id. One for each task; what is known is kept by the process.
+    """The schemas that records were written with, by id. One for each task; what is known is kept
+    by the process.
 
-    A schema never changes under its id; that an id is unknown is kept for the task only. The records of a task were
-    there before it began, and their schemas before them, so one wait from then on is enough for all of its ids.
+    A schema never changes under its id; that an id is unknown is kept for the task only. The
+    records of a task were there before it began, and their schemas before them, so one wait from
+    then on is enough for all of its ids.
     """
 
     def __init__(self, at: Place) -> None:
@@ -118,7 +148,8 @@ class Writers:
     def writer(self, schema_id: int, kind: str) -> SchemaText:
         """
         Raises:
-            BadRecord: the registry says that it does not know the id, also after a while, or the id names a schema
+            BadRecord: the registry says that it does not know the id, also after a while, or the id
+            names a schema
                 of another kind.
             Unavailable: the registry did not answer.
         """
@@ -127,7 +158,12 @@ class Writers:
             now_s = time.monotonic()
             waited = now_s < self._waited_for.get(schema_id, -REMEMBERED_S) + REMEMBERED_S
             until_s = now_s if waited else self._until
-            found = _text(self._at, lambda client: client.get_schema(schema_id, fmt=_format(kind)), kind, until_s)
+            found = _text(
+                self._at,
+                lambda client: client.get_schema(schema_id, fmt=_format(kind)),
+                kind,
+                until_s,
+            )
             if found is None:
                 self._unknown.add(schema_id)
                 self._remember(schema_id)
@@ -160,24 +196,27 @@ def _client(at: Place) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
         raise SettingRefused(
-            f"A schema registry needs packages that are not installed ({error.name}): pip install 'exactum[registry]', "
-            "on the driver and on every worker."
+            f"A schema registry needs packages that are not installed ({error.name}): pip install "
+            "'exactum[registry]', on the driver and on every worker."
         ) from None
     try:
         _CLIENTS[at] = SchemaRegistryClient(dict(at.settings))
     except (ValueError, TypeError) as error:
         names = ", ".join(name for name, _ in at.settings)
         raise SettingRefused(
-            f"The settings of the schema registry {at} are not those of a client ({type(error).__name__}); given are: "
-            f"{names}. See SchemaRegistryClient of confluent-kafka."
+            f"The settings of the schema registry {at} are not those of a client "
+            f"({type(error).__name__}); given are: {names}. See SchemaRegistryClient of "
+            "confluent-kafka."
         ) from None
     return _CLIENTS[at]
 
 
 def _text(at: Place, ask: Callable[[Any], Any], kind: str, until_s: float) -> SchemaText | None:
-    """What ``ask(client)`` finds, with its references; None where the registry says that there is no such schema.
+    """What ``ask(client)`` finds, with its references; None where the registry says that there is
+    no such schema.
 
-    It is asked at least twice before that is believed, and until ``until_s`` of the monotonic clock.
+    It is asked at least twice before that is believed, and until ``until_s`` of the monotonic
+    clock.
 
     Raises:
         Unavailable: the registry did not answer, or not with a schema.
@@ -205,8 +244,8 @@ def _asked(at: Place, ask: Callable[[Any], Any], kind: str) -> SchemaText | None
             return None
         if error.http_status_code in REFUSED:
             raise SettingRefused(
-                f"The schema registry {at} refuses access (HTTP {error.http_status_code}). Check the credentials in "
-                "registry=. Nothing of the epoch is visible."
+                f"The schema registry {at} refuses access (HTTP {error.http_status_code}). Check "
+                "the credentials in registry=. Nothing of the epoch is visible."
             ) from None
         raise Unavailable(_silent(at, f"HTTP {error.http_status_code}")) from None
     except Exception as error:  # noqa: BLE001  (its HTTP client's own; the text may hold the URL with a password)
@@ -216,8 +255,8 @@ def _asked(at: Place, ask: Callable[[Any], Any], kind: str) -> SchemaText | None
 
 def _silent(at: Place, what: str) -> str:
     return (
-        f"The schema registry {at} did not answer ({what}). No record is taken for a bad one, and nothing of the "
-        "epoch is visible; start the query again."
+        f"The schema registry {at} did not answer ({what}). No record is taken for a bad one, and "
+        "nothing of the epoch is visible; start the query again."
     )
 
 
@@ -231,11 +270,15 @@ def _with_references(client: Any, schema: Any, kind: str) -> SchemaText:
     references = [
         (
             one.name,
-            _with_references(client, client.get_version(one.subject, one.version, fmt=_format(kind)).schema, kind),
+            _with_references(
+                client, client.get_version(one.subject, one.version, fmt=_format(kind)).schema, kind
+            ),
         )
         for one in schema.references or ()
     ]
-    return SchemaText(schema.schema_str, str(schema.schema_type or "AVRO").upper(), tuple(references))
+    return SchemaText(
+        schema.schema_str, str(schema.schema_type or "AVRO").upper(), tuple(references)
+    )
 
 
 def _of_subject(client: Any, subject: str, version: int | None, fmt: str | None) -> Any:

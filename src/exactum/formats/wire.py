@@ -1,6 +1,7 @@
 """Protobuf messages as bytes: which 32-bit field holds a number that does not fit it.
 
-Protobuf's parsers cut such a number off in silence: 2^32, written by a schema with int64, is 0 for one with int32.
+Protobuf's parsers cut such a number off in silence: 2^32, written by a schema with int64, is 0 for
+one with int32.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _END, _FIXED32 = range(6)
 
 
 def fit_check(descriptor: Any) -> Callable[[bytes, Any], None] | None:
-    """A function of a message's bytes and of the message that was parsed from them: raises BadRecord for a number that
-    was cut off. None where no field of the message, or of one inside of it, could do that.
+    """A function of a message's bytes and of the message that was parsed from them: raises
+    BadRecord for a number that was cut off. None where no field of the message, or of one inside of
+    it, could do that.
 
-    Nearly all messages are cleared by a search for long numbers, or by being the same bytes when they are written
-    again; the others are walked.
+    Nearly all messages are cleared by a search for long numbers, or by being the same bytes when
+    they are written again; the others are walked.
     """
     if not _has_narrow(descriptor, set()):
         return None
@@ -44,20 +46,25 @@ def _has_narrow(descriptor: Any, seen: set[str]) -> bool:
         return False
     seen.add(descriptor.full_name)
     return any(
-        _range(item) is not None or (item.message_type is not None and _has_narrow(item.message_type, seen))
+        _range(item) is not None
+        or (item.message_type is not None and _has_narrow(item.message_type, seen))
         for item in descriptor.fields
     )
 
 
 def _range(item: Any) -> tuple[int, int] | None:
-    """The least and the largest number, as on the wire; None for a field that holds every number."""
+    """The least and the largest number, as on the wire; None for a field that holds every
+    number.
+    """
     if item.type in (item.TYPE_INT32, item.TYPE_ENUM):
         return -(2**31), 2**31 - 1
     return (0, 2**32 - 1) if item.type in (item.TYPE_UINT32, item.TYPE_SINT32) else None
 
 
 def _walk(data: bytes, place: int, end: int, descriptor: Any, group: int) -> int:
-    """Looks at the fields of a message, up to the end or to the end of its group; the place behind it."""
+    """Looks at the fields of a message, up to the end or to the end of its group; the place behind
+    it.
+    """
     items = descriptor.fields_by_number if descriptor is not None else {}
     while place < end:
         tag, place = _varint(data, place, end)

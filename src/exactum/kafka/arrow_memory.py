@@ -1,4 +1,6 @@
-"""Where Arrow holds the values of a column, so that C can read them without a Python object for each."""
+"""Where Arrow holds the values of a column, so that C can read them without a Python object for
+each.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def pointers(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, An
     data_buffer = column.buffers()[2] if len(column) else None
     offsets = _offsets(column).astype(np.uint64)
     # An empty value must not have address 0: that is how librdkafka knows a null.
-    base = data_buffer.address if data_buffer is not None and data_buffer.size else _EMPTY.ctypes.data
+    base = (
+        data_buffer.address if data_buffer is not None and data_buffer.size else _EMPTY.ctypes.data
+    )
     addresses = offsets[:-1] + np.uint64(base)
     sizes = offsets[1:] - offsets[:-1]
     if column.null_count:
@@ -46,7 +50,11 @@ def _offsets(column: pa.Array) -> np.ndarray[Any, Any]:
     elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         kind = np.int32
     else:
-        raise FrameRefused(f"Kafka's columns are text or bytes, and Spark handed over {column.type}.")
+        raise FrameRefused(
+            f"Kafka's columns are text or bytes, and Spark handed over {column.type}."
+        )
     if not len(column):
         return np.zeros(1, dtype=kind)
-    return np.frombuffer(column.buffers()[1], dtype=kind)[column.offset : column.offset + len(column) + 1]
+    return np.frombuffer(column.buffers()[1], dtype=kind)[
+        column.offset : column.offset + len(column) + 1
+    ]

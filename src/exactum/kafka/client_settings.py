@@ -1,4 +1,6 @@
-"""Settings handed to librdkafka, which says what it does not take; here it is said where, and what was meant."""
+"""Settings handed to librdkafka, which says what it does not take; here it is said where, and what
+was meant.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +50,22 @@ def new_conf(settings: Mapping[str, str], where: str = "The producer settings") 
             raw_name, raw_value = text_for_c(name, where), text_for_c(value, f"{where}: {name!r}")
             code = c.rd_kafka_conf_set(conf, raw_name, raw_value, text, _TEXT_BYTES)
             if code == librdkafka.CONF_UNKNOWN:
-                raise SettingRefused(f"{where}: librdkafka knows no setting {name!r}.{_meant(name, conf)}")
+                raise SettingRefused(
+                    f"{where}: librdkafka knows no setting {name!r}.{_meant(name, conf)}"
+                )
             if code != librdkafka.CONF_OK:
-                raise SettingRefused(f"{where}: librdkafka does not take the setting {name!r}: {_reason(text)}.")
+                raise SettingRefused(
+                    f"{where}: librdkafka does not take the setting {name!r}: {_reason(text)}."
+                )
     except BaseException:
         c.rd_kafka_conf_destroy(conf)
         raise
     return int(conf)
 
 
-def new_producer(settings: Mapping[str, str], where: str = "The producer settings", events: int = 0) -> int:
+def new_producer(
+    settings: Mapping[str, str], where: str = "The producer settings", events: int = 0
+) -> int:
     """A new rd_kafka_t, which the caller owns; ``events``: those that its queue is to have.
 
     Raises:
@@ -70,14 +78,17 @@ def new_producer(settings: Mapping[str, str], where: str = "The producer setting
     handle = c.rd_kafka_new(librdkafka.PRODUCER, conf, text, _TEXT_BYTES)
     if not handle:
         c.rd_kafka_conf_destroy(conf)
-        raise SettingRefused(f"{where}: librdkafka does not take the producer settings together: {_reason(text)}.")
+        raise SettingRefused(
+            f"{where}: librdkafka does not take the producer settings together: {_reason(text)}."
+        )
     return int(handle)
 
 
 def try_out(settings: Mapping[str, str], where: str) -> None:
     """Have librdkafka check them, all together, and connect to nothing.
 
-    Security settings are checked each for itself: together they would have files read and programs run.
+    Security settings are checked each for itself: together they would have files read and programs
+    run.
 
     Raises:
         SettingRefused: as ``new_producer``.
@@ -100,7 +111,9 @@ def text_for_c(text: str, where: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise SettingRefused(f"{where}: the text has half of a surrogate pair. Correct it.") from error
+        raise SettingRefused(
+            f"{where}: the text has half of a surrogate pair. Correct it."
+        ) from error
 
 
 def _reason(text: ctypes.Array[ctypes.c_char]) -> str:
@@ -110,8 +123,16 @@ def _reason(text: ctypes.Array[ctypes.c_char]) -> str:
 def _meant(name: str, conf: int) -> str:
     """A sentence with the name that was probably meant; empty where none is near."""
     bare = name.strip().lower().removeprefix("kafka.").replace("_", ".")
-    near = [OF_JAVA[bare]] if bare in OF_JAVA else difflib.get_close_matches(bare, _names(conf), n=1, cutoff=0.75)
-    return f" Did you mean {near[0]!r}?" if near else " Its CONFIGURATION.md lists those that there are."
+    near = (
+        [OF_JAVA[bare]]
+        if bare in OF_JAVA
+        else difflib.get_close_matches(bare, _names(conf), n=1, cutoff=0.75)
+    )
+    return (
+        f" Did you mean {near[0]!r}?"
+        if near
+        else " Its CONFIGURATION.md lists those that there are."
+    )
 
 
 def _names(conf: int) -> list[str]:

@@ -1,7 +1,9 @@
-"""The driver's connection to a cluster by kafka-python: clear and quick refusals, no passwords in logs.
+"""The driver's connection to a cluster by kafka-python: clear and quick refusals, no passwords in
+logs.
 
-kafka-python goes on trying until its timeout, also after a wrong password, and hides why. What is added here uses
-classes of it that are not public, like ``requests``; both are under the version pin in pyproject.
+kafka-python goes on trying until its timeout, also after a wrong password, and hides why. What is
+added here uses classes of it that are not public, like ``requests``; both are under the version pin
+in pyproject.
 """
 
 from __future__ import annotations
@@ -23,11 +25,17 @@ from exactum.kafka.failure import DENIALS, Failure, failure_of
 from exactum.kafka.settings import Settings, admin_settings
 
 IN_FLIGHT_MAX = 1_000
-"""Above it kafka-python refuses requests. Never reached: ``routing`` has a limit of its own, by which they wait."""
+"""Above it kafka-python refuses requests. Never reached: ``routing`` has a limit of its own, by
+which they wait.
+"""
 
 
 def connect(
-    bootstrap_servers: str, settings: Settings, where: str, connect_timeout_ms: int, request_timeout_ms: int
+    bootstrap_servers: str,
+    settings: Settings,
+    where: str,
+    connect_timeout_ms: int,
+    request_timeout_ms: int,
 ) -> KafkaAdminClient:
     """A connected client with an I/O thread of its own.
 
@@ -62,13 +70,16 @@ def reason_of(error: BaseException) -> str:
 
 
 def is_denied(error: BaseException) -> bool:
-    """Whether kafka-python raises it for a right or for credentials, where asking again is of no use."""
+    """Whether kafka-python raises it for a right or for credentials, where asking again is of no
+    use.
+    """
     failure = _failure_of(error)
     return failure in DENIALS or failure is Failure.LOGIN
 
 
 def quieten_client_log() -> None:
-    """kafka-python logs every lost connection as an error; here they are retried, or raised with a reason.
+    """kafka-python logs every lost connection as an error; here they are retried, or raised with a
+    reason.
 
     A level that the user has set stays.
     """
@@ -78,7 +89,8 @@ def quieten_client_log() -> None:
 
 
 def _check_reachable(bootstrap_servers: str, where: str, timeout_ms: int) -> None:
-    """Connect a plain socket to one of the servers: a clear answer at once, where kafka-python would go on trying.
+    """Connect a plain socket to one of the servers: a clear answer at once, where kafka-python
+    would go on trying.
 
     Raises:
         SettingRefused: an address has no port.
@@ -88,40 +100,51 @@ def _check_reachable(bootstrap_servers: str, where: str, timeout_ms: int) -> Non
     for address in (a.strip() for a in bootstrap_servers.split(",") if a.strip()):
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise SettingRefused(f"{where}: bootstrap_servers has {address!r}, which is not host:port.")
+            raise SettingRefused(
+                f"{where}: bootstrap_servers has {address!r}, which is not host:port."
+            )
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout_ms / 1000).close()
             return
         except OSError as error:
             reasons.append(f"{address}: {error}")
     raise Unavailable(
-        f"{where}: no broker could be reached at {bootstrap_servers} ({'; '.join(reasons)}). Is it running, and is "
-        "the address right?"
+        f"{where}: no broker could be reached at {bootstrap_servers} ({'; '.join(reasons)}). Is it "
+        "running, and is the address right?"
     )
 
 
 class _Secret(str):
-    """A password that kafka-python can use but does not show when it logs its configuration (at DEBUG)."""
+    """A password that kafka-python can use but does not show when it logs its configuration (at
+    DEBUG).
+    """
 
     def __repr__(self) -> str:
         return "'***'"
 
 
 def _unprintable(configs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _Secret(value) if "password" in name else value for name, value in configs.items()}
+    return {
+        name: _Secret(value) if "password" in name else value for name, value in configs.items()
+    }
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
     """Remembers why a connection failed, and ends the bootstrap where repeating it is of no use.
 
-    kafka-python's own hides the reason and goes on until its timeout, also after a wrong password. And it drops an
-    answer that it reads together with the end of the connection, such as the refusal of a password.
+    kafka-python's own hides the reason and goes on until its timeout, also after a wrong password.
+    And it drops an answer that it reads together with the end of the connection, such as the
+    refusal of a password.
     """
 
     last_failure: BaseException | None = None
 
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
-        if not self.bootstrapped and self.last_failure is not None and _is_refusal(self.last_failure):
+        if (
+            not self.bootstrapped
+            and self.last_failure is not None
+            and _is_refusal(self.last_failure)
+        ):
             raise self.last_failure
         connection = super().get_connection(*args, **kwargs)
         connection.init_future.add_errback(self._note_failure)
@@ -144,7 +167,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
 
 def _net_client(made: list[KafkaNetClient], configs: Mapping[str, Any]) -> KafkaNetClient:
-    """What KafkaAdminClient makes for itself, with our manager; put into ``made`` so that it can be closed."""
+    """What KafkaAdminClient makes for itself, with our manager; put into ``made`` so that it can be
+    closed.
+    """
     net = NetworkSelector(**configs)
     made.append(KafkaNetClient(net=net, manager=_Manager(net, **configs)))
     return made[0]
@@ -152,7 +177,11 @@ def _net_client(made: list[KafkaNetClient], configs: Mapping[str, Any]) -> Kafka
 
 def _failure_of(error: BaseException) -> Failure:
     """Only errors of Kafka have its codes: ``errno`` of an OSError is another number."""
-    return failure_of(getattr(error, "errno", None)) if isinstance(error, kafka_errors.KafkaError) else Failure.OTHER
+    return (
+        failure_of(getattr(error, "errno", None))
+        if isinstance(error, kafka_errors.KafkaError)
+        else Failure.OTHER
+    )
 
 
 def _is_refusal(error: BaseException) -> bool:
@@ -163,21 +192,25 @@ def _is_refusal(error: BaseException) -> bool:
     return isinstance(error, of_our_files) or "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
-def _not_connected(where: str, servers: str, timeout_ms: int, error: BaseException) -> SettingRefused | Unavailable:
+def _not_connected(
+    where: str, servers: str, timeout_ms: int, error: BaseException
+) -> SettingRefused | Unavailable:
     if is_denied(error):
         return SettingRefused(
-            f"{where}: {servers} refused the credentials ({reason_of(error)}). Look at sasl.mechanism, sasl.username "
-            "and sasl.password."
+            f"{where}: {servers} refused the credentials ({reason_of(error)}). Look at "
+            "sasl.mechanism, sasl.username and sasl.password."
         )
     if _failure_of(error) is Failure.MECHANISM:
-        return SettingRefused(f"{where}: {servers} does not take this sasl.mechanism ({reason_of(error)}).")
+        return SettingRefused(
+            f"{where}: {servers} does not take this sasl.mechanism ({reason_of(error)})."
+        )
     if _is_refusal(error):
         return SettingRefused(
-            f"{where}: no TLS connection to {servers} ({reason_of(error)}). Is ssl.ca.location the file with the "
-            "authority that signed the broker's certificate, can the other ssl.*.location files be read, and does "
-            "the certificate name this host?"
+            f"{where}: no TLS connection to {servers} ({reason_of(error)}). Is ssl.ca.location the "
+            "file with the authority that signed the broker's certificate, can the other "
+            "ssl.*.location files be read, and does the certificate name this host?"
         )
     return Unavailable(
-        f"{where}: no broker answered at {servers} within {timeout_ms} ms ({reason_of(error)}). Is it running, is the "
-        "address right, do the security settings match the listener?"
+        f"{where}: no broker answered at {servers} within {timeout_ms} ms ({reason_of(error)}). Is "
+        "it running, is the address right, do the security settings match the listener?"
     )

@@ -1,7 +1,9 @@
-"""Kafka's error codes, by what they mean for who asked. Pure; workers import it, so it knows neither client.
+"""Kafka's error codes, by what they mean for who asked. Pure; workers import it, so it knows
+neither client.
 
-Brokers, kafka-python (``errno``) and librdkafka (``code``) share the positive numbers, and -1; the other negative ones
-are librdkafka's own. Each caller decides by the class alone what it does, and shows the error's name.
+Brokers, kafka-python (``errno``) and librdkafka (``code``) share the positive numbers, and -1; the
+other negative ones are librdkafka's own. Each caller decides by the class alone what it does, and
+shows the error's name.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ class Failure(Enum):
     MOVED = "moved"  # the partition's leader is another node, or not known yet
     COORDINATOR = "coordinator"  # the coordinator starts, moves, lags behind, or is not known yet
     BUSY = "busy"  # the node, or the way to it, fails for now
-    MISSING = "missing"  # the broker does not know the topic or the partition: it may hear of it a moment later
+    # the broker does not know the topic or the partition: it may hear of it a moment later
+    MISSING = "missing"
     UNFOUND = "unfound"  # librdkafka has looked for the topic or the partition in vain
     TOPIC = "topic"  # nothing can be written to a topic of this name
     MEMBERS = "members"  # the group has members, who alone may set its offsets
@@ -27,7 +30,8 @@ class Failure(Enum):
     OUTSIDE = "outside"  # the log has no such offset
     TIMEOUT = "timeout"  # a transaction's timeout above what the broker allows
     TOO_LARGE = "too large"  # a record
-    RECORD = "record"  # a record that the topic takes from nobody, as one without a key where it is compacted
+    # a record that the topic takes from nobody, as one without a key where it is compacted
+    RECORD = "record"
     REFUSED = "refused"  # what the next attempt would be told as well
     PURGED = "purged"  # librdkafka dropped the record for another failure
     STATE = "state"  # the call has no place after what happened before, which says more
@@ -56,7 +60,8 @@ _CLASSES = {
     16: Failure.COORDINATOR,  # NOT_COORDINATOR
     88: Failure.COORDINATOR,  # UNSTABLE_OFFSET_COMMIT
     -180: Failure.COORDINATOR,  # _WAIT_COORD
-    -185: Failure.COORDINATOR,  # _TIMED_OUT: asked of a group, librdkafka was still looking for who answers
+    # _TIMED_OUT: asked of a group, librdkafka was still looking for who answers
+    -185: Failure.COORDINATOR,
     -1: Failure.BUSY,  # UNKNOWN_SERVER_ERROR
     7: Failure.BUSY,  # REQUEST_TIMED_OUT
     9: Failure.BUSY,  # REPLICA_NOT_AVAILABLE

@@ -1,7 +1,8 @@
 """Sets the offsets of a consumer group from outside, as a consumer of it that never joins.
 
-Not by librdkafka's admin client: that ends the whole process, by an assertion, where the group's coordinator goes away
-in the middle of such a request (librdkafka pull request 5397; the fault matrix saw it on a broker's SIGKILL).
+Not by librdkafka's admin client: that ends the whole process, by an assertion, where the group's
+coordinator goes away in the middle of such a request (librdkafka pull request 5397; the fault
+matrix saw it on a broker's SIGKILL).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from exactum.kafka.failure import DENIALS, Failure, failure_of
 
 POLL_S = 0.01
 LOOK_MS = 1_000
-"""How long a commit waits for the group's coordinator to be found (rdkafka_cgrp.c, rd_kafka_cgrp_defer_offset_commit:
-the session timeout), and then fails with ``_WAIT_COORD``. The client's end waits for it, too."""
+"""How long a commit waits for the group's coordinator to be found (rdkafka_cgrp.c,
+rd_kafka_cgrp_defer_offset_commit: the session timeout), and then fails with ``_WAIT_COORD``. The
+client's end waits for it, too."""
 
 
 class GroupCommitter:
@@ -31,7 +33,9 @@ class GroupCommitter:
         self._closed = False
         self._consumer: Consumer | None = None
         self._answers: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
-        answers = self._answers  # not self: a client in a cycle would be ended whenever the garbage is collected
+        answers = (
+            self._answers
+        )  # not self: a client in a cycle would be ended whenever the garbage is collected
         self._settings = {
             **settings,
             "group.id": group_id,
@@ -45,7 +49,8 @@ class GroupCommitter:
         """The partitions as the coordinator answers, each with its error if it has one.
 
         Raises:
-            KafkaException: the commit as a whole failed; ``_TIMED_OUT``: no answer in time, and it may still be done;
+            KafkaException: the commit as a whole failed; ``_TIMED_OUT``: no answer in time, and it
+            may still be done;
                 ``_DESTROY``: closed.
         """
         with self._lock:
@@ -75,7 +80,9 @@ class GroupCommitter:
             reason = None if told is None else told.error()
             failure = failure_of(None if reason is None else reason.code())
             if failure in DENIALS or failure is Failure.LOGIN:
-                raise KafkaException(reason)  # librdkafka goes on asking for the group's coordinator
+                raise KafkaException(
+                    reason
+                )  # librdkafka goes on asking for the group's coordinator
         error, answered = self._answers.popleft()
         if error is not None:
             raise KafkaException(error)

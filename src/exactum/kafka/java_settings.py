@@ -1,8 +1,9 @@
 """From the Java client's settings, as Spark's Kafka source takes them, to librdkafka's.
 
-Spark reads the topics with the Java client. What the driver asks the brokers besides (start positions, topic ids,
-group offsets) goes through librdkafka, which must log in the same way. Where it cannot read what the JVM reads (key
-stores in JKS, login modules), the user gives librdkafka's own settings as ``client=``.
+Spark reads the topics with the Java client. What the driver asks the brokers besides (start
+positions, topic ids, group offsets) goes through librdkafka, which must log in the same way. Where
+it cannot read what the JVM reads (key stores in JKS, login modules), the user gives librdkafka's
+own settings as ``client=``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ _STORES = {
     "ssl.keystore.key": ("ssl.key.pem",),
 }
 """Java's names for PEM files and PEM texts, and librdkafka's."""
-_NO_MEANING = {"ssl.truststore.type", "ssl.keystore.type", "ssl.truststore.password", "ssl.keystore.password"}
+_NO_MEANING = {
+    "ssl.truststore.type",
+    "ssl.keystore.type",
+    "ssl.truststore.password",
+    "ssl.keystore.password",
+}
 _LOGIN = re.compile(
     r"\s*org\.apache\.kafka\.common\.security\.(?:plain\.PlainLoginModule|scram\.ScramLoginModule)\s+required\s(.*);\s*",
     re.DOTALL,
@@ -40,13 +46,17 @@ _LOGIN = re.compile(
 _LOGIN_OPTION = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
-def librdkafka_settings(options: Mapping[str, str], client: Mapping[str, str], where: str) -> dict[str, str]:
-    """librdkafka's settings for the cluster that Spark reads with ``options`` (those that begin with ``kafka.``).
+def librdkafka_settings(
+    options: Mapping[str, str], client: Mapping[str, str], where: str
+) -> dict[str, str]:
+    """librdkafka's settings for the cluster that Spark reads with ``options`` (those that begin
+    with ``kafka.``).
 
     ``client``, where it is not empty, takes the place of everything but the bootstrap servers.
 
     Raises:
-        SettingRefused: a security setting that librdkafka has no word for; it says what to give instead.
+        SettingRefused: a security setting that librdkafka has no word for; it says what to give
+        instead.
     """
     java = {n[len(PREFIX) :].lower(): v for n, v in options.items() if n.lower().startswith(PREFIX)}
     if client:
@@ -78,7 +88,10 @@ def _login(jaas: str, where: str) -> dict[str, str]:
     match = _LOGIN.fullmatch(jaas)
     if match is None:
         raise _refused("sasl.jaas.config", where)
-    given = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _LOGIN_OPTION.findall(match.group(1))}
+    given = {
+        name: re.sub(r"\\(.)", r"\1", value)
+        for name, value in _LOGIN_OPTION.findall(match.group(1))
+    }
     if "username" not in given or "password" not in given:
         raise _refused("sasl.jaas.config", where)
     return {"sasl.username": given["username"], "sasl.password": given["password"]}
@@ -88,11 +101,13 @@ def _refused(name: str, where: str) -> SettingRefused:
     instead = {
         "sasl.jaas.config": "'sasl.mechanism': ..., 'sasl.username': ..., 'sasl.password': ...",
         "ssl.truststore.location": "'ssl.ca.location': '/path/to/ca.pem'",
-        "ssl.keystore.location": "'ssl.certificate.location': '/path/to/client.pem', 'ssl.key.location': ...",
+        "ssl.keystore.location": "'ssl.certificate.location': '/path/to/client.pem', "
+        "'ssl.key.location': ...",
     }.get(name, "librdkafka's settings for the same")
     return SettingRefused(
-        f"{where}: the driver asks the brokers for offsets and topics with librdkafka, which cannot use "
-        f"'kafka.{name}' as it is given for the JVM. Say by client= how it connects: client={{'security.protocol': "
-        f"..., {instead}}}, with all settings that its connection needs. Key stores can also be PEM files "
-        "(kafka.ssl.truststore.type=PEM), which both can read."
+        f"{where}: the driver asks the brokers for offsets and topics with librdkafka, which "
+        f"cannot use 'kafka.{name}' as it is given for the JVM. Say by client= how it connects: "
+        f"client={{'security.protocol': ..., {instead}}}, with all settings that its connection "
+        "needs. Key stores can also be PEM files (kafka.ssl.truststore.type=PEM), which both can "
+        "read."
     )

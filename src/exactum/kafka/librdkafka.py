@@ -1,7 +1,8 @@
 """librdkafka's public C interface, as much of it as exactum calls, declared for ctypes.
 
-The library is the one that the confluent-kafka wheel carries; its symbols are reached through that package's extension
-module, wherever the wheel put it. Every function is part of librdkafka's stable interface since 1.6 (``rdkafka.h``).
+The library is the one that the confluent-kafka wheel carries; its symbols are reached through that
+package's extension module, wherever the wheel put it. Every function is part of librdkafka's stable
+interface since 1.6 (``rdkafka.h``).
 """
 
 from __future__ import annotations
@@ -180,8 +181,8 @@ def _load() -> Any:
             function.argtypes = arguments
     except AttributeError as error:
         raise SettingRefused(
-            f"The librdkafka of the installed confluent-kafka lacks a function that exactum needs ({error}). "
-            "Install confluent-kafka 2.11 or later from its wheel."
+            "The librdkafka of the installed confluent-kafka lacks a function that exactum needs "
+            f"({error}). Install confluent-kafka 2.11 or later from its wheel."
         ) from error
     return library
 

@@ -1,8 +1,9 @@
 """From Arrow columns to librdkafka messages: whole arrays, no Python object for a record.
 
-The columns are those of Spark's own Kafka sink (KafkaWriter.scala): ``value`` (string or binary; null is a
-tombstone), optional ``key`` (string or binary), ``headers`` (array of struct of key: string, value: binary),
-``topic`` (string, read when the sink has no topic of its own) and ``partition`` (int; null: by key).
+The columns are those of Spark's own Kafka sink (KafkaWriter.scala): ``value`` (string or binary;
+null is a tombstone), optional ``key`` (string or binary), ``headers`` (array of struct of key:
+string, value: binary), ``topic`` (string, read when the sink has no topic of its own) and
+``partition`` (int; null: by key).
 """
 
 from __future__ import annotations
@@ -31,28 +32,39 @@ TYPES = {
 """Column -> the types it may have, in Spark's spelling. Other columns are not looked at."""
 
 DEAD_LETTER_COLUMNS = (("key", "binary"), ("value", "binary"), ("headers", TYPES["headers"][0]))
-"""A dead letter in Kafka: the original bytes; who refused them, why and whence they came stand in the headers."""
+"""A dead letter in Kafka: the original bytes; who refused them, why and whence they came stand
+in the headers.
+"""
 
 
 def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: str) -> None:
     """Check a frame's columns, given as (name, Spark type).
 
     Raises:
-        FrameRefused: ``value`` is missing, ``topic`` is missing and the sink has none, or a type is wrong.
+        FrameRefused: ``value`` is missing, ``topic`` is missing and the sink has none, or a type is
+        wrong.
     """
     types = dict(columns)
     found = ", ".join(f"{n} {t}" for n, t in columns) or "no columns"
     if "value" not in types:
         raise FrameRefused(
-            f"{where}: the frame has no column 'value' (it has: {found}). Select one, as string or binary: "
-            "it is the record's value; a null in it is a tombstone."
+            f"{where}: the frame has no column 'value' (it has: {found}). Select one, as string or "
+            "binary: it is the record's value; a null in it is a tombstone."
         )
     if topic is None and "topic" not in types:
-        raise FrameRefused(f"{where}: no topic. Give the sink one, or the frame a column 'topic' (it has: {found}).")
+        raise FrameRefused(
+            f"{where}: no topic. Give the sink one, or the frame a column 'topic' (it has: "
+            f"{found})."
+        )
     for name, allowed in TYPES.items():
-        if name in types and types[name] not in allowed and not (name == "topic" and topic is not None):
+        if (
+            name in types
+            and types[name] not in allowed
+            and not (name == "topic" and topic is not None)
+        ):
             raise FrameRefused(
-                f"{where}: the column {name!r} has the type {types[name]}, and must be {' or '.join(allowed)}. Cast it."
+                f"{where}: the column {name!r} has the type {types[name]}, and must be "
+                f"{' or '.join(allowed)}. Cast it."
             )
 
 
@@ -64,7 +76,8 @@ def produce(
     timeout_ms: int,
     narrow: Mapping[str, int] | None = None,
 ) -> None:
-    """Enqueue every row of ``batch``, in order within each topic. Kafka can take all of them (see ``takeable``).
+    """Enqueue every row of ``batch``, in order within each topic. Kafka can take all of them (see
+    ``takeable``).
 
     ``narrow``: the largest batch of those topics that take less than the producer's ``batch.size``.
 
@@ -77,7 +90,8 @@ def produce(
     messages = _messages(batch, names)
     headers = HeaderColumn(batch.column("headers")) if "headers" in names else None
     anywhere = all(
-        name not in names or batch.column(name).null_count == batch.num_rows for name in ("key", "partition")
+        name not in names or batch.column(name).null_count == batch.num_rows
+        for name in ("key", "partition")
     )
     for name, chosen in _by_topic(batch, topic):
         rows = messages if chosen is None else messages[chosen]
@@ -85,7 +99,10 @@ def produce(
             producer.learn(name, timeout_ms)  # of one that was added, librdkafka may not know yet
         for part in _parts(batch, chosen, (narrow or {}).get(name)):
             if headers is not None:
-                made = map(headers.of, range(batch.num_rows)[part] if chosen is None else chosen[part].tolist())
+                made = map(
+                    headers.of,
+                    range(batch.num_rows)[part] if chosen is None else chosen[part].tolist(),
+                )
                 producer.produce_with_headers(name, rows[part], made, timeout_ms=timeout_ms)
             else:
                 producer.produce_array(name, rows[part], timeout_ms=timeout_ms, anywhere=anywhere)
@@ -101,11 +118,15 @@ def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:
     messages["partition"] = PARTITION_UNASSIGNED
     if "partition" in names:
         column = batch.column("partition")
-        messages["partition"] = pc.fill_null(column, PARTITION_UNASSIGNED).to_numpy(zero_copy_only=False)
+        messages["partition"] = pc.fill_null(column, PARTITION_UNASSIGNED).to_numpy(
+            zero_copy_only=False
+        )
     return messages
 
 
-def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, np.ndarray[Any, Any] | None]]:
+def _by_topic(
+    batch: pa.RecordBatch, topic: str | None
+) -> Iterator[tuple[str, np.ndarray[Any, Any] | None]]:
     """(topic, indices of its rows in order); None for all rows."""
     if topic is not None:
         yield topic, None
@@ -116,8 +137,12 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, n
         yield name, np.flatnonzero(codes == code)
 
 
-def _parts(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any] | None, bytes_max: int | None) -> list[slice]:
-    """What to send in one go: all, or as many rows as are no larger together than one batch may be."""
+def _parts(
+    batch: pa.RecordBatch, chosen: np.ndarray[Any, Any] | None, bytes_max: int | None
+) -> list[slice]:
+    """What to send in one go: all, or as many rows as are no larger together than one batch may
+    be.
+    """
     count = batch.num_rows if chosen is None else len(chosen)
     if bytes_max is None:
         return [slice(0, count)]

@@ -23,18 +23,23 @@ class Holder:
 def holders(
     settings: Mapping[str, str], last_stable_offsets: Mapping[Partition, int], where: str
 ) -> dict[Partition, Holder]:
-    """By partition the producer whose transaction begins at the last stable offset; left out where nobody's does.
+    """By partition the producer whose transaction begins at the last stable offset; left out where
+    nobody's does.
 
     Args:
         settings: librdkafka's, with ``bootstrap.servers``.
         where: names the caller in errors.
 
     Raises:
-        SettingRefused: READ on a topic is not granted, or kafka-python cannot connect with these settings.
-        Unavailable: no answer within some seconds.
+        SettingRefused: READ on a topic is not granted, or kafka-python cannot connect with these
+        settings. Unavailable: no answer within some seconds.
     """
     plain = tuple(
-        sorted((name, value) for name, value in settings.items() if name.startswith(("security.", "sasl.", "ssl.")))
+        sorted(
+            (name, value)
+            for name, value in settings.items()
+            if name.startswith(("security.", "sasl.", "ssl."))
+        )
     )
     requests = BrokerRequests(
         settings["bootstrap.servers"],
@@ -46,11 +51,22 @@ def holders(
     try:
         found: dict[Partition, int] = {}
         for partition, producers in requests.describe_producers(last_stable_offsets).items():
-            starts = {p.transaction_start_offset: i for i, p in producers.items() if p.transaction_start_offset >= 0}
+            starts = {
+                p.transaction_start_offset: i
+                for i, p in producers.items()
+                if p.transaction_start_offset >= 0
+            }
             if starts and min(starts) <= last_stable_offsets[partition]:
                 found[partition] = starts[min(starts)]
         ids = requests.describe_transactions(requests.list_ongoing(None)) if found else {}
-        names = {description.producer_id: name for name, description in ids.items() if description is not None}
-        return {partition: Holder(producer_id, names.get(producer_id)) for partition, producer_id in found.items()}
+        names = {
+            description.producer_id: name
+            for name, description in ids.items()
+            if description is not None
+        }
+        return {
+            partition: Holder(producer_id, names.get(producer_id))
+            for partition, producer_id in found.items()
+        }
     finally:
         requests.close()

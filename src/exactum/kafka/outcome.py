@@ -1,9 +1,11 @@
-"""What became of a transaction (transactional id, producer id, producer epoch): a pure reading of facts.
+"""What became of a transaction (transactional id, producer id, producer epoch): a pure reading of
+facts.
 
 Each transaction has a (producer id, producer epoch) of its own, and is ended by requests of EndTxn
-version 4 and below, which leave the epoch as it is. So an answer that names exactly this pair speaks of
-exactly this transaction. Anything else (a moved epoch, a forgotten id) says nothing for certain, and the
-control marker in the log decides (facts: kafka TransactionCoordinator.scala, endTransaction).
+version 4 and below, which leave the epoch as it is. So an answer that names exactly this pair
+speaks of exactly this transaction. Anything else (a moved epoch, a forgotten id) says nothing for
+certain, and the control marker in the log decides (facts: kafka TransactionCoordinator.scala,
+endTransaction).
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ class Marker(Enum):
     ABORT = "abort"
     NONE = "none"  # the log was read to its end and holds no marker
     GONE = "gone"  # the records of the transaction are no longer in the log
-    SHORT = "short"  # the log ends before the transaction: it was cut off or made anew, or is no more
+    SHORT = (
+        "short"  # the log ends before the transaction: it was cut off or made anew, or is no more
+    )
 
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """One row of a DescribeTransactions answer. Times in ms of the broker's clock; -1: not started."""
+    """One row of a DescribeTransactions answer. Times in ms of the broker's clock; -1: not
+    started.
+    """
 
     state: str
     producer_id: int
@@ -43,8 +49,9 @@ class TransactionDescription:
     def left_ms(self, wall_ms: float, open_ms_max: float) -> float:
         """Milliseconds until the broker times it out.
 
-        ``wall_ms`` is our clock, and may be hours ahead of the broker's; so it counts as open for no longer than
-        ``open_ms_max``, by our monotonic clock. A clock that is behind makes this too long: then there is salvage.
+        ``wall_ms`` is our clock, and may be hours ahead of the broker's; so it counts as open for
+        no longer than ``open_ms_max``, by our monotonic clock. A clock that is behind makes this
+        too long: then there is salvage.
         """
         return self.timeout_ms - min(wall_ms - self.start_time_ms, open_ms_max)
 
@@ -58,7 +65,9 @@ _EXACT = {
 }
 
 
-def from_description(description: TransactionDescription | None, producer_id: int, producer_epoch: int) -> Outcome:
+def from_description(
+    description: TransactionDescription | None, producer_id: int, producer_epoch: int
+) -> Outcome:
     """The outcome as far as the transaction coordinator's memory settles it; else UNKNOWN."""
     if description is None:
         return Outcome.UNKNOWN

@@ -1,7 +1,7 @@
 """The driver half of the Kafka sink: verifies, commits, aborts, settles and salvages transactions.
 
-All requests go out in batches and to all coordinators at once. It holds no state of an epoch, except the
-producers' names it has just verified, which spare a request when it lists what is open.
+All requests go out in batches and to all coordinators at once. It holds no state of an epoch,
+except the producers' names it has just verified, which spare a request when it lists what is open.
 """
 
 from __future__ import annotations
@@ -15,9 +15,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown, SettingRefused, Unavailable
+from exactum.errors import (
+    EpochAborted,
+    HeuristicOutcome,
+    OutcomeUnknown,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.kafka.failure import DENIALS, failure_of
-from exactum.kafka.outcome import Marker, Outcome, TransactionDescription, from_description, from_markers
+from exactum.kafka.outcome import (
+    Marker,
+    Outcome,
+    TransactionDescription,
+    from_description,
+    from_markers,
+)
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, LogReader, short_logs
@@ -26,10 +38,18 @@ from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.transactional_id import SALVAGE_SLOT
 from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
-from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+)
 
 NEVER_TIMES_OUT_MS = 2_147_483_647
-"""Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java, KIP-939)."""
+"""Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java,
+KIP-939).
+"""
 SETTLE_ROUNDS_MAX = 20
 FRESH_S = 5.0
 """How long after they were verified a commit need not look again whether all records are there."""
@@ -47,7 +67,9 @@ class KafkaParticipant:
         self._cluster_id = cluster_id
         self._verified: dict[str, Sighting] = {}
         self._verified_s, self._verified_now = -math.inf, set[str]()
-        """When it was that this object verified transactions the last time, by the monotonic clock, and which."""
+        """When it was that this object verified transactions the last time, by the monotonic
+        clock, and which.
+        """
         self._none_open_s = time.monotonic()
         """When none of the next epoch's transactions had begun, by the monotonic clock."""
 
@@ -79,17 +101,22 @@ class KafkaParticipant:
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
-        """By the state that its coordinator keeps of an id: of its last transaction, until it is initialised again.
+        """By the state that its coordinator keeps of an id: of its last transaction, until it is
+        initialised again.
 
-        Those that ``recent`` names are asked for always; others of ``incarnations`` only of a broker that can list ids
-        by a pattern (Kafka 4.1, KIP-1152): an older one would list everybody's.
+        Those that ``recent`` names are asked for always; others of ``incarnations`` only of a
+        broker that can list ids by a pattern (Kafka 4.1, KIP-1152): an older one would list
+        everybody's.
         """
         scope = self._plan.scope
         named = {KafkaTransaction.of(p).transactional_id for p in recent}
         listed = self._requests.list_committed(scope.broker_pattern()) if incarnations else []
-        # A fork's records may name ids of the query that it was made of: those are not of this scope.
+        # A fork's records may name ids of the query that it was made of: those are not of this
+        # scope.
         mine = {n for n in named if scope.incarnation_of(n) is not None}
-        mine |= {n for n in listed if scope.incarnation_of(n) in incarnations and scope.is_of_task(n)}
+        mine |= {
+            n for n in listed if scope.incarnation_of(n) in incarnations and scope.is_of_task(n)
+        }
         return [
             self._sighting(name, (found.producer_id, found.producer_epoch))
             for name, found in self._requests.describe_transactions(mine).items()
@@ -99,9 +126,10 @@ class KafkaParticipant:
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """Abort what is still open as it was seen, and fence its producer. Idempotent.
 
-        By InitProducerId, which raises the producer's epoch with the abort. EndTxn would leave it: the task may be at
-        work, and a broker that does not ask the coordinator (before Kafka 3.6) takes its further records into a
-        transaction that nobody would ever end (docs/adr/0004). What is settled or has moved on is left alone.
+        By InitProducerId, which raises the producer's epoch with the abort. EndTxn would leave it:
+        the task may be at work, and a broker that does not ask the coordinator (before Kafka 3.6)
+        takes its further records into a transaction that nobody would ever end (docs/adr/0004).
+        What is settled or has moved on is left alone.
 
         Raises:
             Unavailable: the broker does not abort them.
@@ -110,60 +138,73 @@ class KafkaParticipant:
         answers: dict[str, int] = {}
         for number in range(FENCE_ROUNDS_MAX):
             found = self._requests.describe_transactions(producers)
-            producers = {n: p for n, p in producers.items() if from_description(found[n], *p) is Outcome.OPEN}
+            producers = {
+                n: p for n, p in producers.items() if from_description(found[n], *p) is Outcome.OPEN
+            }
             if not producers:
                 return
             time.sleep(FENCE_PAUSE_S * min(number, 10))
             answers = self._requests.fence_producers(producers)
             _check_allowed(answers)
         raise Unavailable(
-            f"The broker does not abort {len(producers)} transactions of sink {self.name!r} that nobody needs (last "
-            f"answers: {_names(answers)}; one is {next(iter(producers))!r}). Start the query again."
+            f"The broker does not abort {len(producers)} transactions of sink {self.name!r} that "
+            f"nobody needs (last answers: {_names(answers)}; one is {next(iter(producers))!r}). "
+            "Start the query again."
         )
 
     # ---- verify ------------------------------------------------------------------------------
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        """Ask the coordinators for each transaction and the partition leaders for what they hold of it.
+        """Ask the coordinators for each transaction and the partition leaders for what they hold of
+        it.
 
-        A new producer epoch numbers its records from 0 in each partition, so a leader's last sequence
-        says how many records it holds: their sum must be the rows that the task sent.
+        A new producer epoch numbers its records from 0 in each partition, so a leader's last
+        sequence says how many records it holds: their sum must be the rows that the task sent.
         """
         transactions = [KafkaTransaction.of(p) for p in prepared]
         found = self._requests.describe_transactions(t.transactional_id for t in transactions)
         for transaction in transactions:
             self._check_open(transaction, found[transaction.transactional_id])
-        leaders = self._requests.describe_producers({p for d in found.values() if d is not None for p in d.partitions})
+        leaders = self._requests.describe_producers(
+            {p for d in found.values() if d is not None for p in d.partitions}
+        )
         checked = [
             self._with_partitions(p, t, found[t.transactional_id], leaders)
             for p, t in zip(prepared, transactions, strict=True)
         ]
-        self._verified = {t.transactional_id: self._sighting(t.transactional_id, t.producer) for t in transactions}
+        self._verified = {
+            t.transactional_id: self._sighting(t.transactional_id, t.producer) for t in transactions
+        }
         self._verified_s, self._verified_now = time.monotonic(), {t.identity for t in transactions}
         return checked
 
-    def _check_open(self, transaction: KafkaTransaction, found: TransactionDescription | None) -> None:
+    def _check_open(
+        self, transaction: KafkaTransaction, found: TransactionDescription | None
+    ) -> None:
         name = transaction.transactional_id
         if found is None or (found.producer_id, found.producer_epoch) != transaction.producer:
             now = "is unknown to the broker" if found is None else f"now belongs to {_who(found)}"
             raise EpochAborted(
                 f"The transactional id {name!r} of sink {self.name!r} {now}, instead of producer "
-                f"{transaction.producer_id} epoch {transaction.producer_epoch}. Something else initialised it: "
-                "give this query a transactional_id_prefix of its own. Nothing was committed."
+                f"{transaction.producer_id} epoch {transaction.producer_epoch}. Something else "
+                "initialised it: give this query a transactional_id_prefix of its own. Nothing "
+                "was committed."
             )
         if found.state != "Ongoing":
             raise EpochAborted(
-                f"The transaction {name!r} of sink {self.name!r} is in state {found.state} before it was decided "
-                f"(timeout {found.timeout_ms} ms). If it timed out, raise transaction_timeout_ms or make the "
-                "batches smaller (maxOffsetsPerTrigger). Nothing was committed."
+                f"The transaction {name!r} of sink {self.name!r} is in state {found.state} before "
+                f"it was decided (timeout {found.timeout_ms} ms). If it timed out, raise "
+                "transaction_timeout_ms or make the batches smaller (maxOffsetsPerTrigger). "
+                "Nothing was committed."
             )
         left_ms = found.left_ms(time.time() * 1000, (time.monotonic() - self._none_open_s) * 1000)
         margin_ms = min(30_000, found.timeout_ms // 10)
         if found.timeout_ms != NEVER_TIMES_OUT_MS and left_ms < margin_ms:
             raise EpochAborted(
-                f"The transaction {name!r} of sink {self.name!r} has {max(0, left_ms):.0f} of {found.timeout_ms} ms "
-                "left, too little to be decided safely. Raise transaction_timeout_ms (and the broker's "
-                "transaction.max.timeout.ms) or make the batches smaller (maxOffsetsPerTrigger)."
+                f"The transaction {name!r} of sink {self.name!r} has {max(0, left_ms):.0f} of "
+                f"{found.timeout_ms} ms left, too little to be decided safely. Raise "
+                "transaction_timeout_ms (and the broker's transaction.max.timeout.ms) or make the "
+                "batches smaller (maxOffsetsPerTrigger)."
             )
 
     def _with_partitions(
@@ -177,16 +218,25 @@ class KafkaParticipant:
         rows = 0
         for topic, index in sorted(found.partitions if found else ()):
             state = leaders[topic, index].get(transaction.producer_id)
-            if state is None or state.producer_epoch != transaction.producer_epoch or state.last_sequence < 0:
+            if (
+                state is None
+                or state.producer_epoch != transaction.producer_epoch
+                or state.last_sequence < 0
+            ):
                 continue  # added to the transaction, but no record went there
             if state.transaction_start_offset < 0:
-                continue  # its records there were aborted, and the producer went on in a new transaction
-            held.setdefault(topic, {})[str(index)] = [state.transaction_start_offset, state.last_sequence + 1]
+                # its records there were aborted, and the producer went on in a new transaction
+                continue
+            held.setdefault(topic, {})[str(index)] = [
+                state.transaction_start_offset,
+                state.last_sequence + 1,
+            ]
             rows += state.last_sequence + 1
         if rows != prepared.rows:
             raise EpochAborted(
-                f"The brokers hold {rows} records of the transaction {transaction.transactional_id!r}, and the "
-                f"task sent {prepared.rows}. Nothing was committed; start the query again."
+                f"The brokers hold {rows} records of the transaction "
+                f"{transaction.transactional_id!r}, and the task sent {prepared.rows}. Nothing was "
+                "committed; start the query again."
             )
         payload = json.loads(prepared.payload)
         payload |= {"cluster_id": self._cluster_id, "partitions": held}
@@ -198,7 +248,10 @@ class KafkaParticipant:
         pending = {p.identity: p for p in prepared}
         transactions = {p.identity: KafkaTransaction.of(p) for p in prepared}
         self._refuse_other_cluster(permit, transactions.values())
-        if time.monotonic() - self._verified_s > FRESH_S or not pending.keys() <= self._verified_now:
+        if (
+            time.monotonic() - self._verified_s > FRESH_S
+            or not pending.keys() <= self._verified_now
+        ):
             self._refuse_short_logs(permit, transactions.values())
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
@@ -219,18 +272,30 @@ class KafkaParticipant:
                     raise self._unknown(permit, transactions[identity], answers)
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
-            _check_allowed({t: answers[t] for t in (transactions[i].transactional_id for i in pending)})
+            _check_allowed(
+                {t: answers[t] for t in (transactions[i].transactional_id for i in pending)}
+            )
         raise OutcomeUnknown(
-            f"{permit.record.epoch}: {len(pending)} transactions of sink {self.name!r} are open and the broker "
-            f"does not commit them (last answers: {_names(answers)}). Start the query again."
+            f"{permit.record.epoch}: {len(pending)} transactions of sink {self.name!r} are open "
+            f"and the broker does not commit them (last answers: {_names(answers)}). Start the "
+            "query again."
         )
 
     def _settle(self, transactions: Mapping[str, KafkaTransaction]) -> dict[str, Outcome]:
-        """What became of each: by the coordinator where it speaks of exactly it, else by the log."""
-        found = self._requests.describe_transactions(t.transactional_id for t in transactions.values())
-        outcomes = {i: from_description(found[t.transactional_id], *t.producer) for i, t in transactions.items()}
+        """What became of each: by the coordinator where it speaks of exactly it, else by the
+        log.
+        """
+        found = self._requests.describe_transactions(
+            t.transactional_id for t in transactions.values()
+        )
+        outcomes = {
+            i: from_description(found[t.transactional_id], *t.producer)
+            for i, t in transactions.items()
+        }
         unknown = [i for i, outcome in outcomes.items() if outcome is Outcome.UNKNOWN]
-        logs = LogReader(self._requests, {p for i in unknown for p, _ in transactions[i].partitions})
+        logs = LogReader(
+            self._requests, {p for i in unknown for p, _ in transactions[i].partitions}
+        )
         for identity in unknown:
             t = transactions[identity]
             markers: list[Marker] = []
@@ -241,24 +306,31 @@ class KafkaParticipant:
             outcomes[identity] = from_markers(markers, found[t.transactional_id], *t.producer)
         return outcomes
 
-    def _refuse_short_logs(self, permit: CommitPermit, transactions: Collection[KafkaTransaction]) -> None:
-        """For transactions that were verified long ago, or by an earlier start. Kafka would commit what is left.
+    def _refuse_short_logs(
+        self, permit: CommitPermit, transactions: Collection[KafkaTransaction]
+    ) -> None:
+        """For transactions that were verified long ago, or by an earlier start. Kafka would commit
+        what is left.
 
         Raises:
-            HeuristicOutcome: a log does not reach to where the leader had acknowledged their records.
+            HeuristicOutcome: a log does not reach to where the leader had acknowledged their
+            records.
         """
         cells = [cell for t in transactions for cell in t.partitions]
         short = short_logs(self._requests, cells) or self._without_records(transactions)
         if short:
             raise HeuristicOutcome(
-                f"{permit.record.epoch} is decided, and records of it are gone from sink {self.name!r}: "
-                f"{_shown(short)}. Since the decision the topic was deleted, perhaps made anew, or a replica without "
-                "these records was elected leader (unclean.leader.election.enable). Nothing more of the epoch was "
-                "made visible. docs/guarantees.md says how to go on."
+                f"{permit.record.epoch} is decided, and records of it are gone from sink "
+                f"{self.name!r}: {_shown(short)}. Since the decision the topic was deleted, "
+                "perhaps made anew, or a replica without these records was elected leader "
+                "(unclean.leader.election.enable). Nothing more of the epoch was made visible. "
+                "docs/guarantees.md says how to go on."
             )
 
     def _without_records(self, transactions: Collection[KafkaTransaction]) -> list[str]:
-        """Partitions that hold nothing of a transaction which is still open: its log is another one. In words."""
+        """Partitions that hold nothing of a transaction which is still open: its log is another
+        one. In words.
+        """
         suspects = {(t, p): cell for t in self._open_of(transactions) for p, cell in t.partitions}
         leaders = self._requests.describe_producers({p for _, p in suspects})
         for (t, partition), (first, _) in list(suspects.items()):
@@ -266,7 +338,9 @@ class KafkaParticipant:
             held = None if state is None else (state.producer_epoch, state.transaction_start_offset)
             if held == (t.producer_epoch, first):
                 del suspects[t, partition]
-        still_open = self._open_of({t for t, _ in suspects})  # what is ended meanwhile proves nothing
+        still_open = self._open_of(
+            {t for t, _ in suspects}
+        )  # what is ended meanwhile proves nothing
         return [
             f"{topic}-{index}: {count} records from offset {first}, and the log there holds others"
             for (t, (topic, index)), (first, count) in suspects.items()
@@ -275,38 +349,50 @@ class KafkaParticipant:
 
     def _open_of(self, transactions: Collection[KafkaTransaction]) -> set[KafkaTransaction]:
         found = self._requests.describe_transactions(t.transactional_id for t in transactions)
-        return {t for t in transactions if from_description(found[t.transactional_id], *t.producer) is Outcome.OPEN}
+        return {
+            t
+            for t in transactions
+            if from_description(found[t.transactional_id], *t.producer) is Outcome.OPEN
+        }
 
     def _unknown(
         self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, int]
     ) -> OutcomeUnknown | HeuristicOutcome:
-        where = ", ".join(f"{t}-{i}: {n} records from offset {o}" for (t, i), (o, n) in transaction.partitions)
+        where = ", ".join(
+            f"{t}-{i}: {n} records from offset {o}" for (t, i), (o, n) in transaction.partitions
+        )
         return HeuristicOutcome(
             f"{permit.record.epoch} is decided, and nobody can tell whether the transaction "
             f"{transaction.transactional_id!r} (producer {transaction.producer_id}, epoch "
-            f"{transaction.producer_epoch}) of sink {self.name!r} was committed: the broker answered "
-            f"{error_name(answers[transaction.transactional_id])!r}, its coordinator has forgotten it and the log "
-            f"holds no marker ({where}). Look whether these records are visible to a read_committed reader; "
-            "docs/guarantees.md says how to go on."
+            f"{transaction.producer_epoch}) of sink {self.name!r} was committed: the broker "
+            f"answered {error_name(answers[transaction.transactional_id])!r}, its coordinator has "
+            f"forgotten it and the log holds no marker ({where}). Look whether these records are "
+            "visible to a read_committed reader; docs/guarantees.md says how to go on."
         )
 
     def _refuse_other_cluster(self, permit: CommitPermit, transactions: Any) -> None:
         for t in transactions:
             if t.cluster_id and t.cluster_id != self._cluster_id:
                 raise SettingRefused(
-                    f"{permit.record.epoch} is decided but not finished on the Kafka cluster {t.cluster_id}; sink "
-                    f"{self.name!r} now points to cluster {self._cluster_id}. Point it back and start once, then "
-                    "change it."
+                    f"{permit.record.epoch} is decided but not finished on the Kafka cluster "
+                    f"{t.cluster_id}; sink {self.name!r} now points to cluster {self._cluster_id}. "
+                    "Point it back and start once, then change it."
                 )
 
     # ---- salvage -----------------------------------------------------------------------------
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        """Read the aborted records back and send them again, to the same partitions and in the same order.
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
+        """Read the aborted records back and send them again, to the same partitions and in the same
+        order.
 
-        One new transaction carries them all. Count and place are checked before anything is returned.
+        One new transaction carries them all. Count and place are checked before anything is
+        returned.
         """
-        transactional_id = self._plan.scope.transactional_id(self._plan.incarnation, secrets.token_hex(8), SALVAGE_SLOT)
+        transactional_id = self._plan.scope.transactional_id(
+            self._plan.incarnation, secrets.token_hex(8), SALVAGE_SLOT
+        )
         producer = initialised(self._plan, transactional_id)
         try:
             rows = self._send_again(permit, expired, producer)
@@ -317,20 +403,29 @@ class KafkaParticipant:
                 producer.abort_transaction(ABORT_TIMEOUT_MS)
             if cause.failure in DENIALS:
                 raise SettingRefused(
-                    f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user needs WRITE on the "
-                    "topic (docs/kafka.md lists the ACLs). Grant it and start again."
+                    f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user "
+                    "needs WRITE on the topic (docs/kafka.md lists the ACLs). Grant it and start "
+                    "again."
                 ) from error
-            raise Unavailable(f"{permit.record.epoch}: salvage could not write: {cause}. Start again.") from error
+            raise Unavailable(
+                f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
+            ) from error
         finally:
             producer.destroy()
-        return self.verify([KafkaTransaction(transactional_id, *identity).prepared(self.name, rows)])
+        return self.verify(
+            [KafkaTransaction(transactional_id, *identity).prepared(self.name, rows)]
+        )
 
-    def _send_again(self, permit: CommitPermit, expired: Sequence[PreparedTransaction], producer: Producer) -> int:
+    def _send_again(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction], producer: Producer
+    ) -> int:
         producer.begin_transaction()
         missing: list[str] = []
         rows = 0
         transactions = [KafkaTransaction.of(p) for p in expired]
-        logs = LogReader(self._requests, {partition for t in transactions for partition, _ in t.partitions})
+        logs = LogReader(
+            self._requests, {partition for t in transactions for partition, _ in t.partitions}
+        )
         for transaction in transactions:
             for partition, (first_offset, expected) in transaction.partitions:
 
@@ -349,15 +444,16 @@ class KafkaParticipant:
                 rows += found.count
                 if found.count != expected:
                     missing.append(
-                        f"{partition[0]}-{partition[1]}: {expected - found.count} of {expected} records from offset "
-                        f"{first_offset} ({found.end})"
+                        f"{partition[0]}-{partition[1]}: {expected - found.count} of {expected} "
+                        f"records from offset {first_offset} ({found.end})"
                     )
         if missing:
             producer.abort_transaction(ABORT_TIMEOUT_MS)
             raise HeuristicOutcome(
-                f"{permit.record.epoch} is decided, but the broker aborted its transactions (timeout) and the log no "
-                f"longer holds all of their records. Missing from sink {self.name!r}: {_shown(missing)}. Nothing "
-                "else of this epoch was made visible by this. docs/guarantees.md says how to go on."
+                f"{permit.record.epoch} is decided, but the broker aborted its transactions "
+                "(timeout) and the log no longer holds all of their records. Missing from sink "
+                f"{self.name!r}: {_shown(missing)}. Nothing else of this epoch was made visible by "
+                "this. docs/guarantees.md says how to go on."
             )
         producer.flush(DELIVERY_TIMEOUT_MS)
         return rows
@@ -378,8 +474,8 @@ def _check_allowed(answers: Mapping[str, int]) -> None:
     denied = [name for name, error in answers.items() if failure_of(error) in DENIALS]
     if denied:
         raise SettingRefused(
-            f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE on the "
-            "transactional id (docs/kafka.md lists the ACLs). Grant it and start again."
+            f"The broker does not let this user end the transaction {denied[0]!r}: it needs WRITE "
+            "on the transactional id (docs/kafka.md lists the ACLs). Grant it and start again."
         )
 
 

@@ -1,8 +1,8 @@
 """A producer on librdkafka's C interface: whole arrays in, no Python object for a record.
 
-Why not confluent-kafka's own ``Producer``: it takes one record at a time (measured: 0.46 s against 0.26 s for a
-million), has no way to read the producer id and epoch short of a callback, and hides delivery errors of whole arrays
-(docs/adr/0006).
+Why not confluent-kafka's own ``Producer``: it takes one record at a time (measured: 0.46 s against
+0.26 s for a million), has no way to read the producer id and epoch short of a callback, and hides
+delivery errors of whole arrays (docs/adr/0006).
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ FLUSH_SLICE_MS = 20
 FLUSH_REST_MS = 10
 """Longest pause between two slices."""
 LEARNED_AGE_MAX_S = 60.0
-"""How long a producer goes by what it learned of a topic; a leader may have been lost since, and librdkafka knows."""
+"""How long a producer goes by what it learned of a topic; a leader may have been lost since, and
+librdkafka knows.
+"""
 ABORT_FLUSH_TIMEOUT_MS = 500
 """Longest wait for the records of a transaction that is to be aborted."""
 _ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
-"""How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``, the same text since
-1.0). Its statistics tell it as well, but they cannot be had once: each takes a millisecond of a core, and those that
-nobody reads pile up in memory (docs/adr/0006)."""
+"""How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``,
+the same text since
+1.0). Its statistics tell it as well, but they cannot be had once: each takes a millisecond of a
+core, and those that nobody reads pile up in memory (docs/adr/0006)."""
 ARRAY_MAX = 1 << 20
 """Most messages in one call: librdkafka counts them in 32 bits."""
 _LOG_INFO = 6
@@ -45,12 +48,15 @@ _LOG_INFO = 6
 
 
 class DeliveryError(Exception):
-    """A record, a transaction call or the client failed. ``name``, ``code``: librdkafka's, of one error.
+    """A record, a transaction call or the client failed. ``name``, ``code``: librdkafka's, of one
+    error.
 
     ``fatal``: the producer is of no further use.
     """
 
-    def __init__(self, code: int, text: str, *, retriable: bool = False, fatal: bool = False) -> None:
+    def __init__(
+        self, code: int, text: str, *, retriable: bool = False, fatal: bool = False
+    ) -> None:
         self.code = code
         self.name = librdkafka.library().rd_kafka_err2name(code).decode()
         super().__init__(f"{self.name}: {text}")
@@ -64,7 +70,8 @@ class DeliveryError(Exception):
 
 @dataclass(frozen=True)
 class _Learned:
-    """Of one topic: when, whose turn it is of the partitions with a leader, and how many partitions there are.
+    """Of one topic: when, whose turn it is of the partitions with a leader, and how many partitions
+    there are.
 
     Without ``turns`` librdkafka's partitioner is to be asked.
     """
@@ -77,8 +84,8 @@ class _Learned:
 class Producer:
     """One producer instance; transactional when ``transactional.id`` is among the settings.
 
-    Not for use by several threads at once. ``destroy`` leaves an open transaction open, which is what a
-    prepared transaction needs.
+    Not for use by several threads at once. ``destroy`` leaves an open transaction open, which is
+    what a prepared transaction needs.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -95,9 +102,15 @@ class Producer:
         self._learned: dict[str, _Learned] = {}
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
         if "transactional.id" in settings:
-            own["debug"] = ",".join(filter(None, (settings.get("debug", ""), "eos")))  # where _ACQUIRED is found
-        self._handle: int | None = client_settings.new_producer({**settings, **own}, events=librdkafka.EVENTS)
-        self._log_level = None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
+            own["debug"] = ",".join(
+                filter(None, (settings.get("debug", ""), "eos"))
+            )  # where _ACQUIRED is found
+        self._handle: int | None = client_settings.new_producer(
+            {**settings, **own}, events=librdkafka.EVENTS
+        )
+        self._log_level = (
+            None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
+        )
         self._sticky_linger_ms = sticky.linger_ms(settings)
         self._queue = self._c.rd_kafka_queue_get_main(self._handle)
         self._c.rd_kafka_set_log_queue(self._handle, self._queue)
@@ -112,25 +125,32 @@ class Producer:
             SettingRefused: librdkafka did not tell the epoch in the way that exactum knows.
         """
         self._raise(self._c.rd_kafka_init_transactions(self._client, timeout_ms))
-        self.poll(0)  # the log's line is in the queue before the call returns: the same thread writes both
+        self.poll(
+            0
+        )  # the log's line is in the queue before the call returns: the same thread writes both
         if self._log_level is not None:
-            self._c.rd_kafka_set_log_level(self._client, self._log_level)  # the rest of the debug log is of no use
+            self._c.rd_kafka_set_log_level(
+                self._client, self._log_level
+            )  # the rest of the debug log is of no use
         if self._identity is None:
             version = self._c.rd_kafka_version_str().decode()
             raise SettingRefused(
-                f"librdkafka {version} does not log the producer id as versions up to 2.16 do, and exactum needs it. "
-                "Install an earlier confluent-kafka (2.11 to 2.16 are known to work)."
+                f"librdkafka {version} does not log the producer id as versions up to 2.16 do, and "
+                "exactum needs it. Install an earlier confluent-kafka (2.11 to 2.16 are known to "
+                "work)."
             )
 
     def begin_transaction(self) -> None:
         self._raise(self._c.rd_kafka_begin_transaction(self._client))
 
     def abort_transaction(self, timeout_ms: int) -> None:
-        """Abort, in short steps: it waits for the reports of dropped records, which only ``poll`` takes off the queue.
+        """Abort, in short steps: it waits for the reports of dropped records, which only ``poll``
+        takes off the queue.
 
-        Records on their way are waited for, a little while. Where the answer to the first AddPartitionsToTxn comes
-        when the abort has begun, librdkafka takes it for outdated, counts no partition as added and sends no EndTxn
-        (rdkafka_txnmgr.c, rd_kafka_txn_handle_AddPartitionsToTxn): the transaction would stay open.
+        Records on their way are waited for, a little while. Where the answer to the first
+        AddPartitionsToTxn comes when the abort has begun, librdkafka takes it for outdated, counts
+        no partition as added and sends no EndTxn (rdkafka_txnmgr.c,
+        rd_kafka_txn_handle_AddPartitionsToTxn): the transaction would stay open.
         """
         end_s = time.monotonic() + timeout_ms / 1000
         with contextlib.suppress(DeliveryError):  # it is aborted, whatever failed
@@ -154,11 +174,12 @@ class Producer:
     def learn(self, topic: str | None, timeout_ms: int) -> None:
         """Connect and fetch the metadata of ``topic`` now rather than with its first record.
 
-        Records without key and partition are spread by this producer itself as long as it ``knows`` the topic (see
-        ``sticky``).
+        Records without key and partition are spread by this producer itself as long as it ``knows``
+        the topic (see ``sticky``).
 
-        Before ``init_transactions`` it saves 500 ms half of the time (see ``producer_pool.initialised``): librdkafka
-        asks for the coordinator before a connection is up and repeats that only every 500 ms.
+        Before ``init_transactions`` it saves 500 ms half of the time (see
+        ``producer_pool.initialised``): librdkafka asks for the coordinator before a connection is
+        up and repeats that only every 500 ms.
 
         Raises:
             DeliveryError: no broker answered within ``timeout_ms``.
@@ -176,7 +197,10 @@ class Producer:
 
     def knows(self, topic: str) -> bool:
         """Whether it has learned of the topic, and not too long ago."""
-        return topic in self._learned and time.monotonic() - self._learned[topic].at_s < LEARNED_AGE_MAX_S
+        return (
+            topic in self._learned
+            and time.monotonic() - self._learned[topic].at_s < LEARNED_AGE_MAX_S
+        )
 
     def partition_count(self, topic: str) -> int:
         """How many partitions it had when it was learned of; 0 where nothing is known."""
@@ -187,7 +211,11 @@ class Producer:
             if known.topic == topic.encode():
                 partitions = known.partitions[: known.partition_cnt]
                 led = sorted(partition.id for partition in partitions if partition.leader >= 0)
-                turns = StickyPartition(led, self._sticky_linger_ms) if led and self._sticky_linger_ms else None
+                turns = (
+                    StickyPartition(led, self._sticky_linger_ms)
+                    if led and self._sticky_linger_ms
+                    else None
+                )
                 return _Learned(time.monotonic(), turns, len(partitions))
         return _Learned(time.monotonic(), None, 0)
 
@@ -196,25 +224,35 @@ class Producer:
     def produce_array(
         self, topic: str, messages: np.ndarray[Any, Any], *, timeout_ms: int, anywhere: bool = False
     ) -> None:
-        """Enqueue messages (dtype ``MESSAGE``, contiguous); keys and values are copied. Order is kept.
+        """Enqueue messages (dtype ``MESSAGE``, contiguous); keys and values are copied. Order is
+        kept.
 
-        ``partition`` of each message counts; -1 leaves it to the partitioner. ``anywhere``: none has a key or a
-        partition, so they all go where it is this producer's turn (see ``sticky``). Waits while the queue is full.
+        ``partition`` of each message counts; -1 leaves it to the partitioner. ``anywhere``: none
+        has a key or a partition, so they all go where it is this producer's turn (see ``sticky``).
+        Waits while the queue is full.
 
         Raises:
-            DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full ``timeout_ms``.
+            DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full
+            ``timeout_ms``.
         """
         if messages.dtype != librdkafka.MESSAGE or not messages.flags.c_contiguous:
-            raise InvariantBroken(f"Messages of {messages.dtype} were to be sent, or some that do not lie in a row.")
+            raise InvariantBroken(
+                f"Messages of {messages.dtype} were to be sent, or some that do not lie in a row."
+            )
         handle = self._topic(topic)
         end_s = time.monotonic() + timeout_ms / 1000
-        partition, flags = librdkafka.PARTITION_UNASSIGNED, librdkafka.F_COPY | librdkafka.F_PARTITION
+        partition, flags = (
+            librdkafka.PARTITION_UNASSIGNED,
+            librdkafka.F_COPY | librdkafka.F_PARTITION,
+        )
         turns = self._learned[topic].turns if anywhere and self.knows(topic) else None
         if turns is not None:
             partition, flags = turns.current(), librdkafka.F_COPY
         while len(messages):
             part = messages[:ARRAY_MAX]
-            count = self._c.rd_kafka_produce_batch(handle, partition, flags, part.ctypes.data, len(part))
+            count = self._c.rd_kafka_produce_batch(
+                handle, partition, flags, part.ctypes.data, len(part)
+            )
             if count == len(part):
                 messages = messages[count:]
                 continue
@@ -224,14 +262,22 @@ class Producer:
             if code != librdkafka.ERR_QUEUE_FULL:
                 raise self._refused(topic, part[first], code)
             if time.monotonic() > end_s:
-                raise DeliveryError(librdkafka.ERR_QUEUE_FULL, f"the producer queue stayed full for {timeout_ms} ms")
+                raise DeliveryError(
+                    librdkafka.ERR_QUEUE_FULL, f"the producer queue stayed full for {timeout_ms} ms"
+                )
             messages = messages[first:]
             self._wait_for_room()
 
     def produce_with_headers(
-        self, topic: str, messages: np.ndarray[Any, Any], headers: Iterable[int | None], *, timeout_ms: int
+        self,
+        topic: str,
+        messages: np.ndarray[Any, Any],
+        headers: Iterable[int | None],
+        *,
+        timeout_ms: int,
     ) -> None:
-        """Enqueue messages (dtype ``MESSAGE``), each with its headers or None; slower than ``produce_array``.
+        """Enqueue messages (dtype ``MESSAGE``), each with its headers or None; slower than
+        ``produce_array``.
 
         The headers are made by ``record_headers``, and belong to librdkafka from here on.
 
@@ -239,8 +285,12 @@ class Producer:
             DeliveryError: as ``produce_array``.
         """
         handle, end_s = self._topic(topic), time.monotonic() + timeout_ms / 1000
-        columns = [messages[name].tolist() for name in ("payload", "len", "key", "key_len", "partition")]
-        for value, value_size, key, key_size, partition, made in zip(*columns, headers, strict=True):
+        columns = [
+            messages[name].tolist() for name in ("payload", "len", "key", "key_len", "partition")
+        ]
+        for value, value_size, key, key_size, partition, made in zip(
+            *columns, headers, strict=True
+        ):
             values = librdkafka.Memory(value, value_size), librdkafka.Memory(key, key_size)
             self._enqueue(self._fields(handle, *values, partition, 0), made, end_s)
 
@@ -265,7 +315,12 @@ class Producer:
         self._enqueue(fields, record_headers.made_of(headers), time.monotonic() + timeout_ms / 1000)
 
     def _fields(
-        self, topic: int, value: librdkafka.Memory, key: librdkafka.Memory, partition: int, timestamp_ms: int
+        self,
+        topic: int,
+        value: librdkafka.Memory,
+        key: librdkafka.Memory,
+        partition: int,
+        timestamp_ms: int,
     ) -> Any:
         fields = (librdkafka.Field * 7)()
         fields[0].vtype, fields[0].u.rkt = librdkafka.VTYPE_RKT, topic
@@ -282,7 +337,11 @@ class Producer:
         try:
             while True:
                 try:
-                    self._raise(self._c.rd_kafka_produceva(self._client, fields, 6 if headers is None else 7))
+                    self._raise(
+                        self._c.rd_kafka_produceva(
+                            self._client, fields, 6 if headers is None else 7
+                        )
+                    )
                     headers = None  # they are the record's now
                     return
                 except DeliveryError as error:
@@ -312,16 +371,20 @@ class Producer:
         self.raise_delivery_errors()
 
     def _wait_for_room(self) -> None:
-        """Wait until a record has left the full queue, or send batches that are not full: all of them may be such."""
+        """Wait until a record has left the full queue, or send batches that are not full: all of
+        them may be such.
+        """
         waiting = self._c.rd_kafka_outq_len(self._client)
         if not self._rest(waiting - 1):
             self._c.rd_kafka_flush(self._client, FLUSH_SLICE_MS)
         self.raise_delivery_errors()
 
     def _rest(self, waiting: int) -> bool:
-        """Wait a little until no more than ``waiting`` records are unacknowledged; whether that came.
+        """Wait a little until no more than ``waiting`` records are unacknowledged; whether that
+        came.
 
-        Between two slices of a flush: in them librdkafka's thread polls without a pause (see ``settings.LINGER_MS``).
+        Between two slices of a flush: in them librdkafka's thread polls without a pause (see
+        ``settings.LINGER_MS``).
         """
         end_s = time.monotonic() + FLUSH_REST_MS / 1000
         while True:
@@ -339,10 +402,17 @@ class Producer:
         if fatal is not None:
             raise fatal
         # Records purged because of another failure say nothing of the cause: name that first.
-        (topic, code), count = min(self._failed.items(), key=lambda f: failure_of(f[0][1]) is Failure.PURGED)
+        (topic, code), count = min(
+            self._failed.items(), key=lambda f: failure_of(f[0][1]) is Failure.PURGED
+        )
         total = sum(self._failed.values())
-        text = next((str(e) for e in self._errors if e.code == code), self._c.rd_kafka_err2name(code).decode())
-        raise DeliveryError(code, f"{total} records for topic {topic} were not accepted ({count}: {text})")
+        text = next(
+            (str(e) for e in self._errors if e.code == code),
+            self._c.rd_kafka_err2name(code).decode(),
+        )
+        raise DeliveryError(
+            code, f"{total} records for topic {topic} were not accepted ({count}: {text})"
+        )
 
     def _fatal_error(self) -> DeliveryError | None:
         text = ctypes.create_string_buffer(512)
@@ -352,7 +422,9 @@ class Producer:
         return DeliveryError(code, text.value.decode(errors="replace"), fatal=True)
 
     def poll(self, timeout_ms: int) -> None:
-        """Serve events for at most ``timeout_ms``; returns after the first one and all that queue behind."""
+        """Serve events for at most ``timeout_ms``; returns after the first one and all that queue
+        behind.
+        """
         event = self._c.rd_kafka_queue_poll(self._queue if self._client else None, timeout_ms)
         while event:
             try:
@@ -362,12 +434,16 @@ class Producer:
             event = self._c.rd_kafka_queue_poll(self._queue, 0)
 
     def last_error(self) -> str:
-        """The newest client-level error, such as a refused connection; empty when there was none."""
+        """The newest client-level error, such as a refused connection; empty when there was
+        none.
+        """
         self.poll(0)
         return str(self._errors[-1]) if self._errors else ""
 
     def destroy(self) -> None:
-        """Let go, leaving an open transaction open. Records not yet sent are dropped. Idempotent."""
+        """Let go, leaving an open transaction open. Records not yet sent are dropped.
+        Idempotent.
+        """
         if self._handle is None:
             return
         handle, self._handle = self._handle, None

@@ -1,11 +1,13 @@
-"""The transactional producers of one process: who owns which transactional id, and when it may be reused.
+"""The transactional producers of one process: who owns which transactional id, and when it may be
+reused.
 
 Rules (docs/adr/0003):
 
 - an id belongs to this process and one of its *slots*; nobody else initialises it;
-- every transaction has a new producer epoch, so a producer serves one transaction and is then let go;
-- an id is initialised again only when its last transaction is settled. Epochs run one after another, so
-  when a task of write job n runs, all transactions of earlier write jobs are settled.
+- every transaction has a new producer epoch, so a producer serves one transaction and is then let
+  go;
+- an id is initialised again only when its last transaction is settled. Epochs run one after
+  another, so when a task of write job n runs, all transactions of earlier write jobs are settled.
 
 Initialising takes 20 to 60 ms of waiting for the broker, so producers for the next transactions are
 initialised ahead of need, in the background: as many as the last write job took.
@@ -38,15 +40,20 @@ log = logging.getLogger("exactum.kafka")
 AHEAD_MAX = 16
 """Most producers kept initialised ahead of need, by each process and sink."""
 AHEAD_AGE_MAX_S = 3_600.0
-"""Longest that one of them waits: the broker forgets an id that was idle for transactional.id.expiration.ms (a
-week by default), and a producer whose id is forgotten fails with its first record."""
+"""Longest that one of them waits: the broker forgets an id that was idle for
+transactional.id.expiration.ms (a week by default), and a producer whose id is forgotten fails with
+its first record."""
 POOLS_IDLE_MAX = 8
 """Most pools that wait for their next task; of more, those go that have been idle for longest."""
 POOL_IDLE_MIN_S = 5.0
-"""Shortest time that a pool waits for its next task, however many others there are: a query may have many sinks."""
+"""Shortest time that a pool waits for its next task, however many others there are: a query may
+have many sinks.
+"""
 INIT_TIMEOUT_MS = 60_000
 LEARN_TIMEOUT_MS = 1_000
-"""Longest wait of a task for the topic's leaders, with which it sends records without a key a little faster."""
+"""Longest wait of a task for the topic's leaders, with which it sends records without a key a
+little faster.
+"""
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,9 @@ class ProducerPool:
     def prepare_ahead(self) -> None:
         """Begin to initialise what the next transactions will need; returns at once."""
         with self._lock:
-            wanted = min(AHEAD_MAX, max(1, self._usage.taken_before - self._usage.taken, self._usage.taken))
+            wanted = min(
+                AHEAD_MAX, max(1, self._usage.taken_before - self._usage.taken, self._usage.taken)
+            )
             while len(self._ahead) < wanted:
                 self._ahead.append(self._submit())
 
@@ -173,10 +182,14 @@ class ProducerPool:
         return self._plain
 
     def informed(self, producer: Producer) -> Producer:
-        """The producer, which has asked for the topic's leaders again where what it knew of them was too old."""
+        """The producer, which has asked for the topic's leaders again where what it knew of them
+        was too old.
+        """
         topic = self._plan.topic
         if topic is not None and not producer.knows(topic):
-            with contextlib.suppress(DeliveryError):  # without an answer it is librdkafka that chooses the partitions
+            with contextlib.suppress(
+                DeliveryError
+            ):  # without an answer it is librdkafka that chooses the partitions
                 producer.learn(topic, LEARN_TIMEOUT_MS)
         return producer
 
@@ -197,7 +210,9 @@ class ProducerPool:
         self._background.shutdown(wait=False)
 
     def _next(self) -> Future[OwnedProducer]:
-        """One made ahead that is still good, a ready one first, else a new one. Too old or failed is no good."""
+        """One made ahead that is still good, a ready one first, else a new one. Too old or failed
+        is no good.
+        """
         while self._ahead:
             future = next((each for each in self._ahead if each.done()), self._ahead[0])
             self._ahead.remove(future)
@@ -222,7 +237,9 @@ class ProducerPool:
         for slot in usage.slots:
             if slot.settled_after < usage.sequence and slot.transactional_id not in usage.busy:
                 return slot
-        name = self._plan.scope.transactional_id(self._plan.incarnation, self._worker, len(usage.slots))
+        name = self._plan.scope.transactional_id(
+            self._plan.incarnation, self._worker, len(usage.slots)
+        )
         usage.slots.append(_Slot(name))
         return usage.slots[-1]
 
@@ -235,7 +252,9 @@ class ProducerPool:
             raise
 
 
-def initialised(plan: ProducerPlan, transactional_id: str, timeout_ms: int = INIT_TIMEOUT_MS) -> Producer:
+def initialised(
+    plan: ProducerPlan, transactional_id: str, timeout_ms: int = INIT_TIMEOUT_MS
+) -> Producer:
     """A new producer with a new epoch of ``transactional_id``.
 
     Raises:
@@ -250,9 +269,10 @@ def initialised(plan: ProducerPlan, transactional_id: str, timeout_ms: int = INI
 
     while True:
         try:
-            # The answer to the first makes librdkafka leave the bootstrap connection; the answer to the second shows
-            # that one to a broker is up. Asked for the coordinator in between, it waits for 500 ms to ask again
-            # (rdkafka_txnmgr.c, rd_kafka_txn_coord_query): under load one in six took so long, now 0 of 180.
+            # The answer to the first makes librdkafka leave the bootstrap connection; the answer to
+            # the second shows that one to a broker is up. Asked for the coordinator in between, it
+            # waits for 500 ms to ask again (rdkafka_txnmgr.c, rd_kafka_txn_coord_query): under load
+            # one in six took so long, now 0 of 180.
             producer.learn(plan.topic, left_ms())
             producer.learn(plan.topic, left_ms())
             producer.init_transactions(left_ms())
@@ -274,13 +294,14 @@ def _init_failure(
     where = f"transactional id {transactional_id!r} at {plan.bootstrap_servers}"
     if error.failure is Failure.TIMEOUT:
         return SettingRefused(
-            f"The broker refused the transaction timeout of {plan.transaction_timeout_ms} ms for {where}: it is "
-            "above its transaction.max.timeout.ms. Lower transaction_timeout_ms or raise that setting."
+            f"The broker refused the transaction timeout of {plan.transaction_timeout_ms} ms for "
+            f"{where}: it is above its transaction.max.timeout.ms. Lower transaction_timeout_ms or "
+            "raise that setting."
         )
     if error.failure in DENIALS or error.failure is Failure.LOGIN:
         return SettingRefused(
-            f"The broker refused {where}: {error}. The user needs WRITE and DESCRIBE on the transactional id "
-            "(docs/kafka.md lists the ACLs)."
+            f"The broker refused {where}: {error}. The user needs WRITE and DESCRIBE on the "
+            "transactional id (docs/kafka.md lists the ACLs)."
         )
     extra = f" ({detail})" if detail else ""
     return Unavailable(f"The producer for {where} could not be initialised: {error}{extra}.")
@@ -303,7 +324,8 @@ def pool_of(
 ) -> ProducerPool:
     """This process's pool for ``plan``, in use by ``user`` from here on.
 
-    Spark keeps worker processes, so it outlives a task and an epoch. It is never closed while somebody uses it.
+    Spark keeps worker processes, so it outlives a task and an epoch. It is never closed while
+    somebody uses it.
     """
     global _pools_process
     with _pools_lock:
@@ -320,7 +342,9 @@ def pool_of(
 
 
 def _close_the_unused(plan: ProducerPlan) -> None:
-    """Those that have been idle for long and are of an earlier run of the same sink, or too many."""
+    """Those that have been idle for long and are of an earlier run of the same sink, or too
+    many.
+    """
     now_s = time.monotonic()
     idle = {each: now_s - pool.used_s for each, pool in _pools.items() if not pool.in_use}
     for count, each in enumerate(sorted(idle, key=idle.__getitem__)):

@@ -1,8 +1,10 @@
-"""Reading a transaction's records and its control marker straight from the log, aborted ones included.
+"""Reading a transaction's records and its control marker straight from the log, aborted ones
+included.
 
 A record batch's header carries (producer id, producer epoch); a control batch ends the producer's
-transaction in that partition. One producer has one transaction at a time, so the first control batch of the
-producer behind a transaction's first offset is the one that ended it (Kafka's message format, v2).
+transaction in that partition. One producer has one transaction at a time, so the first control
+batch of the producer behind a transaction's first offset is the one that ended it (Kafka's message
+format, v2).
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class LoggedRecord:
 
 @dataclass(frozen=True)
 class ReadBack:
-    """How a transaction ended in one partition, how many of its records are there, and where the log ends, in words."""
+    """How a transaction ended in one partition, how many of its records are there, and where the
+    log ends, in words.
+    """
 
     marker: Marker
     count: int
@@ -60,9 +64,11 @@ class LogReader:
         producer: tuple[int, int],
         on_record: Callable[[LoggedRecord], None] | None = None,
     ) -> ReadBack:
-        """Walk the log from ``start_offset`` to the marker that ended the transaction of ``producer``.
+        """Walk the log from ``start_offset`` to the marker that ended the transaction of
+        ``producer``.
 
-        ``producer`` is (producer id, producer epoch). ``on_record`` gets each of the transaction's records, in order.
+        ``producer`` is (producer id, producer epoch). ``on_record`` gets each of the transaction's
+        records, in order.
 
         Raises:
             OutcomeUnknown: the partition could not be read.
@@ -80,13 +86,15 @@ class LogReader:
                 outside += 1
                 if offset > end and outside == OUTSIDE_MAX:
                     return ReadBack(Marker.SHORT, count, ends_at(end))
-                time.sleep(OUTSIDE_PAUSE_S)  # a leader that has just changed may be asked with what the old one said
+                time.sleep(
+                    OUTSIDE_PAUSE_S
+                )  # a leader that has just changed may be asked with what the old one said
                 continue
             if answer.error:
                 raise OutcomeUnknown(
                     f"{partition[0]}-{partition[1]} could not be read from offset {offset}: "
-                    f"{error_name(answer.error)}. Start the query again. The user needs READ on the topic "
-                    "(docs/kafka.md lists the ACLs)."
+                    f"{error_name(answer.error)}. Start the query again. The user needs READ on "
+                    "the topic (docs/kafka.md lists the ACLs)."
                 )
             next_offset = offset
             for batch in _batches(answer.records):
@@ -108,15 +116,23 @@ class LogReader:
             offset = next_offset
 
 
-def short_logs(requests: BrokerRequests, cells: Iterable[tuple[Partition, tuple[int, int]]]) -> list[str]:
-    """Which logs end before the records that they acknowledged, in words. ``cells``: (first offset, records)."""
+def short_logs(
+    requests: BrokerRequests, cells: Iterable[tuple[Partition, tuple[int, int]]]
+) -> list[str]:
+    """Which logs end before the records that they acknowledged, in words. ``cells``: (first offset,
+    records).
+    """
     left = list(cells)
     missing = requests.missing({partition for partition, _ in left})
     short: list[str] = []
     for look in range(OUTSIDE_MAX):
         time.sleep(OUTSIDE_PAUSE_S if look else 0)
         ends = requests.end_offsets({p for p, _ in left} - missing, read_committed=False)
-        left = [(p, (first, count)) for p, (first, count) in left if p in missing or ends[p] < first + count]
+        left = [
+            (p, (first, count))
+            for p, (first, count) in left
+            if p in missing or ends[p] < first + count
+        ]
         short = [
             f"{topic}-{index}: {count} records from offset {first}, and "
             + (NO_LOG if (topic, index) in missing else ends_at(ends[topic, index]))

@@ -1,4 +1,6 @@
-"""Headers as librdkafka keeps them: built with lengths, so that NUL in a name is a letter like any other."""
+"""Headers as librdkafka keeps them: built with lengths, so that NUL in a name is a letter like any
+other.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,21 @@ from exactum.kafka.arrow_memory import pointers
 
 
 class HeaderColumn:
-    """The headers of a batch's rows, for ``Producer.produce_array``: none of them is null or lacks its key."""
+    """The headers of a batch's rows, for ``Producer.produce_array``: none of them is null or lacks
+    its key.
+    """
 
     def __init__(self, column: pa.Array) -> None:
         self._c = librdkafka.library()
         self._ends = record_size.header_counts(column).cumsum().tolist()
-        self._names, self._values = column.flatten().flatten()  # kept: the addresses are into their memory
+        self._names, self._values = (
+            column.flatten().flatten()
+        )  # kept: the addresses are into their memory
         if self._names.null_count:
             raise InvariantBroken("A header without a key was to be sent.")
-        self._cells = [array.tolist() for each in (self._names, self._values) for array in pointers(each)]
+        self._cells = [
+            array.tolist() for each in (self._names, self._values) for array in pointers(each)
+        ]
 
     def of(self, row: int) -> int | None:
         """New headers of one row, which whoever asked owns; None where it has none."""
@@ -34,7 +42,9 @@ class HeaderColumn:
         made = self._c.rd_kafka_headers_new(end - begin)
         for place in range(begin, end):
             # Address 0 is a null value: rd_kafka_header_add() knows it by that.
-            self._c.rd_kafka_header_add(made, names[place], name_sizes[place], values[place], value_sizes[place])
+            self._c.rd_kafka_header_add(
+                made, names[place], name_sizes[place], values[place], value_sizes[place]
+            )
         return int(made)
 
 

@@ -4,9 +4,10 @@ Two rules hold, each on the record before its compression:
 
 - librdkafka takes what has key, value and headers of at most ``message.max.bytes`` less 36 bytes
   (rdkafka_msg.c, rd_kafka_msg_new0; rdkafka_proto.h, RD_KAFKAP_MESSAGE_V2_MAX_OVERHEAD);
-- a broker takes a batch of at most ``max.message.bytes`` of its topic (UnifiedLog, analyzeAndValidateRecords). A large
-  record has a batch of its own: 61 bytes of head, and the record with the lengths of its parts, of 1 to 5 bytes each.
-  Where the topic's ``compression.type`` has the broker compress anew, what it makes of it may not be larger either.
+- a broker takes a batch of at most ``max.message.bytes`` of its topic (UnifiedLog,
+  analyzeAndValidateRecords). A large record has a batch of its own: 61 bytes of head, and the
+  record with the lengths of its parts, of 1 to 5 bytes each. Where the topic's ``compression.type``
+  has the broker compress anew, what it makes of it may not be larger either.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ Sizes = np.ndarray[Any, Any]
 
 
 def varint(counts: Sizes) -> Sizes:
-    """Bytes that a record spends on saying each of these lengths. A null's is -1, and takes one byte, like 0."""
+    """Bytes that a record spends on saying each of these lengths. A null's is -1, and takes one
+    byte, like 0.
+    """
     return np.searchsorted(_VARINT_STEPS, counts, side="right").astype(np.int64) + 1
 
 
@@ -67,5 +70,7 @@ def batch_bytes(keys: Sizes, values: Sizes, headers: Sizes, header_counts: Sizes
 
 
 def after_recompression(limit: int) -> int:
-    """What may be sent where the broker compresses anew: no codec adds more to what it cannot compress."""
+    """What may be sent where the broker compresses anew: no codec adds more to what it cannot
+    compress.
+    """
     return limit - limit // 128 - 256

@@ -1,12 +1,15 @@
-"""Kafka protocol requests from the driver, in batches, to all nodes at once. Holds no protocol rules.
+"""Kafka protocol requests from the driver, in batches, to all nodes at once. Holds no protocol
+rules.
 
-This module, ``routing`` and ``connection`` use kafka-python's private connection manager: there is no public way
-to send EndTxn for a transaction that another process opened. Hence the narrow version pin in pyproject.
+This module, ``routing`` and ``connection`` use kafka-python's private connection manager: there is
+no public way to send EndTxn for a transaction that another process opened. Hence the narrow version
+pin in pyproject.
 
-A request whose answer is lost is sent again, until nothing was answered for ``deadline_ms``: every request here is
-idempotent. EndTxn is capped at version 4: version 5 moves the producer epoch (KIP-890), after which the
-outcome of a repeated commit cannot be told; the coordinator picks its rules by the request's version, so
-this holds on brokers of transaction.version 2 as well (docs/adr/0004).
+A request whose answer is lost is sent again, until nothing was answered for ``deadline_ms``: every
+request here is idempotent. EndTxn is capped at version 4: version 5 moves the producer epoch
+(KIP-890), after which the outcome of a repeated commit cannot be told; the coordinator picks its
+rules by the request's version, so this holds on brokers of transaction.version 2 as well
+(docs/adr/0004).
 """
 
 from __future__ import annotations
@@ -37,13 +40,17 @@ from exactum.kafka.transaction import Partition
 END_TXN_VERSION_MAX = 4
 INIT_PRODUCER_VERSION_MAX = 4
 FENCE_TIMEOUT_MS = 1_000
-"""Transaction timeout of an id that was fenced, until its owner initialises it again: any broker allows it."""
+"""Transaction timeout of an id that was fenced, until its owner initialises it again: any broker
+allows it.
+"""
 RIGHTS_VERSION_MIN = 8
 """The first Metadata request that can ask for the user's rights."""
 WRITE = 4
 """``AclOperation.WRITE``, by the number with which a broker tells a user's rights on a topic."""
 MISSING_PATIENCE_S = 3.0
-"""How long a partition has to be unknown to be no more: a broker may hear of a topic a moment later."""
+"""How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
+later.
+"""
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
 FETCH_VERSION_MAX = 12  # version 13 names topics by id
 COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
@@ -60,7 +67,9 @@ class ProducerState:
 
 @dataclass(frozen=True)
 class FetchedRecords:
-    """Raw record batches of one partition, with the bounds of the log at that moment, and the error's code or 0."""
+    """Raw record batches of one partition, with the bounds of the log at that moment, and the
+    error's code or 0.
+    """
 
     records: bytes
     log_start_offset: int
@@ -70,7 +79,9 @@ class FetchedRecords:
 
 
 class BrokerRequests:
-    """One connection to each node, for as long as a run of a query lasts. Safe to use from threads."""
+    """One connection to each node, for as long as a run of a query lasts. Safe to use from
+    threads.
+    """
 
     def __init__(
         self,
@@ -88,7 +99,9 @@ class BrokerRequests:
             Unavailable: no bootstrap server answered within ``connect_timeout_ms``.
             SettingRefused: the broker refused the credentials, or its certificate is not trusted.
         """
-        self._client = connect(bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms)
+        self._client = connect(
+            bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms
+        )
         self._router = Router(self._client._manager, bootstrap_servers, where, deadline_ms)
 
     def close(self) -> None:
@@ -101,11 +114,15 @@ class BrokerRequests:
         return str(metadata.cluster_id)
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Number of partitions by topic; a topic that does not exist (or may not be seen) is left out."""
+        """Number of partitions by topic; a topic that does not exist (or may not be seen) is left
+        out.
+        """
         return {topic: len(indexes) for topic, indexes in self._router.partitions(topics).items()}
 
     def may_write(self, topic: str) -> bool:
-        """Whether WRITE on the topic is granted; True of a broker that does not tell (before Kafka 2.3)."""
+        """Whether WRITE on the topic is granted; True of a broker that does not tell (before Kafka
+        2.3).
+        """
         if self._router.api_version(MetadataRequest) < RIGHTS_VERSION_MIN:
             return True
         asked = MetadataRequest(
@@ -118,7 +135,9 @@ class BrokerRequests:
         granted = found.authorized_operations  # None where the broker has not told
         return granted is None or found.error_code != 0 or WRITE in granted
 
-    def missing(self, partitions: Iterable[Partition], patience_s: float = MISSING_PATIENCE_S) -> set[Partition]:
+    def missing(
+        self, partitions: Iterable[Partition], patience_s: float = MISSING_PATIENCE_S
+    ) -> set[Partition]:
         """Which of them the cluster has not, and had not for ``patience_s``.
 
         Raises:
@@ -128,7 +147,9 @@ class BrokerRequests:
         end_s = time.monotonic() + patience_s
         while wanted:
             there = self._router.partitions({topic for topic, _ in wanted}, all_visible=True)
-            wanted = {(topic, index) for topic, index in wanted if index not in there.get(topic, ())}
+            wanted = {
+                (topic, index) for topic, index in wanted if index not in there.get(topic, ())
+            }
             if time.monotonic() > end_s:
                 break
             if wanted:
@@ -136,15 +157,17 @@ class BrokerRequests:
         return wanted
 
     def has_transaction_tools(self) -> bool:
-        """Whether the broker answers DescribeTransactions, ListTransactions and DescribeProducers."""
+        """Whether the broker answers DescribeTransactions, ListTransactions and
+        DescribeProducers.
+        """
         tools = (DescribeTransactionsRequest, ListTransactionsRequest, DescribeProducersRequest)
         return all(self._router.api_version(tool) >= 0 for tool in tools)
 
     def configs(self, kind: str, name: str, keys: Sequence[str]) -> dict[str, str]:
         """Settings of a ``topic`` or of a ``broker`` (any, when the name is empty), in one request.
 
-        What the broker does not have is left out, and all of them where the user lacks DESCRIBE_CONFIGS: that is not
-        an error here.
+        What the broker does not have is left out, and all of them where the user lacks
+        DESCRIBE_CONFIGS: that is not an error here.
         """
 
         async def ask() -> dict[str, str]:
@@ -168,12 +191,14 @@ class BrokerRequests:
     # ---- transactions ------------------------------------------------------------------------
 
     def list_ongoing(self, pattern: str | None) -> list[str]:
-        """Transactional ids that are Ongoing on any node, filtered by ``pattern`` where the broker can."""
+        """Transactional ids that are Ongoing on any node, filtered by ``pattern`` where the broker
+        can.
+        """
         return self._list_transactions(["Ongoing"], pattern if self._knows_patterns() else None)
 
     def list_committed(self, pattern: str) -> list[str]:
-        """Transactional ids like ``pattern`` whose last transaction was committed; none where the broker knows no
-        patterns.
+        """Transactional ids like ``pattern`` whose last transaction was committed; none where the
+        broker knows no patterns.
         """
         return self._list_transactions(COMMITTED_STATES, pattern) if self._knows_patterns() else []
 
@@ -197,7 +222,9 @@ class BrokerRequests:
 
         return self._router.retry(ask)
 
-    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
+    def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription | None]:
         """What the coordinators know of each id; None for an id that they do not know.
 
         Raises:
@@ -212,7 +239,9 @@ class BrokerRequests:
                 yield t.transactional_id, t.error_code, t
 
         result: dict[str, TransactionDescription | None] = {}
-        for name, (error, t) in self._router.by_coordinator(transactional_ids, request, read).items():
+        for name, (error, t) in self._router.by_coordinator(
+            transactional_ids, request, read
+        ).items():
             if failure_of(error) is Failure.NO_TRANSACTION:
                 result[name] = None
             elif error:
@@ -229,7 +258,8 @@ class BrokerRequests:
         return result
 
     def commit_transactions(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """EndTxn(commit) for each id with its (producer id, epoch). Returns the error's code, 0 for done.
+        """EndTxn(commit) for each id with its (producer id, epoch). Returns the error's code, 0 for
+        done.
 
         CONCURRENT_TRANSACTIONS says only that markers are being written, so it is asked again.
         """
@@ -248,10 +278,12 @@ class BrokerRequests:
         return self._one_each(transactions, request, also_retriable=[Failure.CONCURRENT])
 
     def fence_producers(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """InitProducerId for each id whose transaction is open, with its (producer id, epoch): the coordinator raises
-        the epoch and aborts the transaction. Returns the error's code, 0 where none was open.
+        """InitProducerId for each id whose transaction is open, with its (producer id, epoch): the
+        coordinator raises the epoch and aborts the transaction. Returns the error's code, 0 where
+        none was open.
 
-        ConcurrentTransactionsError is the answer to an abort that has begun, and to one that has not: ask what is open.
+        ConcurrentTransactionsError is the answer to an abort that has begun, and to one that has
+        not: ask what is open.
         """
 
         def request(ids: Sequence[str]) -> Any:
@@ -279,12 +311,16 @@ class BrokerRequests:
         def read(answer: Any, asked: Sequence[str]) -> Iterable[tuple[str, int, Any]]:
             yield asked[0], answer.error_code, None
 
-        answers = self._router.by_coordinator(ids, request, read, each_max=1, also_retriable=also_retriable)
+        answers = self._router.by_coordinator(
+            ids, request, read, each_max=1, also_retriable=also_retriable
+        )
         return {name: error for name, (error, _) in answers.items()}
 
     # ---- partitions --------------------------------------------------------------------------
 
-    def describe_producers(self, partitions: Iterable[Partition]) -> dict[Partition, dict[int, ProducerState]]:
+    def describe_producers(
+        self, partitions: Iterable[Partition]
+    ) -> dict[Partition, dict[int, ProducerState]]:
         """The producers that each partition's leader knows, by producer id.
 
         Raises:
@@ -307,12 +343,16 @@ class BrokerRequests:
             if error:
                 raise self._router.denied("READ on the topic", partition[0], error)
             result[partition] = {
-                a.producer_id: ProducerState(a.producer_epoch, a.last_sequence, a.current_txn_start_offset)
+                a.producer_id: ProducerState(
+                    a.producer_epoch, a.last_sequence, a.current_txn_start_offset
+                )
                 for a in p.active_producers
             }
         return result
 
-    def end_offsets(self, partitions: Iterable[Partition], *, read_committed: bool) -> dict[Partition, int]:
+    def end_offsets(
+        self, partitions: Iterable[Partition], *, read_committed: bool
+    ) -> dict[Partition, int]:
         """The last stable offset (``read_committed``) or the high watermark of each partition."""
         return self._list_offsets(partitions, LATEST, 1 if read_committed else 0)
 
@@ -332,7 +372,10 @@ class BrokerRequests:
                 replica_id=-1,
                 isolation_level=isolation_level,
                 topics=[
-                    topic(name=t, partitions=[cell(partition_index=i, timestamp=timestamp) for i in indexes])
+                    topic(
+                        name=t,
+                        partitions=[cell(partition_index=i, timestamp=timestamp) for i in indexes],
+                    )
                     for t, indexes in by_topic(asked).items()
                 ],
                 min_version=2,
@@ -350,8 +393,11 @@ class BrokerRequests:
             result[partition] = int(offset)
         return result
 
-    def fetch(self, partition: Partition, offset: int, *, bytes_max: int = 8 * 1024 * 1024) -> FetchedRecords:
-        """Raw batches from ``offset`` on, aborted and open transactions included (isolation level 0).
+    def fetch(
+        self, partition: Partition, offset: int, *, bytes_max: int = 8 * 1024 * 1024
+    ) -> FetchedRecords:
+        """Raw batches from ``offset`` on, aborted and open transactions included (isolation level
+        0).
 
         Raises:
             SettingRefused: READ on the topic is not granted.

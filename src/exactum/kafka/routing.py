@@ -1,8 +1,9 @@
 """Which node answers for what, and asking until it has: requests in batches, to all nodes at once.
 
-How many are under way is bounded here, by ``LANES`` for each node. kafka-python only has a limit above which it refuses
-every further request on a connection, everybody's. A deadline counts from the last final answer, so that what takes
-long because it is much comes to its end; only who hears nothing more gives up.
+How many are under way is bounded here, by ``LANES`` for each node. kafka-python only has a limit
+above which it refuses every further request on a connection, everybody's. A deadline counts from
+the last final answer, so that what takes long because it is much comes to its end; only who hears
+nothing more gives up.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 LANES = 16
-"""Requests under way at each node, for one call. A broker takes up one request of a connection at a time."""
+"""Requests under way at each node, for one call. A broker takes up one request of a connection
+at a time.
+"""
 IDS_MAX = 500
 """Most transactional ids in one request."""
 PARTITIONS_MAX = 100
 """Most partitions in one request."""
 Read = Callable[[Any, Sequence[K]], Iterable[tuple[K, int, Any]]]
-"""What an answer says of each of those that were asked for: (which, the error's code or 0, value)."""
+"""What an answer says of each of those that were asked for: (which, the error's code or 0,
+value).
+"""
 
 
 class Again(Exception):
@@ -57,7 +62,9 @@ class Router:
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
     def api_version(self, request: type[Any]) -> int:
-        """Highest version of a request that both sides know; -1 when the broker does not know it."""
+        """Highest version of a request that both sides know; -1 when the broker does not know
+        it.
+        """
         try:
             return int(self._manager.broker_version_data.api_version(request))
         except (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError):
@@ -69,12 +76,15 @@ class Router:
         try:
             sent = self._manager.send(request, node_id)
         except kafka_errors.UnknownBrokerIdError as error:
-            # Raised at once for a node that has died and left the metadata. As the answer of that one request
-            # it makes the callers forget who sent them there, and the others' answers are not lost.
+            # Raised at once for a node that has died and left the metadata. As the answer of that
+            # one request it makes the callers forget who sent them there, and the others' answers
+            # are not lost.
             sent = Future().failure(error)
         return sent
 
-    def partitions(self, topics: Iterable[str], *, all_visible: bool = False) -> dict[str, list[int]]:
+    def partitions(
+        self, topics: Iterable[str], *, all_visible: bool = False
+    ) -> dict[str, list[int]]:
         """Indexes by topic; a topic that does not exist (or may not be seen) is left out.
 
         Raises:
@@ -91,17 +101,25 @@ class Router:
         each_max: int = IDS_MAX,
         also_retriable: Iterable[Failure] = (),
     ) -> dict[str, tuple[int, Any]]:
-        """Ask each id's coordinator until every id has a final answer: (the error's code or 0, value).
+        """Ask each id's coordinator until every id has a final answer: (the error's code or 0,
+        value).
 
         Raises:
             Unavailable: for as long as the deadline there was none.
         """
-        return self._ask(self._coordinators, ids, request, read, each_max, frozenset(also_retriable))
+        return self._ask(
+            self._coordinators, ids, request, read, each_max, frozenset(also_retriable)
+        )
 
     def by_leader(
-        self, partitions: Iterable[Partition], request: Callable[[Sequence[Partition]], Any], read: Read[Partition]
+        self,
+        partitions: Iterable[Partition],
+        request: Callable[[Sequence[Partition]], Any],
+        read: Read[Partition],
     ) -> dict[Partition, tuple[int, Any]]:
-        """Ask each partition's leader until every partition has an answer, as ``by_coordinator``."""
+        """Ask each partition's leader until every partition has an answer, as
+        ``by_coordinator``.
+        """
         return self._ask(self._leaders, partitions, request, read, PARTITIONS_MAX, frozenset())
 
     def _ask(
@@ -125,7 +143,8 @@ class Router:
     def retry(self, step: Callable[[], Awaitable[T]], progress: Callable[[], int] = lambda: 0) -> T:
         """Run ``step`` on the client's loop until it succeeds, with growing pauses.
 
-        ``progress`` is a number that changes when something was achieved: from then on there is all the time again.
+        ``progress`` is a number that changes when something was achieved: from then on there is all
+        the time again.
 
         Raises:
             Unavailable: nothing was achieved for ``deadline_ms``; carries the last reason.
@@ -138,22 +157,25 @@ class Router:
                 reason = str(error)
             except (kafka_errors.KafkaError, OSError) as error:
                 if is_denied(error):
-                    raise SettingRefused(f"{self._where}: {self._servers} refused: {reason_of(error)}.") from error
+                    raise SettingRefused(
+                        f"{self._where}: {self._servers} refused: {reason_of(error)}."
+                    ) from error
                 reason = reason_of(error)
             if progress() != achieved:
                 began_s, pause_s, achieved = time.monotonic(), 0.002, progress()
             if (time.monotonic() - began_s) * 1000 > self._deadline_ms:
                 raise Unavailable(
-                    f"{self._where}: the Kafka cluster at {self._servers} gave no final answer within "
-                    f"{self._deadline_ms} ms; the last one was {reason}. Bring it back and start again."
+                    f"{self._where}: the Kafka cluster at {self._servers} gave no final answer "
+                    f"within {self._deadline_ms} ms; the last one was {reason}. Bring it back and "
+                    "start again."
                 )
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.5)
 
     def denied(self, right: str, name: str, error: int) -> SettingRefused:
         return SettingRefused(
-            f"{self._where}: the broker answered {error_name(error)} for {name!r}. The user needs {right} "
-            "(docs/kafka.md lists the ACLs)."
+            f"{self._where}: the broker answered {error_name(error)} for {name!r}. The user needs "
+            f"{right} (docs/kafka.md lists the ACLs)."
         )
 
 
@@ -203,9 +225,12 @@ class _Call(Generic[K]):
             while queue:
                 part = queue.popleft()
                 try:
-                    rows = list(self._read(await self._router.send(self._request(part), node), part))
+                    rows = list(
+                        self._read(await self._router.send(self._request(part), node), part)
+                    )
                 except kafka_errors.KafkaError as error:
-                    queue.clear()  # the rest would meet the same; the next step asks for where it is now
+                    # the rest would meet the same; the next step asks for where it is now
+                    queue.clear()
                     if is_denied(error):
                         raise
                     self._again = self._again or reason_of(error)
@@ -302,14 +327,18 @@ class _Leaders(_Nodes[Partition]):
     def _called(self, key: Partition) -> str:
         return f"leader for {key[0]}-{key[1]}"
 
-    async def learn(self, topics: Iterable[str], *, all_visible: bool = False) -> dict[str, list[int]]:
+    async def learn(
+        self, topics: Iterable[str], *, all_visible: bool = False
+    ) -> dict[str, list[int]]:
         """Ask for the topics' partitions and remember their leaders.
 
         Raises:
             SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
         """
         ask = MetadataRequest.MetadataRequestTopic
-        request = MetadataRequest(topics=[ask(name=t) for t in topics], allow_auto_topic_creation=False)
+        request = MetadataRequest(
+            topics=[ask(name=t) for t in topics], allow_auto_topic_creation=False
+        )
         result: dict[str, list[int]] = {}
         for topic in (await self._router.send(request, None)).topics:
             failure = failure_of(topic.error_code)

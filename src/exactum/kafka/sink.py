@@ -18,7 +18,9 @@ from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
 
 BROKER_TIMEOUT_MAX_MS = 900_000
-"""Kafka's default of transaction.max.timeout.ms: used where the user may not read the broker's setting."""
+"""Kafka's default of transaction.max.timeout.ms: used where the user may not read the broker's
+setting.
+"""
 TIMEOUT_MIN_MS = 1_000
 REQUEST_MAX, TIMEOUT_MAX = "socket.request.max.bytes", "transaction.max.timeout.ms"
 """The broker's settings that count."""
@@ -27,20 +29,26 @@ REQUEST_MAX, TIMEOUT_MAX = "socket.request.max.bytes", "transaction.max.timeout.
 class KafkaSink(NotAFunction):
     """Writes a frame's rows to Kafka.
 
-    Columns, as in Spark's own Kafka sink: ``value`` (string or binary; null is a tombstone), optional ``key``
-    (string or binary), ``headers`` (array of struct of key: string, value: binary), ``partition`` (int; null: by
-    key) and ``topic`` (string), which is read only when the sink has no topic of its own.
+    Columns, as in Spark's own Kafka sink: ``value`` (string or binary; null is a tombstone),
+    optional ``key`` (string or binary), ``headers`` (array of struct of key: string, value:
+    binary), ``partition`` (int; null: by key) and ``topic`` (string), which is read only when the
+    sink has no topic of its own.
 
     Args:
         topic: where all rows go; None: each row names its topic in the column ``topic``.
         bootstrap_servers: ``host:port`` or several, separated by commas.
-        transactional_id_prefix: first part of all transactional ids, for ACLs; default ``exactum``. The
-            query's id and the sink's name always follow, so queries never touch each other's transactions.
-        transaction_timeout_ms: how long a prepared transaction may wait for its commit before the broker
+        transactional_id_prefix: first part of all transactional ids, for ACLs; default ``exactum``.
+        The
+            query's id and the sink's name always follow, so queries never touch each other's
+            transactions.
+        transaction_timeout_ms: how long a prepared transaction may wait for its commit before the
+        broker
             aborts it; default: the most that the broker allows (its transaction.max.timeout.ms).
-        producer: further librdkafka settings (compression, batching, security). The ones that the guarantee
+        producer: further librdkafka settings (compression, batching, security). The ones that the
+        guarantee
             rests on cannot be given.
-        rows: this sink's own view of the batch, a function from its DataFrame to a DataFrame; None: all of it.
+        rows: this sink's own view of the batch, a function from its DataFrame to a DataFrame; None:
+        all of it.
 
     Raises:
         SettingRefused: a setting that cannot hold the guarantee.
@@ -62,14 +70,21 @@ class KafkaSink(NotAFunction):
         client_settings.text_for_c(bootstrap_servers, f"{where}: bootstrap_servers")
         if topic is not None and not isinstance(topic, str):
             raise SettingRefused(f"{where}: topic must be the name of a topic, or None.")
-        if topic is not None and (trouble := topic_name.trouble(topic.encode(errors="backslashreplace"))):
-            raise SettingRefused(f"{where}: topic must be the name of a topic, or None. This name {trouble}.")
+        if topic is not None and (
+            trouble := topic_name.trouble(topic.encode(errors="backslashreplace"))
+        ):
+            raise SettingRefused(
+                f"{where}: topic must be the name of a topic, or None. This name {trouble}."
+            )
         if transaction_timeout_ms is not None and type(transaction_timeout_ms) is not int:
-            raise SettingRefused(f"{where}: transaction_timeout_ms must be a whole number of milliseconds, or None.")
+            raise SettingRefused(
+                f"{where}: transaction_timeout_ms must be a whole number of milliseconds, or None."
+            )
         if transaction_timeout_ms is not None and transaction_timeout_ms < TIMEOUT_MIN_MS:
             raise SettingRefused(
-                f"{where}: transaction_timeout_ms={transaction_timeout_ms} is shorter than any epoch can be; give "
-                f"at least {TIMEOUT_MIN_MS}, better minutes: it is how long a crashed query may stay down."
+                f"{where}: transaction_timeout_ms={transaction_timeout_ms} is shorter than any "
+                f"epoch can be; give at least {TIMEOUT_MIN_MS}, better minutes: it is how long a "
+                "crashed query may stay down."
             )
         self._where = where
         self.rows = rows
@@ -93,7 +108,9 @@ class KafkaSink(NotAFunction):
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         messages.check_columns(columns, self._topic, self._where)
 
-    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
+    def open(
+        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
+    ) -> OpenSink:
         requests = BrokerRequests(self._bootstrap_servers, self._settings, self._where)
         try:
             return self._open(run, participant, requests)
@@ -144,34 +161,43 @@ class KafkaSink(NotAFunction):
         count = requests.partition_counts([topic]).get(topic)
         if count is None:
             raise SettingRefused(
-                f"{self._where}: the topic {topic!r} does not exist at {self._bootstrap_servers}, or the user "
-                "lacks DESCRIBE on it. Create it first, with the number of partitions that you want: exactum never "
-                "creates topics."
+                f"{self._where}: the topic {topic!r} does not exist at {self._bootstrap_servers}, "
+                "or the user lacks DESCRIBE on it. Create it first, with the number of partitions "
+                "that you want: exactum never creates topics."
             )
         if not requests.may_write(topic):
             raise SettingRefused(
-                f"{self._where}: the user may not write to the topic {topic!r} at {self._bootstrap_servers}. It needs "
-                "WRITE on the topic (docs/kafka.md lists the ACLs). Nothing was written."
+                f"{self._where}: the user may not write to the topic {topic!r} at "
+                f"{self._bootstrap_servers}. It needs WRITE on the topic (docs/kafka.md lists the "
+                "ACLs). Nothing was written."
             )
         return facts_of(count, requests.configs("topic", topic, CONFIGS))
 
     def _with_timeout(self, plan: ProducerPlan, shown: str | None) -> ProducerPlan:
         """``shown``: the longest timeout that the broker allows; None: it may not be read."""
         allowed_ms = int(shown) if shown is not None else None
-        if self._timeout_ms is not None and allowed_ms is not None and self._timeout_ms > allowed_ms:
+        if (
+            self._timeout_ms is not None
+            and allowed_ms is not None
+            and self._timeout_ms > allowed_ms
+        ):
             raise SettingRefused(
-                f"{self._where}: transaction_timeout_ms={self._timeout_ms} is above the {allowed_ms} ms that the "
-                "broker allows (transaction.max.timeout.ms). Lower the one or raise the other."
+                f"{self._where}: transaction_timeout_ms={self._timeout_ms} is above the "
+                f"{allowed_ms} ms that the broker allows (transaction.max.timeout.ms). Lower the "
+                "one or raise the other."
             )
         timeout_ms = self._timeout_ms or allowed_ms or BROKER_TIMEOUT_MAX_MS
         return replace(plan, transaction_timeout_ms=timeout_ms)
 
-    def _check_transactions(self, plan: ProducerPlan, facts: TopicFacts, requests: BrokerRequests) -> None:
+    def _check_transactions(
+        self, plan: ProducerPlan, facts: TopicFacts, requests: BrokerRequests
+    ) -> None:
         """The broker has the requests that settle transactions, and lets this user send them."""
         if not requests.has_transaction_tools():
             raise SettingRefused(
-                f"{self._where}: the broker at {self._bootstrap_servers} lacks DescribeTransactions, "
-                "ListTransactions or DescribeProducers. exactly_once needs Kafka 3.0 or later."
+                f"{self._where}: the broker at {self._bootstrap_servers} lacks "
+                "DescribeTransactions, ListTransactions or DescribeProducers. exactly_once needs "
+                "Kafka 3.0 or later."
             )
         probe = plan.scope.transactional_id(plan.incarnation, "0" * 16, 0)
         requests.describe_transactions([probe])

@@ -1,7 +1,9 @@
-"""Which rows of a batch Kafka can take. Each of the others is handed back with its key, its column and the reason.
+"""Which rows of a batch Kafka can take. Each of the others is handed back with its key, its column
+and the reason.
 
-A row that is not found here would fail with the broker or inside librdkafka, and the whole transaction with it. Good
-rows are looked at as whole arrays; only what is refused becomes Python objects.
+A row that is not found here would fail with the broker or inside librdkafka, and the whole
+transaction with it. Good rows are looked at as whole arrays; only what is refused becomes Python
+objects.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ Rows = np.ndarray[Any, Any]
 class Limits:
     """What the producers of this query take, whatever the topic.
 
-    ``record_bytes_max``: librdkafka's message.max.bytes. ``value_bytes_max``: the room of its queue. ``codec`` and
-    ``level``: how it compresses.
+    ``record_bytes_max``: librdkafka's message.max.bytes. ``value_bytes_max``: the room of its
+    queue. ``codec`` and ``level``: how it compresses.
     """
 
     record_bytes_max: int
@@ -42,7 +44,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Rules:
-    """``topic``: where all rows go, with its ``facts``; None: each row names its own, and ``facts`` say nothing.
+    """``topic``: where all rows go, with its ``facts``; None: each row names its own, and ``facts``
+    say nothing.
 
     ``facts_of`` tells of topics that rows name, ``facts_now`` the same as fresh as is reasonable.
     """
@@ -70,7 +73,9 @@ class _Inspection:
         self._reasons: dict[int, str] = {}  # the first one of each row
         self._topics: list[str] = []
         self._facts: list[TopicFacts] = []
-        self._topic_of: Rows | None = None  # place in both, for each row; None: all rows have the only one
+        self._topic_of: Rows | None = (
+            None  # place in both, for each row; None: all rows have the only one
+        )
 
     def outcome(self) -> tuple[pa.RecordBatch, Rejection | None]:
         self._check_topics()
@@ -85,9 +90,14 @@ class _Inspection:
         taken = np.ones(self._batch.num_rows, dtype=bool)
         taken[refused] = False
         rows = self._batch.take(pa.array(refused))
-        keys = rows.column("key").cast(pa.binary()).to_pylist() if "key" in self._columns else [None] * len(refused)
+        keys = (
+            rows.column("key").cast(pa.binary()).to_pylist()
+            if "key" in self._columns
+            else [None] * len(refused)
+        )
         reasons = tuple(
-            f"the record with key {_shown(key)}: {self._reasons[row]}" for key, row in zip(keys, refused, strict=True)
+            f"the record with key {_shown(key)}: {self._reasons[row]}"
+            for key, row in zip(keys, refused, strict=True)
         )
         return self._batch.filter(pa.array(taken)), Rejection(rows, reasons)
 
@@ -118,7 +128,10 @@ class _Inspection:
             self._facts.append(about)
             if about.trouble:
                 named_so = cut(repr(shown), KEY_SHOWN_MAX)
-                self._refuse(self._topic_of == place, f"its column 'topic' holds {named_so}, which {about.trouble}")
+                self._refuse(
+                    self._topic_of == place,
+                    f"its column 'topic' holds {named_so}, which {about.trouble}",
+                )
         if not named:
             self._topics, self._facts = [""], [TopicFacts(0, trouble="null")]
 
@@ -143,12 +156,15 @@ class _Inspection:
             places = {self._topic(row) for row in np.flatnonzero(outside).tolist()}
             asked = [self._topics[place] for place in places if not self._facts[place].trouble]
             now = self._rules.facts_now(asked)
-            self._facts = [now.get(name, facts) for name, facts in zip(self._topics, self._facts, strict=True)]
+            self._facts = [
+                now.get(name, facts) for name, facts in zip(self._topics, self._facts, strict=True)
+            ]
             outside = given & (partitions >= self._each(lambda facts: facts.partitions))
         self._refuse(
             outside | (given & (partitions < 0)),
             lambda row: (
-                f"its column 'partition' holds {partitions[row]}, and the topic {self._topics[self._topic(row)]!r} has "
+                f"its column 'partition' holds {partitions[row]}, and the topic "
+                f"{self._topics[self._topic(row)]!r} has "
                 f"{self._facts[self._topic(row)].partitions} partitions, from 0 on"
             ),
         )
@@ -168,7 +184,9 @@ class _Inspection:
             self._refuse_headers(names.is_null(), counts, "has a header without a key")
         broken = not_utf8(names)
         if broken is not None:
-            self._refuse_headers(pa.array(broken), counts, "has a header whose key is not UTF-8 text")
+            self._refuse_headers(
+                pa.array(broken), counts, "has a header whose key is not UTF-8 text"
+            )
         return record_size.header_bytes(column), counts
 
     def _refuse_headers(self, wrong: pa.Array, counts: Rows, reason: str) -> None:
@@ -190,23 +208,31 @@ class _Inspection:
         self._refuse(
             missing & self._each(lambda facts: facts.compacted).astype(bool),
             lambda row: (
-                f"{where}, and the topic {self._topics[self._topic(row)]!r} is compacted (its cleanup.policy), so it "
-                "takes no record without a key"
+                f"{where}, and the topic {self._topics[self._topic(row)]!r} is compacted (its "
+                "cleanup.policy), so it takes no record without a key"
             ),
         )
 
     def _check_sizes(self, headers: Rows, header_counts: Rows) -> None:
         limits = self._rules.limits
         values = lengths(self._batch.column("value"))
-        keys = lengths(self._batch.column("key")) if "key" in self._columns else np.zeros(1, dtype=np.int64)
-        topic_limits = self._each(lambda facts: NO_LIMIT if facts.batch_bytes_max is None else facts.batch_bytes_max)
+        keys = (
+            lengths(self._batch.column("key"))
+            if "key" in self._columns
+            else np.zeros(1, dtype=np.int64)
+        )
+        topic_limits = self._each(
+            lambda facts: NO_LIMIT if facts.batch_bytes_max is None else facts.batch_bytes_max
+        )
         content = values + keys + headers
         overhead_max = record_size.BATCH_HEAD + record_size.RECORD_OVERHEAD_MAX
         least = min(limits.record_bytes_max, limits.value_bytes_max, int(topic_limits.min()))
         if int(content.max()) <= least - overhead_max:
             return
         client = content + record_size.RECORD_OVERHEAD_MAX
-        batch = np.broadcast_to(record_size.batch_bytes(keys, values, headers, header_counts), content.shape)
+        batch = np.broadcast_to(
+            record_size.batch_bytes(keys, values, headers, header_counts), content.shape
+        )
         topic_limits = np.broadcast_to(topic_limits, content.shape)
         too_large = batch > topic_limits
         if limits.codec != "none":
@@ -215,25 +241,27 @@ class _Inspection:
         self._refuse(
             too_large,
             lambda row: (
-                f"it has {content[row]} bytes in key, value and headers, with Kafka's own {batch[row]}, larger than "
-                f"the {topic_limits[row]} that the topic {self._topics[self._topic(row)]!r} takes (its "
-                "max.message.bytes)"
+                f"it has {content[row]} bytes in key, value and headers, with Kafka's own "
+                f"{batch[row]}, larger than the {topic_limits[row]} that the topic "
+                f"{self._topics[self._topic(row)]!r} takes (its max.message.bytes)"
             ),
         )
         self._refuse(
             client > limits.record_bytes_max,
             lambda row: (
-                f"it has {content[row]} bytes in key, value and headers, with the client's own {client[row]}, larger "
-                f"than the {limits.record_bytes_max} that the producer takes (message.max.bytes of the sink's producer "
-                "settings; unless it is set there, it follows the topic where the user may read the topic's settings; "
-                "the broker's socket.request.max.bytes counts as well)"
+                f"it has {content[row]} bytes in key, value and headers, with the client's own "
+                f"{client[row]}, larger than the {limits.record_bytes_max} that the producer takes "
+                "(message.max.bytes of the sink's producer settings; unless it is set there, it "
+                "follows the topic where the user may read the topic's settings; the broker's "
+                "socket.request.max.bytes counts as well)"
             ),
         )
         self._refuse(
             values > limits.value_bytes_max,
             lambda row: (
-                f"its column 'value' has {values[row]} bytes, larger than the {limits.value_bytes_max} that the "
-                "producer's queue can hold (queue.buffering.max.kbytes of the sink's producer settings)"
+                f"its column 'value' has {values[row]} bytes, larger than the "
+                f"{limits.value_bytes_max} that the producer's queue can hold "
+                "(queue.buffering.max.kbytes of the sink's producer settings)"
             ),
         )
 
@@ -249,7 +277,9 @@ class _Inspection:
         if "headers" in self._columns:
             for column in record.column("headers").flatten().flatten():
                 content += b"".join(column.cast(pa.binary()).drop_null().to_pylist())
-        found = compressed_size.bytes_max(content, self._rules.limits.codec, self._rules.limits.level)
+        found = compressed_size.bytes_max(
+            content, self._rules.limits.codec, self._rules.limits.level
+        )
         return found is not None and found + record_size.BATCH_HEAD <= limit
 
 

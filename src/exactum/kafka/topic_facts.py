@@ -1,4 +1,6 @@
-"""What decides which records a topic takes: its partitions and a few of its settings, as the brokers tell them."""
+"""What decides which records a topic takes: its partitions and a few of its settings, as the
+brokers tell them.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,13 @@ UNKNOWN_AGE_MAX_S = 10.0
 _OF_THE_TOPIC = frozenset({Failure.MISSING, Failure.TOPIC_DENIED, Failure.TOPIC})
 """What says that this topic cannot be had, not that the brokers cannot answer."""
 UNKNOWN_WAIT_S = 3.0
-"""A topic made a moment ago is not known to every broker yet: it is asked for so long before it counts as missing."""
+"""A topic made a moment ago is not known to every broker yet: it is asked for so long before it
+counts as missing.
+"""
 WAITS_EVERY_S = 60.0
-"""After a wait in vain, other missing topics are asked for twice only, for so long: rows may name any number."""
+"""After a wait in vain, other missing topics are asked for twice only, for so long: rows may
+name any number.
+"""
 PAUSE_S = 0.25
 _LOG_WARNING = 4
 """syslog's: nobody polls this client, so its log would go to the terminal."""
@@ -45,10 +51,12 @@ TOPICS_MAX = 10_000
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """``batch_bytes_max``: the largest batch it takes; None where this user may not read the topic's settings.
+    """``batch_bytes_max``: the largest batch it takes; None where this user may not read the
+    topic's settings.
 
     ``keeps_compression``: the broker stores a batch as the producer compressed it.
-    ``trouble``: why nothing can be written to it, to be read after its name; empty where something can.
+    ``trouble``: why nothing can be written to it, to be read after its name; empty where something
+    can.
     """
 
     partitions: int
@@ -65,14 +73,22 @@ def facts_of(partitions: int, configs: Mapping[str, str | None]) -> TopicFacts:
     """``configs``: those of ``CONFIGS`` that may be read."""
     limit = configs.get("max.message.bytes")
     bytes_max = None if limit is None else int(limit)
-    if bytes_max is not None and configs.get("compression.type") not in ("producer", "uncompressed", None):
+    if bytes_max is not None and configs.get("compression.type") not in (
+        "producer",
+        "uncompressed",
+        None,
+    ):
         bytes_max = record_size.after_recompression(bytes_max)
     policies = (configs.get("cleanup.policy") or "").replace(" ", "").split(",")
-    return TopicFacts(partitions, bytes_max, "compact" in policies, configs.get("compression.type") == "producer")
+    return TopicFacts(
+        partitions, bytes_max, "compact" in policies, configs.get("compression.type") == "producer"
+    )
 
 
 class TopicBook:
-    """What one process knows of the topics that rows name; asks the brokers for the rest. Safe to use from threads."""
+    """What one process knows of the topics that rows name; asks the brokers for the rest. Safe to
+    use from threads.
+    """
 
     def __init__(self, bootstrap_servers: str, settings: Settings) -> None:
         """Connects with the first question."""
@@ -83,7 +99,9 @@ class TopicBook:
         self._known: dict[str, tuple[float, TopicFacts]] = {}
         self._in_vain_s = float("-inf")
 
-    def facts(self, names: Iterable[str], known_age_max_s: float = KNOWN_AGE_MAX_S) -> Mapping[str, TopicFacts]:
+    def facts(
+        self, names: Iterable[str], known_age_max_s: float = KNOWN_AGE_MAX_S
+    ) -> Mapping[str, TopicFacts]:
         """Those of each topic. The names are legal ones.
 
         Raises:
@@ -108,7 +126,9 @@ class TopicBook:
     def batch_bytes_least(self) -> int:
         """The smallest of the limits that are known."""
         limits = [
-            facts.batch_bytes_max for _, facts in self._known.copy().values() if facts.batch_bytes_max is not None
+            facts.batch_bytes_max
+            for _, facts in self._known.copy().values()
+            if facts.batch_bytes_max is not None
         ]
         return min(limits, default=sys.maxsize)
 
@@ -130,11 +150,17 @@ class TopicBook:
             own = {"bootstrap.servers": self._servers, "log_level": str(_LOG_WARNING)}
             self._admin = AdminClient({**own, **dict(self._settings)}, logger=log)
         found = self._described(self._admin, names)
-        configs = self._configs(self._admin, [name for name, facts in found.items() if not facts.trouble])
-        return found | {name: facts_of(found[name].partitions, settings) for name, settings in configs.items()}
+        configs = self._configs(
+            self._admin, [name for name, facts in found.items() if not facts.trouble]
+        )
+        return found | {
+            name: facts_of(found[name].partitions, settings) for name, settings in configs.items()
+        }
 
     def _described(self, admin: AdminClient, names: list[str]) -> dict[str, TopicFacts]:
-        """The partitions of each topic; trouble for those that are missing, the first time for ``UNKNOWN_WAIT_S``."""
+        """The partitions of each topic; trouble for those that are missing, the first time for
+        ``UNKNOWN_WAIT_S``.
+        """
         found: dict[str, TopicFacts] = {}
         patient = time.monotonic() - self._in_vain_s > WAITS_EVERY_S
         missing, end_s = names, time.monotonic() + (UNKNOWN_WAIT_S if patient else PAUSE_S / 2)
@@ -150,7 +176,8 @@ class TopicBook:
                         missing.append(name)
                 else:
                     found[name] = TopicFacts(
-                        len(answer.partitions), trouble="is Kafka's own topic" if answer.is_internal else ""
+                        len(answer.partitions),
+                        trouble="is Kafka's own topic" if answer.is_internal else "",
                     )
             if missing and time.monotonic() > end_s:
                 self._in_vain_s = time.monotonic()
@@ -165,10 +192,14 @@ class TopicBook:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         found: dict[str, dict[str, str | None]] = {}
-        for resource, future in admin.describe_configs(resources, request_timeout=TIMEOUT_S).items():
+        for resource, future in admin.describe_configs(
+            resources, request_timeout=TIMEOUT_S
+        ).items():
             answer = self._answer(resource.name, future)
             entries = {} if isinstance(answer, KafkaError) else answer
-            found[resource.name] = {name: entries[name].value for name in CONFIGS if name in entries}
+            found[resource.name] = {
+                name: entries[name].value for name in CONFIGS if name in entries
+            }
         return found
 
     def _answer(self, name: str, future: Future[Any]) -> Any:
@@ -181,11 +212,14 @@ class TopicBook:
                 return reason
             raise Unavailable(
                 f"{self._servers} did not tell of the topic {name!r} that a row names: "
-                f"{reason.str() if reason is not None else 'no answer'}. Nothing of the epoch is visible; start the "
-                "query again."
+                f"{reason.str() if reason is not None else 'no answer'}. Nothing of the epoch is "
+                "visible; start the query again."
             ) from error
 
     def _trouble(self, failure: Failure) -> str:
         if failure is Failure.TOPIC_DENIED:
-            return f"does not exist at {self._servers}, or the user lacks DESCRIBE on it (docs/kafka.md lists the ACLs)"
+            return (
+                f"does not exist at {self._servers}, or the user lacks DESCRIBE on it "
+                "(docs/kafka.md lists the ACLs)"
+            )
         return f"does not exist at {self._servers}, and exactum never creates topics"

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TopicIdentity:
-    """The ids of a topic and of its cluster: None where the brokers do not tell (topic ids came with Kafka 2.8)."""
+    """The ids of a topic and of its cluster: None where the brokers do not tell (topic ids came
+    with Kafka 2.8).
+    """
 
     topic_id: str | None
     cluster_id: str | None

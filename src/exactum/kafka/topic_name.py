@@ -1,11 +1,18 @@
-"""What a topic may be called, as every broker checks it (org.apache.kafka.common.internals.Topic)."""
+"""What a topic may be called, as every broker checks it
+(org.apache.kafka.common.internals.Topic).
+"""
 
 from __future__ import annotations
 
 import re
 
 CHARACTERS_MAX = 249
-KAFKAS_OWN = (b"__consumer_offsets", b"__transaction_state", b"__share_group_state", b"__cluster_metadata")
+KAFKAS_OWN = (
+    b"__consumer_offsets",
+    b"__transaction_state",
+    b"__share_group_state",
+    b"__cluster_metadata",
+)
 _LEGAL = re.compile(rb"[a-zA-Z0-9._-]*")
 
 
@@ -14,7 +21,10 @@ def trouble(name: bytes) -> str:
     if not name:
         return "is empty"
     if not _LEGAL.fullmatch(name):
-        return "has other characters than a topic's name may have: A to Z, a to z, 0 to 9, '.', '_' and '-'"
+        return (
+            "has other characters than a topic's name may have: A to Z, a to z, 0 to 9, '.', '_' "
+            "and '-'"
+        )
     if name in (b".", b".."):
         return "may not be a topic's name"
     if len(name) > CHARACTERS_MAX:

@@ -25,15 +25,25 @@ _client_log = logging.getLogger("exactum.kafka")
 TIMEOUT_S = 30.0
 """How long the broker may take for one step."""
 SURE_AFTER_S = 4.0
-"""How long a topic must be unknown before it is taken for missing: a broker that has just started may not know it."""
+"""How long a topic must be unknown before it is taken for missing: a broker that has just
+started may not know it.
+"""
 SURE_PAUSE_S = 0.4
 PARTITIONS_EVERY_S = 10.0
 """How often new partitions are looked for, and whether it is still the same topic."""
 STEP_S = 1.0
-"""How long one look at the topic waits, between which it is asked whether the broker refuses us for good."""
+"""How long one look at the topic waits, between which it is asked whether the broker refuses us
+for good.
+"""
 TOLD_MAX = 8
 """How many of librdkafka's own errors are kept, to tell a refusal from a broker that is away."""
-OWNED = ("bootstrap.servers", "group.id", "isolation.level", "enable.auto.commit", "auto.offset.reset")
+OWNED = (
+    "bootstrap.servers",
+    "group.id",
+    "isolation.level",
+    "enable.auto.commit",
+    "auto.offset.reset",
+)
 
 
 @dataclass(frozen=True)
@@ -49,15 +59,19 @@ class TopicRecord:
 class TopicReader:
     """Reads ``topic`` with isolation level read_committed, from where it begins.
 
-    ``read_before`` (partition -> next offset) is how far an earlier reader was: what is gone behind it was not read.
-    It is used from one thread at a time.
+    ``read_before`` (partition -> next offset) is how far an earlier reader was: what is gone behind
+    it was not read. It is used from one thread at a time.
 
     Raises:
         SettingRefused: a setting is not known to librdkafka, or is one of ``OWNED``.
     """
 
     def __init__(
-        self, topic: str, bootstrap_servers: str, settings: Settings, read_before: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        bootstrap_servers: str,
+        settings: Settings,
+        read_before: Mapping[int, int] | None = None,
     ) -> None:
         self._topic = topic
         self.where = f"the topic {topic!r} at {bootstrap_servers}"
@@ -68,11 +82,13 @@ class TopicReader:
         self._at_end: dict[int, int] = {}
         self._partitions: tuple[int, ...] = ()
         self._looked_s = 0.0
-        # Not a method of self: a client that is part of a cycle would be ended whenever the garbage is collected.
+        # Not a method of self: a client that is part of a cycle would be ended whenever the garbage
+        # is collected.
         self._told = told = deque[KafkaError](maxlen=TOLD_MAX)
         common = {"bootstrap.servers": bootstrap_servers, **dict(settings), "error_cb": told.append}
         reading = {
-            "group.id": "exactum-control",  # librdkafka demands one; nothing is ever committed to it
+            # librdkafka demands one; nothing is ever committed to it
+            "group.id": "exactum-control",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
@@ -83,7 +99,9 @@ class TopicReader:
             self._admin: AdminClient | None = AdminClient(common, logger=_client_log)
             self._consumer = Consumer({**common, **reading}, logger=_client_log)
         except KafkaException as error:
-            raise SettingRefused(f"{self.where}: librdkafka refuses its settings: {error.args[0].str()}") from error
+            raise SettingRefused(
+                f"{self.where}: librdkafka refuses its settings: {error.args[0].str()}"
+            ) from error
 
     def end_offsets(self) -> dict[int, int]:
         """The end of what is committed in each partition, now.
@@ -101,21 +119,23 @@ class TopicReader:
         return self._identity or TopicIdentity(None, None)
 
     def read_to(self, ends: Mapping[int, int]) -> list[TopicRecord]:
-        """The records from the last step up to ``ends``, which must be end offsets; by partition, then offset.
+        """The records from the last step up to ``ends``, which must be end offsets; by partition,
+        then offset.
 
         Raises:
-            CheckpointRefused: the topic begins later, or ends earlier, than where the last step ended.
-            SettingRefused: the broker refuses this user.
-            Unavailable: the broker did not answer.
+            CheckpointRefused: the topic begins later, or ends earlier, than where the last step
+            ended. SettingRefused: the broker refuses this user. Unavailable: the broker did not
+            answer.
         """
         behind = {p: end for p, end in ends.items() if self._position(p) < end}
         for partition, end in ends.items():
             was = max(self._positions.get(partition, 0), self._read_before.get(partition, 0))
             if end < was:
                 raise CheckpointRefused(
-                    f"{self.where} ends at offset {end} of partition {partition}, before offset {was}, which this "
-                    "query has read already: the topic was deleted and made anew. Write what it held into it again and "
-                    "start the query with a new checkpoint. Nothing was written."
+                    f"{self.where} ends at offset {end} of partition {partition}, before offset "
+                    f"{was}, which this query has read already: the topic was deleted and made "
+                    "anew. Write what it held into it again and start the query with a new "
+                    "checkpoint. Nothing was written."
                 )
         self._follow()
         self._told.clear()
@@ -123,9 +143,13 @@ class TopicReader:
         while any(not self._reached(partition, end) for partition, end in behind.items()):
             self._refuse_lasting()
             if time.monotonic() > deadline_s:
-                raise self._unavailable(f"could not be read to its end within {TIMEOUT_S:.0f} s", None)
+                raise self._unavailable(
+                    f"could not be read to its end within {TIMEOUT_S:.0f} s", None
+                )
             if self._take(self._consumer.poll(0.1)):
-                deadline_s = time.monotonic() + TIMEOUT_S  # a long topic may take its time as long as it comes
+                deadline_s = (
+                    time.monotonic() + TIMEOUT_S
+                )  # a long topic may take its time as long as it comes
         records: list[TopicRecord] = []
         for partition, end in sorted(behind.items()):
             ahead = self._ahead[partition]
@@ -154,16 +178,19 @@ class TopicReader:
             return False
         error = message.error()
         if error is None:
-            record = TopicRecord(message.partition(), message.offset(), message.key(), message.value())
+            record = TopicRecord(
+                message.partition(), message.offset(), message.key(), message.value()
+            )
             self._ahead[record.partition].append(record)
             return True
         if error.code() == KafkaError._PARTITION_EOF:
             self._at_end[message.partition()] = message.offset()
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise CheckpointRefused(
-                f"{self.where} no longer has what follows the offset that this query has read to ({error.str()}): "
-                "retention removed it before it was read. Give the topic cleanup.policy=compact, or a longer "
-                "retention, and start the query with a new checkpoint. Nothing was written."
+                f"{self.where} no longer has what follows the offset that this query has read to "
+                f"({error.str()}): retention removed it before it was read. Give the topic "
+                "cleanup.policy=compact, or a longer retention, and start the query with a new "
+                "checkpoint. Nothing was written."
             )
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             pass  # of the group that librdkafka wants named: nothing is asked of it
@@ -174,7 +201,9 @@ class TopicReader:
         return False
 
     def _follow(self) -> None:
-        """Have the consumer follow every partition that it does not follow yet, from our position."""
+        """Have the consumer follow every partition that it does not follow yet, from our
+        position.
+        """
         new = [p for p in self._positions if p not in self._ahead]
         if not new:
             return
@@ -191,10 +220,11 @@ class TopicReader:
 
     def _take_gone(self, start: TopicPartition) -> None:
         raise CheckpointRefused(
-            f"{self.where} begins at offset {start.offset} of partition {start.partition}, after offset "
-            f"{self._read_before[start.partition]}, up to which this query has read it: retention removed records "
-            "before they were read. Give the topic cleanup.policy=compact, or a longer retention, and start the query "
-            "with a new checkpoint. Nothing was written."
+            f"{self.where} begins at offset {start.offset} of partition {start.partition}, after "
+            f"offset {self._read_before[start.partition]}, up to which this query has read it: "
+            "retention removed records before they were read. Give the topic "
+            "cleanup.policy=compact, or a longer retention, and start the query with a new "
+            "checkpoint. Nothing was written."
         )
 
     def _offsets(self, partitions: Iterable[int], spec: OffsetSpec, trouble: str) -> dict[int, int]:
@@ -216,7 +246,10 @@ class TopicReader:
             return
         deadline_s = time.monotonic() + SURE_AFTER_S
         while (found := self._found())[0].error is not None:
-            if failure_of(found[0].error.code()) is not Failure.MISSING or time.monotonic() > deadline_s:
+            if (
+                failure_of(found[0].error.code()) is not Failure.MISSING
+                or time.monotonic() > deadline_s
+            ):
                 raise SettingRefused(
                     f"{self.where} cannot be read: {found[0].error.str()}. Create it first, with "
                     "cleanup.policy=compact, or grant READ and DESCRIBE on it. Nothing was written."
@@ -235,7 +268,9 @@ class TopicReader:
                 answer = self._consumer.list_topics(self._topic, STEP_S)
                 break
             except KafkaException as error:
-                if message := self._consumer.poll(0):  # which hands out what is told of the connection, too
+                if message := self._consumer.poll(
+                    0
+                ):  # which hands out what is told of the connection, too
                     self._take(message)
                 self._refuse_lasting()
                 if time.monotonic() > deadline_s:
@@ -270,33 +305,38 @@ class TopicReader:
         for error in list(self._told):
             if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
                 raise SettingRefused(
-                    f"{self.where} cannot be read: the broker refused the credentials ({error.str()}). Look at "
-                    "sasl.mechanism, sasl.username and sasl.password in consumer=. Nothing was written."
+                    f"{self.where} cannot be read: the broker refused the credentials "
+                    f"({error.str()}). Look at sasl.mechanism, sasl.username and sasl.password in "
+                    "consumer=. Nothing was written."
                 )
             if error.code() == KafkaError._SSL and "certificate" in error.str():
                 raise SettingRefused(
-                    f"{self.where} cannot be read: no TLS connection to the broker ({error.str()}). Is "
-                    "ssl.ca.location in consumer= the file with the authority that signed its certificate, and does "
-                    "the certificate name this host? Nothing was written."
+                    f"{self.where} cannot be read: no TLS connection to the broker "
+                    f"({error.str()}). Is ssl.ca.location in consumer= the file with the authority "
+                    "that signed its certificate, and does the certificate name this host? "
+                    "Nothing was written."
                 )
 
     def _denied(self, right: str) -> SettingRefused:
         return SettingRefused(
-            f"{self.where} cannot be read: the user lacks {right} on it. Grant READ, which brings DESCRIBE along, and "
-            "start the query again. Nothing was written."
+            f"{self.where} cannot be read: the user lacks {right} on it. Grant READ, which brings "
+            "DESCRIBE along, and start the query again. Nothing was written."
         )
 
     def _unavailable(self, what: str, error: BaseException | None) -> Unavailable:
         why = f": {error}" if error is not None and str(error) else ""
-        return Unavailable(f"{self.where} {what}{why}. Is the broker up? Start the query again when it is.")
+        return Unavailable(
+            f"{self.where} {what}{why}. Is the broker up? Start the query again when it is."
+        )
 
 
 def another(where: str, was: TopicIdentity, now: TopicIdentity) -> str:
     """Why a topic is not the one that it was."""
     return (
-        f"{where} was deleted and made anew since this query first read it, or this is another cluster ({was} then; "
-        f"{now} now): the rules that are on record are not this topic's. Restore the topic or the address. Or start a "
-        "query with a new checkpoint. Nothing was written."
+        f"{where} was deleted and made anew since this query first read it, or this is another "
+        f"cluster ({was} then; {now} now): the rules that are on record are not this topic's. "
+        "Restore the topic or the address. Or start a query with a new checkpoint. Nothing was "
+        "written."
     )
 
 
@@ -308,5 +348,9 @@ def checked(settings: Mapping[str, object], where: str) -> Settings:
     """
     for name in settings:
         if name in OWNED:
-            raise SettingRefused(f"{where}: the setting {name!r} cannot be given here; exactum sets it.")
-    return tuple(sorted((n, str(v).lower() if isinstance(v, bool) else str(v)) for n, v in settings.items()))
+            raise SettingRefused(
+                f"{where}: the setting {name!r} cannot be given here; exactum sets it."
+            )
+    return tuple(
+        sorted((n, str(v).lower() if isinstance(v, bool) else str(v)) for n, v in settings.items())
+    )

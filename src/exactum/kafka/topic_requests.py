@@ -1,7 +1,8 @@
-"""What the driver asks a cluster about the topics that a query reads, and tells it: offsets, topic ids, groups.
+"""What the driver asks a cluster about the topics that a query reads, and tells it: offsets, topic
+ids, groups.
 
-Through librdkafka: its admin client for topics, consumers that never join for groups. Every request is idempotent and
-bounded by ``timeout_ms``.
+Through librdkafka: its admin client for topics, consumers that never join for groups. Every request
+is idempotent and bounded by ``timeout_ms``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ EARLIEST, LATEST = "earliest", "latest"
 
 _REFUSED = DENIALS | {Failure.LOGIN, Failure.MEMBERS}
 _NOT_READY = frozenset({Failure.COORDINATOR, Failure.MISSING})
-"""What a group's coordinator answers while it starts, moves, or lags behind, also behind what topics there are."""
+"""What a group's coordinator answers while it starts, moves, or lags behind, also behind what
+topics there are.
+"""
 RETRY_PAUSE_S = 0.1
 LOOK_S = 1.0
 """How long a consumer looks for its group's offsets before it is asked what keeps it."""
@@ -56,9 +59,13 @@ class TopicSeen:
 
 
 class TopicRequests:
-    """One admin client, and a consumer for each group that offsets are committed to. Safe to use from threads."""
+    """One admin client, and a consumer for each group that offsets are committed to. Safe to use
+    from threads.
+    """
 
-    def __init__(self, settings: Mapping[str, str], where: str, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], where: str, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
         """Make the client; it connects with the first request.
 
         Raises:
@@ -67,7 +74,8 @@ class TopicRequests:
         self._where = where
         self._servers = settings.get("bootstrap.servers", "")
         self._timeout_s = timeout_ms / 1000
-        # Not a method of self: a client that is part of a cycle would be ended whenever the garbage is collected.
+        # Not a method of self: a client that is part of a cycle would be ended whenever the garbage
+        # is collected.
         self._told = told = deque[str](maxlen=TOLD_MAX)
         quiet = {
             "log_level": 0,
@@ -83,10 +91,14 @@ class TopicRequests:
             self._admin = AdminClient(self._settings)
         except (KafkaException, ValueError, TypeError) as error:
             reason = error.args[0] if error.args else error
-            raise SettingRefused(f"{where}: librdkafka refuses its settings: {_text(reason)}.") from None
+            raise SettingRefused(
+                f"{where}: librdkafka refuses its settings: {_text(reason)}."
+            ) from None
 
     def close(self) -> None:
-        """Let go of the clients. Requests under way still have their answers; later ones raise. Idempotent."""
+        """Let go of the clients. Requests under way still have their answers; later ones raise.
+        Idempotent.
+        """
         with self._closing:
             self._admin = None
         for committer in self._committers.values():
@@ -125,11 +137,14 @@ class TopicRequests:
                 found[name] = TopicSeen(known, len(answer.partitions), bool(answer.is_internal))
         return found
 
-    def offsets(self, partitions: Iterable[Partition], at: str | int, *, read_committed: bool) -> dict[Partition, int]:
-        """The first offset (``EARLIEST``), the end (``LATEST``), or the first record at or after a time in ms.
+    def offsets(
+        self, partitions: Iterable[Partition], at: str | int, *, read_committed: bool
+    ) -> dict[Partition, int]:
+        """The first offset (``EARLIEST``), the end (``LATEST``), or the first record at or after a
+        time in ms.
 
-        The end is the last stable offset (``read_committed``) or the high watermark. A partition that has no
-        record at or after the time is left out; so is one that does not exist.
+        The end is the last stable offset (``read_committed``) or the high watermark. A partition
+        that has no record at or after the time is left out; so is one that does not exist.
 
         Raises:
             Unavailable, SettingRefused: as ``describe``.
@@ -137,7 +152,9 @@ class TopicRequests:
         wanted = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
         spec = wanted[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
         specs = dict.fromkeys(partitions, spec)
-        answers = listed_offsets(self._client(), specs, self._timeout_s, read_committed=read_committed)
+        answers = listed_offsets(
+            self._client(), specs, self._timeout_s, read_committed=read_committed
+        )
         found: dict[Partition, int] = {}
         for (topic, index), answer in answers.items():
             if isinstance(answer, int):
@@ -150,8 +167,8 @@ class TopicRequests:
     def group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What the consumer group has committed; partitions without an offset are left out.
 
-        Asked as a consumer of the group that never joins it: librdkafka's admin client ends the process where the
-        group's coordinator is not ready (librdkafka issue 5040).
+        Asked as a consumer of the group that never joins it: librdkafka's admin client ends the
+        process where the group's coordinator is not ready (librdkafka issue 5040).
 
         Raises:
             Unavailable, SettingRefused: as ``describe``, with READ on the group.
@@ -159,7 +176,9 @@ class TopicRequests:
         cells = [TopicPartition(topic, index) for topic, index in partitions]
         consumer = Consumer({**self._settings, "group.id": group_id, "enable.auto.commit": False})
         try:
-            answer = self._settled(f"read the offsets of group {group_id!r}", lambda: _committed(consumer, cells))
+            answer = self._settled(
+                f"read the offsets of group {group_id!r}", lambda: _committed(consumer, cells)
+            )
         finally:
             consumer.close()
         return {(c.topic, c.partition): int(c.offset) for c in answer if c.offset >= 0}
@@ -168,15 +187,21 @@ class TopicRequests:
         """Set the group's offsets. The group must have no active members.
 
         Raises:
-            SettingRefused: the coordinator does not take them: the group has members, or READ on it is not granted.
-            Unavailable: no answer in time.
+            SettingRefused: the coordinator does not take them: the group has members, or READ on it
+            is not granted. Unavailable: no answer in time.
         """
-        cells = [TopicPartition(topic, index, offset) for (topic, index), offset in sorted(offsets.items())]
+        cells = [
+            TopicPartition(topic, index, offset)
+            for (topic, index), offset in sorted(offsets.items())
+        ]
         with self._closing:
             self._client()
-            committer = self._committers.setdefault(group_id, GroupCommitter(self._settings, group_id))
+            committer = self._committers.setdefault(
+                group_id, GroupCommitter(self._settings, group_id)
+            )
         self._settled(
-            f"commit offsets of group {group_id!r}", lambda: _checked(committer.commit(cells, self._timeout_s))
+            f"commit offsets of group {group_id!r}",
+            lambda: _checked(committer.commit(cells, self._timeout_s)),
         )
 
     def _client(self) -> AdminClient:
@@ -224,19 +249,22 @@ class TopicRequests:
         also = f" ({(refused or told)[-1]})" if told else ""
         if (error is not None and failure_of(error.code()) in _REFUSED) or refused:
             return SettingRefused(
-                f"{self._where}: the cluster at {self._servers} does not let this user {what}: {reason}{also}. Look "
-                "at the security settings and at the ACLs (docs/source.md lists them)."
+                f"{self._where}: the cluster at {self._servers} does not let this user {what}: "
+                f"{reason}{also}. Look at the security settings and at the ACLs (docs/source.md "
+                "lists them)."
             )
         return Unavailable(
-            f"{self._where}: could not {what} at {self._servers} within {self._timeout_s:.0f} s: {reason}{also}. Is "
-            "the broker running, is the address right, do the security settings match the listener?"
+            f"{self._where}: could not {what} at {self._servers} within {self._timeout_s:.0f} s: "
+            f"{reason}{also}. Is the broker running, is the address right, do the security "
+            "settings match the listener?"
         )
 
 
 def _committed(consumer: Consumer, cells: list[TopicPartition]) -> list[TopicPartition]:
     """
     Raises:
-        KafkaException: no answer within ``LOOK_S``; or that the user is denied: librdkafka goes on asking for the
+        KafkaException: no answer within ``LOOK_S``; or that the user is denied: librdkafka goes on
+        asking for the
             group's coordinator then, and tells the reason only to who polls.
     """
     try:

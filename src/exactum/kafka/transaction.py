@@ -1,4 +1,6 @@
-"""The value that names one Kafka transaction: what any process needs to end it, as JSON in a record's payload."""
+"""The value that names one Kafka transaction: what any process needs to end it, as JSON in a
+record's payload.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from typing import Any
 
 from exactum.protocol.model import PreparedTransaction, Sighting
 
-# Tasks import this module: it must not bring kafka-python, which only the driver needs, into their workers.
+# Tasks import this module: it must not bring kafka-python, which only the driver needs, into their
+# workers.
 Partition = tuple[str, int]
 """(topic, index)."""
 

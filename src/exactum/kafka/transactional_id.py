@@ -1,8 +1,8 @@
 """Names of transactions: ``prefix/query/participant/incarnation/worker/slot``.
 
-An id belongs to one worker process: nobody else initialises it, but to fence what it left open. Ids are matched
-exactly, part by part, so that a query whose prefix is ``app`` never touches what belongs to ``app-eu`` or to another
-query.
+An id belongs to one worker process: nobody else initialises it, but to fence what it left open. Ids
+are matched exactly, part by part, so that a query whose prefix is ``app`` never touches what
+belongs to ``app-eu`` or to another query.
 """
 
 from __future__ import annotations
@@ -64,9 +64,13 @@ def checked_prefix(prefix: str | None, where: str) -> str:
     """
     if prefix is None:
         return DEFAULT_PREFIX
-    if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z0-9._:/-]{1,200}", prefix) or prefix.endswith("/"):
+    if (
+        not isinstance(prefix, str)
+        or not re.fullmatch(r"[A-Za-z0-9._:/-]{1,200}", prefix)
+        or prefix.endswith("/")
+    ):
         raise SettingRefused(
-            f"{where}: transactional_id_prefix={prefix!r} must be 1 to 200 letters, digits or . _ : - / "
-            "and must not end with a slash."
+            f"{where}: transactional_id_prefix={prefix!r} must be 1 to 200 letters, digits or . _ "
+            ": - / and must not end with a slash."
         )
     return prefix

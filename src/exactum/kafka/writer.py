@@ -1,8 +1,8 @@
 """The executor half of the Kafka sink: one task writes its rows into one transaction of its own.
 
-At ``prepare`` every row is acknowledged by all in-sync replicas and the transaction is open: any process
-that knows (transactional id, producer id, producer epoch) can now end it. A partition without rows opens
-nothing: an empty transaction cannot be committed.
+At ``prepare`` every row is acknowledged by all in-sync replicas and the transaction is open: any
+process that knows (transactional id, producer id, producer epoch) can now end it. A partition
+without rows opens nothing: an empty transaction cannot be committed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Wr
 log = logging.getLogger("exactum.kafka")
 
 PARTITIONS_AGE_MAX_S = 5.0
-"""Before a row is refused for its partition, the topic's are asked for again, unless that was so long ago."""
+"""Before a row is refused for its partition, the topic's are asked for again, unless that was so
+long ago.
+"""
 ABORT_TIMEOUT_MS = 10_000
 DELIVERY_TIMEOUT_MS = 300_000
-"""Longest wait for room in the queue and for the last acknowledgements; librdkafka's own default."""
+"""Longest wait for room in the queue and for the last acknowledgements; librdkafka's own
+default.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,17 @@ class KafkaWriterFactory:
             *compression(self.plan.settings),
         )
         return Rules(
-            limits, self.topic, self.facts, book.facts, partial(book.facts, known_age_max_s=PARTITIONS_AGE_MAX_S)
+            limits,
+            self.topic,
+            self.facts,
+            book.facts,
+            partial(book.facts, known_age_max_s=PARTITIONS_AGE_MAX_S),
         )
 
     def narrow(self, batch: Any, book: TopicBook) -> Mapping[str, int]:
-        """The largest batch of those of the rows' topics that take less than the producers put into one."""
+        """The largest batch of those of the rows' topics that take less than the producers put into
+        one.
+        """
         if self.topic is not None or batch.num_rows == 0:
             return {}  # the plan's settings have heeded it
         batch_bytes = number(self.plan.settings, "batch.size")
@@ -63,7 +73,11 @@ class KafkaWriterFactory:
             return {}
         facts = book.facts(batch.column("topic").unique().to_pylist())
         limits = {name: about.batch_bytes_max for name, about in facts.items()}
-        return {name: limit for name, limit in limits.items() if limit is not None and limit < batch_bytes}
+        return {
+            name: limit
+            for name, limit in limits.items()
+            if limit is not None and limit < batch_bytes
+        }
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
         if order.run.guarantee is Guarantee.EXACTLY_ONCE:
@@ -90,7 +104,9 @@ class TransactionalWriter:
         narrow = self._factory.narrow(batch, self._pool.topics)
         try:
             producer = self._begun()
-            produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS, narrow=narrow)
+            produce(
+                producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS, narrow=narrow
+            )
         except DeliveryError as error:
             raise write_failure(self._cause(error), self._task, self._factory) from error
         self._rows += batch.num_rows
@@ -152,7 +168,9 @@ class PlainWriter:
         narrow = self._factory.narrow(batch, self._pool.topics)
         try:
             producer = self._pool.informed(self._pool.plain())
-            produce(producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS, narrow=narrow)
+            produce(
+                producer, batch, self._factory.topic, timeout_ms=DELIVERY_TIMEOUT_MS, narrow=narrow
+            )
         except DeliveryError as error:
             self._pool.forget_plain()
             raise write_failure(error, self._task, self._factory) from error
@@ -175,9 +193,9 @@ class PlainWriter:
 def transaction_failure(error: DeliveryError, producer: Producer) -> DeliveryError:
     """Why librdkafka dropped records of a begun transaction, where ``error`` says only that it did.
 
-    When the broker does not add a partition to the transaction (rights), the records are purged. The reason is
-    told by any call that the failed state excludes (rdkafka_txnmgr.c, rd_kafka_txn_require_states0): beginning a
-    second transaction is one that can never succeed.
+    When the broker does not add a partition to the transaction (rights), the records are purged.
+    The reason is told by any call that the failed state excludes (rdkafka_txnmgr.c,
+    rd_kafka_txn_require_states0): beginning a second transaction is one that can never succeed.
     """
     if error.failure not in (Failure.PURGED, Failure.STATE):
         return error
@@ -185,7 +203,9 @@ def transaction_failure(error: DeliveryError, producer: Producer) -> DeliveryErr
         producer.begin_transaction()
     except DeliveryError as cause:
         if cause.failure is not Failure.STATE:
-            return DeliveryError(cause.code, f"{str(cause).removeprefix(f'{cause.name}: ')}; so {error}")
+            return DeliveryError(
+                cause.code, f"{str(cause).removeprefix(f'{cause.name}: ')}; so {error}"
+            )
     return error
 
 
@@ -193,19 +213,24 @@ def write_failure(
     error: DeliveryError, task: TaskName, factory: KafkaWriterFactory
 ) -> EpochAborted | SettingRefused | RowsRefused:
     """What a failed record means: nothing of the task becomes visible."""
-    where = f"task {task.partition_id} (attempt {task.attempt_number}) of sink {factory.plan.scope.participant!r}"
+    where = (
+        f"task {task.partition_id} (attempt {task.attempt_number}) of sink "
+        f"{factory.plan.scope.participant!r}"
+    )
     if error.failure is Failure.TOO_LARGE:
         return SettingRefused(
-            f"{where}: a record is larger than the broker takes: {error}. The topic's max.message.bytes was lowered "
-            "while the query ran, or the user may not read it (DESCRIBE_CONFIGS on the topic). Start the query again, "
-            "with that right: then such rows are found before they are sent, and go to the dead letters."
+            f"{where}: a record is larger than the broker takes: {error}. The topic's "
+            "max.message.bytes was lowered while the query ran, or the user may not read it "
+            "(DESCRIBE_CONFIGS on the topic). Start the query again, with that right: then such "
+            "rows are found before they are sent, and go to the dead letters."
         )
     if error.failure is Failure.RECORD:
         return RowsRefused(
-            f"{where}: the broker refuses records for good: {error}. A compacted topic takes none without a key: its "
-            "cleanup.policy was changed while the query ran, or the user may not read it (DESCRIBE_CONFIGS on the "
-            "topic). Start the query again, with that right: then such rows are found before they are sent, and go to "
-            "the dead letters. Nothing of the epoch is visible."
+            f"{where}: the broker refuses records for good: {error}. A compacted topic takes none "
+            "without a key: its cleanup.policy was changed while the query ran, or the user may "
+            "not read it (DESCRIBE_CONFIGS on the topic). Start the query again, with that right: "
+            "then such rows are found before they are sent, and go to the dead letters. Nothing "
+            "of the epoch is visible."
         )
     if error.failure in DENIALS:
         return SettingRefused(
@@ -214,12 +239,12 @@ def write_failure(
         )
     if error.failure in (Failure.MISSING, Failure.UNFOUND):
         return SettingRefused(
-            f"{where}: {error}. The topic or the partition does not exist; create it, or correct the "
-            "columns 'topic' and 'partition'."
+            f"{where}: {error}. The topic or the partition does not exist; create it, or correct "
+            "the columns 'topic' and 'partition'."
         )
     if error.failure in (Failure.REFUSED, Failure.TOPIC):
         return SettingRefused(
-            f"{where}: the broker refuses the records for good: {error}. Correct the topic's settings or the sink's. "
-            "Nothing of the epoch is visible."
+            f"{where}: the broker refuses the records for good: {error}. Correct the topic's "
+            "settings or the sink's. Nothing of the epoch is visible."
         )
     return EpochAborted(f"{where}: {error}. The attempt is void; start the query again.")

@@ -1,8 +1,10 @@
-"""The JVM's archives of loaded classes: with one, a broker starts in half the time, a Spark driver seconds earlier.
+"""The JVM's archives of loaded classes: with one, a broker starts in half the time, a Spark driver
+seconds earlier.
 
-They are kept in the cache, one for each Java and set of jars. The JVM checks an archive against its own version and
-the class path, and runs without it where it does not fit. A broker's is written by the first one that is stopped
-cleanly (that stop takes some 3 s longer); Spark's by ``exactum local class-archive``.
+They are kept in the cache, one for each Java and set of jars. The JVM checks an archive against its
+own version and the class path, and runs without it where it does not fit. A broker's is written by
+the first one that is stopped cleanly (that stop takes some 3 s longer); Spark's by ``exactum local
+class-archive``.
 """
 
 from __future__ import annotations
@@ -43,17 +45,20 @@ class ClassArchive:
         return [f"-XX:ArchiveClassesAtExit={folder / MADE_NAME}", SILENCE]
 
     def keep_made(self, folder: Path) -> bool:
-        """Move a finished archive from ``folder`` into the cache, by one rename; False if none is there. Idempotent.
+        """Move a finished archive from ``folder`` into the cache, by one rename; False if none is
+        there. Idempotent.
 
-        It must be called only after the JVM ended by itself: a killed one may leave half a file, and a JVM that loads
-        half an archive crashes.
+        It must be called only after the JVM ended by itself: a killed one may leave half a file,
+        and a JVM that loads half an archive crashes.
         """
         made = folder / MADE_NAME
         if not made.exists():
             return False
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{self.path.stem}-", dir=self.path.parent) as beside:
+            with tempfile.TemporaryDirectory(
+                prefix=f".{self.path.stem}-", dir=self.path.parent
+            ) as beside:
                 copy = Path(beside) / MADE_NAME
                 shutil.copyfile(made, copy)
                 with copy.open("rb") as file:
@@ -64,17 +69,23 @@ class ClassArchive:
 
 
 def kafka_archive() -> ClassArchive:
-    """The archive of a broker's classes. Raises LocalServerError without Java, or if the jars cannot be retrieved."""
+    """The archive of a broker's classes. Raises LocalServerError without Java, or if the jars
+    cannot be retrieved.
+    """
     return _archive("kafka", broker_jars())
 
 
 def spark_archive() -> ClassArchive:
-    """The archive of a Spark driver's classes. Raises LocalServerError as ``kafka_archive`` does."""
+    """The archive of a Spark driver's classes. Raises LocalServerError as ``kafka_archive``
+    does.
+    """
     return _archive("spark", [*pyspark_jars().glob("*.jar"), *spark_kafka_jars()])
 
 
 def _archive(name: str, jars: Iterable[Path]) -> ClassArchive:
-    """A JVM takes an archive for these very jars only, by path, size and time: installed again, they are others."""
+    """A JVM takes an archive for these very jars only, by path, size and time: installed again,
+    they are others.
+    """
     digest = hashlib.sha256()
     for file in (Path(java_program("java")).resolve(), *sorted(jars)):
         seen = file.stat()

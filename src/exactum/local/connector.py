@@ -1,7 +1,8 @@
-"""The jars with which the installed PySpark reads Kafka: of its own version, else the newest of its minor line.
+"""The jars with which the installed PySpark reads Kafka: of its own version, else the newest of its
+minor line.
 
-Not every release of PySpark has its connector in every repository. Within a minor line (4.2.0, 4.2.1) any connector
-works with any Spark; over lines it uses what may have changed.
+Not every release of PySpark has its connector in every repository. Within a minor line (4.2.0,
+4.2.1) any connector works with any Spark; over lines it uses what may have changed.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ _JAR = re.compile(rf"{re.escape(MODULE)}-(.+)\.jar")
 def spark_kafka_jars() -> list[Path]:
     """Return the jars that `spark.jars` must name for the installed PySpark to read Kafka.
 
-    They are retrieved at the first call (some 10 s) and taken from the cache later. What PySpark carries itself is not
-    among them. The connector is PySpark's own version, or where that is not published the newest of the same minor
-    line.
+    They are retrieved at the first call (some 10 s) and taken from the cache later. What PySpark
+    carries itself is not among them. The connector is PySpark's own version, or where that is not
+    published the newest of the same minor line.
 
     Raises:
-        LocalServerError: no connector is published for the installed PySpark's minor line, and which PySpark to
+        LocalServerError: no connector is published for the installed PySpark's minor line, and
+        which PySpark to
             install; or the jars could not be retrieved.
     """
     version = pyspark_version()
@@ -73,7 +75,10 @@ def _own(version: str) -> JarSet:
 
 def _line(version: str) -> JarSet:
     minor = version.rpartition(".")[0]
-    purpose = f"the newest of Spark's Kafka connectors {minor}, since none is published for PySpark {version}"
+    purpose = (
+        f"the newest of Spark's Kafka connectors {minor}, since none is published for PySpark "
+        f"{version}"
+    )
     # From .0 on, which is newer than a preview of it.
     return JarSet("spark", version, purpose, _recipe(f"[{minor}.0,{minor}.999]"))
 
@@ -94,12 +99,14 @@ def _refusal(version: str) -> str:
     minor = version.rpartition(".")[0]
     major, number = map(int, minor.split("."))
     before = f"{major}.{number - 1}" if number else f"{major - 1}.999"
-    asked = dependency(GROUP, MODULE, f"[{OLDEST},{before}.999]").replace("/>", ' transitive="false"/>')
+    asked = dependency(GROUP, MODULE, f"[{OLDEST},{before}.999]").replace(
+        "/>", ' transitive="false"/>'
+    )
     newest = connector_version(retrieved_now(recipe(asked)))
     return (
-        f"PySpark {version} is installed, and where Ivy looks there is no Kafka connector for it ({GROUP}:{MODULE}), "
-        f"neither {version} nor another {minor}. Where another repository has one, set EXACTUM_IVY_SETTINGS to an Ivy "
-        f"settings file that names it. Else install "
+        f"PySpark {version} is installed, and where Ivy looks there is no Kafka connector for it "
+        f"({GROUP}:{MODULE}), neither {version} nor another {minor}. Where another repository has "
+        "one, set EXACTUM_IVY_SETTINGS to an Ivy settings file that names it. Else install "
         + (
             f"the newest PySpark that has one: pip install 'pyspark=={newest}'"
             if newest

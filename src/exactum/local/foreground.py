@@ -42,7 +42,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _serve(port: int, data_dir: str | os.PathLike[str] | None, nodes: int, echo: Callable[[str], None]) -> None:
+def _serve(
+    port: int, data_dir: str | os.PathLike[str] | None, nodes: int, echo: Callable[[str], None]
+) -> None:
     cluster = LocalKafka(port=port, data_dir=data_dir, nodes=nodes)
     echo(f"Starting Kafka with {nodes} node{'s' if nodes > 1 else ''}.")
     with cluster:
@@ -59,5 +61,6 @@ def _serve(port: int, data_dir: str | os.PathLike[str] | None, nodes: int, echo:
             for node in cluster.nodes:
                 if not cluster.is_running(node):
                     raise LocalServerError(
-                        f"Kafka node {node} ended by itself. Its last lines:\n{cluster.log_tail(node)}"
+                        f"Kafka node {node} ended by itself. Its last "
+                        f"lines:\n{cluster.log_tail(node)}"
                     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
-# It reads a pipe that nobody writes to. The pipe ends when the owner dies, and then the process is killed.
-# (PR_SET_PDEATHSIG would fire when the *thread* that started the process ends, and exists on Linux only.)
+# It reads a pipe that nobody writes to. The pipe ends when the owner dies, and then the process is
+# killed. (PR_SET_PDEATHSIG would fire when the *thread* that started the process ends, and exists
+# on Linux only.)
 SCRIPT = 'read -r _; kill -s KILL -- "$1" 2>/dev/null'
 
 
@@ -27,6 +28,8 @@ class Guard:
         )
 
     def end(self) -> None:
-        """End the watch. At the latest before the dead process is reaped: its id may become somebody else's."""
+        """End the watch. At the latest before the dead process is reaped: its id may become
+        somebody else's.
+        """
         self._process.kill()
         self._process.communicate()

@@ -39,8 +39,12 @@ ATTEMPTS_MAX = 2
 ATTEMPT_TIMEOUT_S = 900
 OUTPUT_LINES_KEPT = 4
 _MISSING = re.compile(r":: (\S+#\S+;\S+): not found")
-_TROUBLE = re.compile(r"Server access error|(?:SERVER|CLIENT) ERROR|Your proxy requires|\[FAILED|Connection ")
-"""What Ivy prints where it had no answer. It then calls a module "not found" that may well be there."""
+_TROUBLE = re.compile(
+    r"Server access error|(?:SERVER|CLIENT) ERROR|Your proxy requires|\[FAILED|Connection "
+)
+"""What Ivy prints where it had no answer. It then calls a module "not found" that may well be
+there.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,9 @@ class JarSet:
 
 
 class NotPublished(LocalServerError):
-    """The repositories answered, and they do not have a module of the set in any version that was asked for."""
+    """The repositories answered, and they do not have a module of the set in any version that was
+    asked for.
+    """
 
 
 def broker_jars() -> list[Path]:
@@ -161,7 +167,8 @@ def cached(jars: JarSet) -> list[Path]:
             lock = folder.with_name(f"{folder.name}.lock").open("w")
         except OSError as error:
             raise LocalServerError(
-                f"the cache {folder.parent} cannot be written ({error}). Set EXACTUM_CACHE to a folder that can be."
+                f"the cache {folder.parent} cannot be written ({error}). Set EXACTUM_CACHE to a "
+                "folder that can be."
             ) from error
         with lock, _locked(lock.fileno(), jars):
             if not folder.is_dir():  # somebody may have finished while this process waited
@@ -170,7 +177,9 @@ def cached(jars: JarSet) -> list[Path]:
 
 
 def retrieved_now(recipe: str) -> list[Path]:
-    """Return what the recipe's jars are called today; empty where Ivy finds none. Nothing is kept."""
+    """Return what the recipe's jars are called today; empty where Ivy finds none. Nothing is
+    kept.
+    """
     java = java_program("java")
     with tempfile.TemporaryDirectory(prefix="exactum-") as work:
         _run_ivy(java, Path(work), recipe, lambda text, final: None)
@@ -183,7 +192,9 @@ def _locked(descriptor: int, jars: JarSet) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        with _progress(f"another process is retrieving the jars for {jars.purpose}: waiting for it"):
+        with _progress(
+            f"another process is retrieving the jars for {jars.purpose}: waiting for it"
+        ):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
     yield
 
@@ -212,7 +223,9 @@ def _retrieve(jars: JarSet, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Ended:
-    """How a run of Ivy ended: its exit status, modules that it did not find, where it had no answer, its last lines."""
+    """How a run of Ivy ended: its exit status, modules that it did not find, where it had no
+    answer, its last lines.
+    """
 
     status: int
     missing: tuple[str, ...]
@@ -279,18 +292,22 @@ def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None
 
 def _not_published(jars: JarSet, ended: _Ended) -> str:
     return (
-        f"the jars for {jars.purpose} are not published where Ivy looks: {', '.join(ended.missing)} not found. Nothing "
-        f"was kept in {cache_folder()}. Where another repository has them, set EXACTUM_IVY_SETTINGS to an Ivy settings "
-        "file that names it."
+        f"the jars for {jars.purpose} are not published where Ivy looks: "
+        f"{', '.join(ended.missing)} not found. Nothing was kept in {cache_folder()}. Where "
+        "another repository has them, set EXACTUM_IVY_SETTINGS to an Ivy settings file that names "
+        "it."
     )
 
 
 def _ivy_failure(jars: JarSet, ended: _Ended) -> str:
-    said = (*ended.trouble, *(f"{module}: not found" for module in ended.missing))[:OUTPUT_LINES_KEPT] or ended.last
+    said = (*ended.trouble, *(f"{module}: not found" for module in ended.missing))[
+        :OUTPUT_LINES_KEPT
+    ] or ended.last
     return (
-        f"Ivy could not retrieve the jars for {jars.purpose} (exit status {ended.status}, {ATTEMPTS_MAX} attempts): "
-        f"{'; '.join(said) or 'it said nothing'}. Nothing was kept in {cache_folder()}. Try again if the network was "
-        'away; behind a proxy set JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT"; for a mirror set '
+        f"Ivy could not retrieve the jars for {jars.purpose} (exit status {ended.status}, "
+        f"{ATTEMPTS_MAX} attempts): {'; '.join(said) or 'it said nothing'}. Nothing was kept in "
+        f"{cache_folder()}. Try again if the network was away; behind a proxy set "
+        'JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT"; for a mirror set '
         "EXACTUM_IVY_SETTINGS to an Ivy settings file."
     )
 
@@ -309,4 +326,8 @@ def _progress(title: str) -> Iterator[Callable[[str, bool], None]]:
         yield lambda text, final: console.print(f"exactum: {text}") if final else None
         return
     with console.status("starting") as status:
-        yield (lambda text, final: console.print(f"exactum: {text}") if final else status.update(f"exactum: {text}"))
+        yield (
+            lambda text, final: (
+                console.print(f"exactum: {text}") if final else status.update(f"exactum: {text}")
+            )
+        )

@@ -39,10 +39,19 @@ def compile_java(source: Path, class_path: Iterable[Path], folder: Path) -> None
     Raises:
         LocalServerError: there is no Java or no compiler in it, or the file does not compile.
     """
-    options = ["-nowarn", "-proc:none", "-cp", os.pathsep.join(map(str, class_path)), "-d", str(folder)]
+    options = [
+        "-nowarn",
+        "-proc:none",
+        "-cp",
+        os.pathsep.join(map(str, class_path)),
+        "-d",
+        str(folder),
+    ]
     command = [java_program("java"), *COMPILER, *options, str(source)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LocalServerError(f"{source} could not be compiled: {error}") from error
     if done.returncode != 0:

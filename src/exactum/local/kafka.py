@@ -201,8 +201,12 @@ class LocalKafka:
         """Return a new admin client that may do everything, also on a secure cluster."""
         return admin_client(f"{HOST}:{each.internal}" for each in self._ports)
 
-    def create_topic(self, name: str, partitions: int = 4, config: Mapping[str, str | int] | None = None) -> None:
-        """Create a topic and return when every running node knows a leader for each of its partitions."""
+    def create_topic(
+        self, name: str, partitions: int = 4, config: Mapping[str, str | int] | None = None
+    ) -> None:
+        """Create a topic and return when every running node knows a leader for each of its
+        partitions.
+        """
         from confluent_kafka.admin import NewTopic
 
         admin = self.admin()
@@ -213,7 +217,9 @@ class LocalKafka:
         for node in self._running_admins():
             while not _has_leaders(listed_topics(node, name)[name], partitions):
                 if time.monotonic() > deadline:
-                    raise LocalServerError(f"topic {name} got no leaders within {TOPIC_TIMEOUT_S:.0f} s.")
+                    raise LocalServerError(
+                        f"topic {name} got no leaders within {TOPIC_TIMEOUT_S:.0f} s."
+                    )
                 time.sleep(POLL_INTERVAL_S)
 
     def delete_topic(self, name: str) -> None:
@@ -224,19 +230,27 @@ class LocalKafka:
         for node in self._running_admins():
             while name in listed_topics(node):
                 if time.monotonic() > deadline:
-                    raise LocalServerError(f"topic {name} was still listed {TOPIC_TIMEOUT_S:.0f} s on.")
+                    raise LocalServerError(
+                        f"topic {name} was still listed {TOPIC_TIMEOUT_S:.0f} s on."
+                    )
                 time.sleep(POLL_INTERVAL_S)
 
     def _running_admins(self) -> list[AdminClient]:
         """A new client for each running node, which asks that node first."""
         ports = zip(self.nodes, self._ports, strict=True)
-        return [admin_client([f"{HOST}:{each.internal}"]) for node, each in ports if self.is_running(node)]
+        return [
+            admin_client([f"{HOST}:{each.internal}"])
+            for node, each in ports
+            if self.is_running(node)
+        ]
 
     def add_user(self, name: str, password: str) -> None:
         """Create a user of a secure cluster, who may do nothing yet, or change the password."""
         self._secured().add_user(self.admin(), name, password)
 
-    def grant(self, user: str, resource: str, name: str, *operations: str, prefixed: bool = False) -> None:
+    def grant(
+        self, user: str, resource: str, name: str, *operations: str, prefixed: bool = False
+    ) -> None:
         """Allow `user` the `operations` on a resource of a secure cluster.
 
         `resource` is ``"topic"``, ``"group"``, ``"transactional_id"`` or ``"cluster"`` (whose name
@@ -256,7 +270,9 @@ class LocalKafka:
 
     def _secured(self) -> Security:
         if self._security is None:
-            raise LocalServerError('this cluster knows no users: make it with security="SASL_SSL", and start it.')
+            raise LocalServerError(
+                'this cluster knows no users: make it with security="SASL_SSL", and start it.'
+            )
         return self._security
 
     def _chosen(self, node: int | None) -> list[ServerProcess]:
@@ -266,7 +282,9 @@ class LocalKafka:
 
     def _node(self, node: int) -> ServerProcess:
         if node not in self._nodes:
-            raise LocalServerError(f"there is no node {node}: started nodes are {sorted(self._nodes) or 'none'}.")
+            raise LocalServerError(
+                f"there is no node {node}: started nodes are {sorted(self._nodes) or 'none'}."
+            )
         return self._nodes[node]
 
     def _prepare(self) -> None:
@@ -281,7 +299,9 @@ class LocalKafka:
                 self._security = Security.prepare(folder / "security", self._users)
             nodes = {}
             for number, ports in enumerate(self._ports, 1):
-                node = ServerProcess(f"Kafka node {number}", folder / f"node-{number}", ports.clients, number)
+                node = ServerProcess(
+                    f"Kafka node {number}", folder / f"node-{number}", ports.clients, number
+                )
                 node.folder.mkdir(exist_ok=True)
                 properties = server_properties(
                     number,
@@ -333,7 +353,8 @@ class LocalKafka:
             node = waiting[0]
             if not node.running:
                 raise LocalServerError(
-                    f"{node.name} ended while it started. The last lines of {node.log_file}:\n{node.log_tail()}"
+                    f"{node.name} ended while it started. The last lines of "
+                    f"{node.log_file}:\n{node.log_tail()}"
                 )
             if time.monotonic() > deadline:
                 raise LocalServerError(
@@ -381,5 +402,9 @@ class LocalKafka:
 
 
 def _has_leaders(topic: Any, partitions: int) -> bool:
-    """Whether a node's metadata of the topic (confluent_kafka's) has as many partitions, each with a leader."""
-    return len(topic.partitions) == partitions and all(each.leader > 0 for each in topic.partitions.values())
+    """Whether a node's metadata of the topic (confluent_kafka's) has as many partitions, each with
+    a leader.
+    """
+    return len(topic.partitions) == partitions and all(
+        each.leader > 0 for each in topic.partitions.values()
+    )

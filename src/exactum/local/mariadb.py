@@ -26,7 +26,13 @@ POLL_INTERVAL_S = 0.05
 USER = "exactum"
 DATABASE = "exactum"
 
-_PLACES = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/homebrew/opt/mariadb/bin")
+_PLACES = (
+    "/usr/sbin",
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/opt/homebrew/bin",
+    "/opt/homebrew/opt/mariadb/bin",
+)
 _SERVER = ("mariadbd", "mysqld")
 _INSTALLER = ("mariadb-install-db", "mysql_install_db")
 
@@ -35,16 +41,19 @@ class LocalMariaDB:
     """One MariaDB server of this machine; it listens on the loopback address only.
 
     Args:
-        data_dir: where the data live; reused if it holds a server's data already, and kept at `stop`.
+        data_dir: where the data live; reused if it holds a server's data already, and kept at
+        `stop`.
             None takes a temporary folder that `stop` removes.
         port: 0 takes a free one. It stays the same for the life of this object.
-        settings: server variables by name, as on mariadbd's command line (``{"log_bin": "on"}``); they have
+        settings: server variables by name, as on mariadbd's command line (``{"log_bin": "on"}``);
+        they have
             the last word over those of this class.
         start_timeout_s: bound of `start` and `restart`.
 
-    There is one user, ``exactum``, with all rights and a random password, and an empty database ``exactum``.
-    The process dies with the process that started it, even if that is killed. An object is used from one thread
-    at a time. Every method raises LocalServerError if it cannot do its work.
+    There is one user, ``exactum``, with all rights and a random password, and an empty database
+    ``exactum``. The process dies with the process that started it, even if that is killed. An
+    object is used from one thread at a time. Every method raises LocalServerError if it cannot do
+    its work.
     """
 
     def __init__(
@@ -93,17 +102,22 @@ class LocalMariaDB:
     def password(self) -> str:
         """The password of `user`. Raises LocalServerError before the first `start`."""
         if not self._password:
-            raise LocalServerError("the password of a local MariaDB is made when it starts for the first time.")
+            raise LocalServerError(
+                "the password of a local MariaDB is made when it starts for the first time."
+            )
         return self._password
 
     @property
     def url(self) -> str:
-        """``mysql://user:password@host:port/database``. Raises LocalServerError before the first `start`."""
+        """``mysql://user:password@host:port/database``. Raises LocalServerError before the first
+        `start`.
+        """
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
         """The same for another database."""
-        return f"mysql://{USER}:{quote(self.password, safe='')}@{HOST}:{self._port}/{quote(database, safe='')}"
+        login = f"{USER}:{quote(self.password, safe='')}"
+        return f"mysql://{login}@{HOST}:{self._port}/{quote(database, safe='')}"
 
     @property
     def data_dir(self) -> Path:
@@ -180,7 +194,9 @@ class LocalMariaDB:
     # How it is done
 
     def _prepare(self) -> None:
-        """Make the folder, the system tables unless they are there, and the file that makes the user. Idempotent."""
+        """Make the folder, the system tables unless they are there, and the file that makes the
+        user. Idempotent.
+        """
         server = _program(_SERVER)
         folder = self._given_folder or Path(tempfile.mkdtemp(prefix="exactum-mariadb-"))
         folder.mkdir(parents=True, exist_ok=True)
@@ -206,7 +222,8 @@ class LocalMariaDB:
             "datadir": str(folder / "data"),
             "socket": f"{self._socket_folder}/s",
             "pid_file": str(folder / "mariadbd.pid"),
-            # Its own: a server that starts removes the temporary tables it finds, in /tmp those of others too.
+            # Its own: a server that starts removes the temporary tables it finds, in /tmp those of
+            # others too.
             "tmpdir": str(folder / "tmp"),
             "bind_address": HOST,
             "port": str(self._port),
@@ -231,17 +248,21 @@ class LocalMariaDB:
         while not self._greets():
             if not node.running:
                 raise LocalServerError(
-                    f"MariaDB ended while it started. The last lines of {node.log_file}:\n{node.log_tail()}"
+                    "MariaDB ended while it started. The last lines of "
+                    f"{node.log_file}:\n{node.log_tail()}"
                 )
             if time.monotonic() > deadline:
                 raise LocalServerError(
-                    f"MariaDB did not serve at {HOST}:{self._port} within {self._start_timeout_s:.0f} s. The last "
-                    f"lines of {node.log_file}:\n{node.log_tail()}"
+                    f"MariaDB did not serve at {HOST}:{self._port} within "
+                    f"{self._start_timeout_s:.0f} s. The last lines of "
+                    f"{node.log_file}:\n{node.log_tail()}"
                 )
             time.sleep(POLL_INTERVAL_S)
 
     def _greets(self) -> bool:
-        """Whether the server sends its handshake, which it does only after its init file has run."""
+        """Whether the server sends its handshake, which it does only after its init file has
+        run.
+        """
         try:
             with socket.create_connection((HOST, self._port), GREETING_TIMEOUT_S) as client:
                 client.settimeout(GREETING_TIMEOUT_S)
@@ -262,8 +283,8 @@ def _program(names: tuple[str, ...]) -> str:
         if found is not None:
             return found
     raise LocalServerError(
-        f"{names[0]} was not found. Install MariaDB: apt-get install mariadb-server (Debian, Ubuntu; the service need "
-        "not run), dnf install mariadb-server, or brew install mariadb."
+        f"{names[0]} was not found. Install MariaDB: apt-get install mariadb-server (Debian, "
+        "Ubuntu; the service need not run), dnf install mariadb-server, or brew install mariadb."
     )
 
 
@@ -294,10 +315,14 @@ def _install(data: Path, log_file: Path) -> None:
                 timeout=INSTALL_TIMEOUT_S,
             )
     except subprocess.TimeoutExpired:
-        raise LocalServerError(f"{command[0]} did not end within {INSTALL_TIMEOUT_S:.0f} s; see {log_file}.") from None
+        raise LocalServerError(
+            f"{command[0]} did not end within {INSTALL_TIMEOUT_S:.0f} s; see {log_file}."
+        ) from None
     if done.returncode:
         text = log_file.read_text(errors="replace")[-4_000:]
-        raise LocalServerError(f"{command[0]} ended with {done.returncode}. The end of {log_file}:\n{text}")
+        raise LocalServerError(
+            f"{command[0]} ended with {done.returncode}. The end of {log_file}:\n{text}"
+        )
 
 
 def _kept_password(file: Path) -> str:

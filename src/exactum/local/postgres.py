@@ -48,15 +48,17 @@ class LocalPostgres:
     """A PostgreSQL server of this machine, made of the installed package.
 
     Args:
-        data_dir: where the data live; reused if it holds a server's data already, and kept at `stop`.
+        data_dir: where the data live; reused if it holds a server's data already, and kept at
+        `stop`.
             None takes a temporary folder that `stop` removes.
-        port: of the loopback interface; 0 takes a free one. It stays the same for the life of this object.
-        settings: of postgresql.conf, over those of `SETTINGS`; they may differ at each start of the same data.
-        password: of the superuser `exactum`; default: a random one. Data that are reused keep theirs in a file.
-        start_timeout_s: bound of `start` and `restart`.
+        port: of the loopback interface; 0 takes a free one. It stays the same for the life of this
+        object. settings: of postgresql.conf, over those of `SETTINGS`; they may differ at each
+        start of the same data. password: of the superuser `exactum`; default: a random one. Data
+        that are reused keep theirs in a file. start_timeout_s: bound of `start` and `restart`.
 
-    The server dies with the process that started it, even if that is killed. As root it runs as the user `postgres`.
-    An object is used from one thread at a time. Every method raises LocalServerError if it cannot do its work.
+    The server dies with the process that started it, even if that is killed. As root it runs as the
+    user `postgres`. An object is used from one thread at a time. Every method raises
+    LocalServerError if it cannot do its work.
     """
 
     def __init__(
@@ -71,7 +73,10 @@ class LocalPostgres:
         self._given_folder = None if data_dir is None else Path(data_dir).absolute()
         self._folder: Path | None = None
         self._port = port or choose_ports(1, 0)[0].clients
-        self._settings = {**SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}
+        self._settings = {
+            **SETTINGS,
+            **{name: str(value) for name, value in (settings or {}).items()},
+        }
         self._password = password
         self._start_timeout_s = start_timeout_s
         self._node: ServerProcess | None = None
@@ -81,7 +86,10 @@ class LocalPostgres:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -106,7 +114,8 @@ class LocalPostgres:
     def url_of(self, database: str, user: str = USER, password: str | None = None) -> str:
         """The same for another database or user."""
         secret = quote(self.password if password is None else password, safe="")
-        return f"postgresql://{quote(user, safe='')}:{secret}@{HOST}:{self._port}/{quote(database, safe='')}"
+        login = f"{quote(user, safe='')}:{secret}"
+        return f"postgresql://{login}@{HOST}:{self._port}/{quote(database, safe='')}"
 
     @property
     def socket_dir(self) -> Path:
@@ -138,7 +147,9 @@ class LocalPostgres:
     # ---- start and stop ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Make the data if there are none, start the server, and wait until it answers. Idempotent while it runs."""
+        """Make the data if there are none, start the server, and wait until it answers. Idempotent
+        while it runs.
+        """
         if self.running:
             return
         programs = find_programs()
@@ -151,12 +162,23 @@ class LocalPostgres:
             self._node = ServerProcess("PostgreSQL", folder, self._port)
             atexit.register(self.stop)
         options = [f"--{name}={value}" for name, value in self._settings.items()]
-        command = [str(programs / "postgres"), "-D", str(data), "-p", str(self._port), "-h", HOST, "-k", str(folder)]
+        command = [
+            str(programs / "postgres"),
+            "-D",
+            str(data),
+            "-p",
+            str(self._port),
+            "-h",
+            HOST,
+            "-k",
+            str(folder),
+        ]
         self._node.start([*_as_server_user(), *command, *options])
         self._await_ready(programs)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Let the server shut down (it ends all sessions), kill it after `timeout_s` seconds. Idempotent.
+        """Let the server shut down (it ends all sessions), kill it after `timeout_s` seconds.
+        Idempotent.
 
         A temporary folder is removed, and the next `start` begins anew.
         """
@@ -172,7 +194,8 @@ class LocalPostgres:
         self.start()
 
     def kill(self) -> None:
-        """SIGKILL to every process of the server at once, as when the machine loses power. Idempotent.
+        """SIGKILL to every process of the server at once, as when the machine loses power.
+        Idempotent.
 
         `start` then recovers on the same data.
         """
@@ -185,11 +208,15 @@ class LocalPostgres:
         end_s = time.monotonic() + KILL_TIMEOUT_S
         while any(_exists(process) for process in processes[1:]):
             if time.monotonic() > end_s:
-                raise LocalServerError(f"processes of PostgreSQL outlived SIGKILL: {processes[1:]}.")
+                raise LocalServerError(
+                    f"processes of PostgreSQL outlived SIGKILL: {processes[1:]}."
+                )
             time.sleep(POLL_INTERVAL_S)
 
     def pause(self) -> None:
-        """SIGSTOP to every process of the server: it keeps its connections and answers nobody. Idempotent."""
+        """SIGSTOP to every process of the server: it keeps its connections and answers nobody.
+        Idempotent.
+        """
         for process in [*_children(self.pid), self.pid]:
             _signal(process, signal.SIGSTOP)
 
@@ -220,7 +247,9 @@ class LocalPostgres:
             folder = self._given_folder
             folder.mkdir(parents=True, exist_ok=True)
         if len(os.fsencode(folder)) > SOCKET_PATH_MAX:
-            raise LocalServerError(f"{folder} is too long a path for PostgreSQL's socket; give a shorter data_dir.")
+            raise LocalServerError(
+                f"{folder} is too long a path for PostgreSQL's socket; give a shorter data_dir."
+            )
         if os.geteuid() == 0:
             user = _server_user()
             os.chown(folder, user.pw_uid, user.pw_gid)
@@ -237,7 +266,14 @@ class LocalPostgres:
             user = _server_user()
             os.chown(password_file, user.pw_uid, user.pw_gid)
         shutil.rmtree(data, ignore_errors=True)  # of a start that was cut off
-        command = [str(programs / "initdb"), "-D", str(data), "-U", USER, f"--pwfile={password_file}"]
+        command = [
+            str(programs / "initdb"),
+            "-D",
+            str(data),
+            "-U",
+            USER,
+            f"--pwfile={password_file}",
+        ]
         command += ["-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
         self._run(command, f"make its data in {data}")
         single = [str(programs / "postgres"), "--single", "-D", str(data), "postgres"]
@@ -258,8 +294,8 @@ class LocalPostgres:
             raise LocalServerError(f"PostgreSQL could not {purpose}: {error}.") from error
         if done.returncode != 0:
             raise LocalServerError(
-                f"PostgreSQL could not {purpose}. Every folder on that path must be open to the user it runs as.\n"
-                f"{done.stdout}{done.stderr}"
+                f"PostgreSQL could not {purpose}. Every folder on that path must be open to the "
+                f"user it runs as.\n{done.stdout}{done.stderr}"
             )
 
     def _await_ready(self, programs: Path) -> None:
@@ -267,12 +303,15 @@ class LocalPostgres:
         ask = [str(programs / "pg_isready"), "-q", "-h", HOST, "-p", str(self._port), "-t", "2"]
         while subprocess.run(ask, capture_output=True, check=False).returncode != 0:
             if not self.running:
-                raise LocalServerError(f"PostgreSQL ended while it started. Its last lines:\n{self.log_tail()}")
+                raise LocalServerError(
+                    f"PostgreSQL ended while it started. Its last lines:\n{self.log_tail()}"
+                )
             if time.monotonic() > end_s:
                 tail = self.log_tail()
                 self.kill()
                 raise LocalServerError(
-                    f"PostgreSQL did not answer within {self._start_timeout_s:.0f} s. Its last lines:\n{tail}"
+                    f"PostgreSQL did not answer within {self._start_timeout_s:.0f} s. Its last "
+                    f"lines:\n{tail}"
                 )
             time.sleep(POLL_INTERVAL_S)
 
@@ -283,15 +322,17 @@ def find_programs() -> Path:
     Raises:
         LocalServerError: there is none; says how to get it.
     """
-    found = [p for p in INSTALLED.glob("*/bin") if (p / "postgres").exists() and p.parent.name.isdigit()]
+    found = [
+        p for p in INSTALLED.glob("*/bin") if (p / "postgres").exists() and p.parent.name.isdigit()
+    ]
     if found:
         return max(found, key=lambda p: int(p.parent.name))
     on_path = shutil.which("postgres")
     if on_path is not None:
         return Path(on_path).resolve().parent
     raise LocalServerError(
-        f"PostgreSQL is not installed: there is no server in {INSTALLED} nor on PATH. Install it: apt-get install "
-        "postgresql (Debian, Ubuntu), or brew install postgresql."
+        f"PostgreSQL is not installed: there is no server in {INSTALLED} nor on PATH. Install it: "
+        "apt-get install postgresql (Debian, Ubuntu), or brew install postgresql."
     )
 
 
@@ -308,21 +349,25 @@ def _server_user() -> pwd.struct_passwd:
         return pwd.getpwnam(SERVER_USER)
     except KeyError:
         raise LocalServerError(
-            f"PostgreSQL refuses to run as root, and there is no user {SERVER_USER!r}. Install the package (apt-get "
-            "install postgresql), which makes one, or start this as another user."
+            f"PostgreSQL refuses to run as root, and there is no user {SERVER_USER!r}. Install the "
+            "package (apt-get install postgresql), which makes one, or start this as another user."
         ) from None
 
 
 def _children(pid: int) -> list[int]:
     """Every process that ``pid`` started. (Each is the leader of a group of its own.)"""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout
     pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
     return [child for child, parent in pairs if parent == pid]
 
 
 def _exists(pid: int) -> bool:
     """Whether it runs; one that is dead and not yet collected does not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
     return bool(state.strip()) and not state.strip().startswith("Z")
 
 

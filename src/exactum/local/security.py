@@ -75,7 +75,9 @@ class Security:
         """
         listener = f"listener.name.{CLIENTS.lower()}"
         return {
-            "listener.security.protocol.map": (f"{CLIENTS}:SASL_SSL,{INTERNAL}:PLAINTEXT,{CONTROLLER}:PLAINTEXT"),
+            "listener.security.protocol.map": (
+                f"{CLIENTS}:SASL_SSL,{INTERNAL}:PLAINTEXT,{CONTROLLER}:PLAINTEXT"
+            ),
             f"{listener}.sasl.enabled.mechanisms": MECHANISM,
             f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"

@@ -96,7 +96,9 @@ def server_properties(
         "inter.broker.listener.name": INTERNAL,
         "listeners": f"{advertised},{CONTROLLER}://{HOST}:{own.controller}",
         "advertised.listeners": advertised,
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (CLIENTS, INTERNAL, CONTROLLER)),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:PLAINTEXT" for name in (CLIENTS, INTERNAL, CONTROLLER)
+        ),
         "log.dirs": log_folder,
         "auto.create.topics.enable": "false",
         "default.replication.factor": replicas,

@@ -1,8 +1,9 @@
 """A folder of this user's own for the sockets between Spark's JVM and its Python workers.
 
-Over TCP, as by default, a task waits up to 40 ms for its first rows: the JVM sends a small packet, and the kernel holds
-the next one back until the worker's delayed acknowledgement comes (Nagle's algorithm; Spark sets no TCP_NODELAY). Unix
-domain sockets know neither. Spark 4.1 and later can use them; earlier ones ignore the settings.
+Over TCP, as by default, a task waits up to 40 ms for its first rows: the JVM sends a small packet,
+and the kernel holds the next one back until the worker's delayed acknowledgement comes (Nagle's
+algorithm; Spark sets no TCP_NODELAY). Unix domain sockets know neither. Spark 4.1 and later can use
+them; earlier ones ignore the settings.
 """
 
 from __future__ import annotations
@@ -31,14 +32,19 @@ def socket_settings() -> dict[str, str]:
 
 
 def private_folder(below: Path) -> Path | None:
-    """``exactum-sockets-<uid>``, which nobody else may enter: who reaches such a socket may talk to it, for Spark asks
-    for no secret there. None where that cannot be had; workers are reached over TCP then, which is slower.
+    """``exactum-sockets-<uid>``, which nobody else may enter: who reaches such a socket may talk to
+    it, for Spark asks for no secret there. None where that cannot be had; workers are reached over
+    TCP then, which is slower.
     """
     if not hasattr(socket, "AF_UNIX"):
         return None
     folder = below / f"exactum-sockets-{os.getuid()}"
     if len(os.fsencode(folder)) + NAME_BYTES > ADDRESS_BYTES_MAX:
-        logger.info("Spark reaches its Python workers over TCP, which is slower: %s is too long for sockets", folder)
+        logger.info(
+            "Spark reaches its Python workers over TCP, which is slower: %s is too long for "
+            "sockets",
+            folder,
+        )
         return None
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -46,7 +52,14 @@ def private_folder(below: Path) -> Path | None:
     except OSError as error:
         logger.info("Spark reaches its Python workers over TCP, which is slower: %s", error)
         return None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        logger.warning("%s does not belong to this user alone, so Spark reaches its Python workers over TCP", folder)
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != os.getuid()
+        or stat.S_IMODE(found.st_mode) & 0o077
+    ):
+        logger.warning(
+            "%s does not belong to this user alone, so Spark reaches its Python workers over TCP",
+            folder,
+        )
         return None
     return folder

@@ -49,7 +49,10 @@ def format_nodes(folders: Sequence[Path], cluster_id: str, transaction_version: 
     Raises LocalServerError with the tool's own words.
     """
     command = kafka_command(
-        "kafka.tools.StorageTool", FORMAT_HEAP_MB, *SMALL_OPTIONS, *kafka_archive().reading_options()
+        "kafka.tools.StorageTool",
+        FORMAT_HEAP_MB,
+        *SMALL_OPTIONS,
+        *kafka_archive().reading_options(),
     )
     command += ["format", "--ignore-formatted", "-t", cluster_id]
     if transaction_version is not None:
@@ -72,7 +75,9 @@ def format_nodes(folders: Sequence[Path], cluster_id: str, transaction_version: 
             if process.returncode != 0:
                 raise LocalServerError(f"Kafka could not format {folder}:\n{output}")
     except subprocess.TimeoutExpired as error:
-        raise LocalServerError(f"formatting {folder} took more than {FORMAT_TIMEOUT_S:.0f} s.") from error
+        raise LocalServerError(
+            f"formatting {folder} took more than {FORMAT_TIMEOUT_S:.0f} s."
+        ) from error
     finally:
         for process in running.values():
             if process.poll() is None:

@@ -1,4 +1,6 @@
-"""The command ``exactum``. What a command needs is imported when it runs, so that ``--help`` is fast."""
+"""The command ``exactum``. What a command needs is imported when it runs, so that ``--help`` is
+fast.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,24 @@ def local() -> None:
 
 
 @local.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="0 takes a free one.",
+)
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where the data live and are kept; by default a temporary folder, removed at the end.",
 )
 @click.option(
-    "--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="Three give replication factor 3."
+    "--nodes",
+    type=click.IntRange(1, 9),
+    default=1,
+    show_default=True,
+    help="Three give replication factor 3.",
 )
 def kafka(port: int, data_dir: Path | None, nodes: int) -> None:
     """Run a Kafka broker until Ctrl-C.
@@ -70,8 +82,9 @@ def kafka(port: int, data_dir: Path | None, nodes: int) -> None:
 def class_archive() -> None:
     """Make local sessions on this machine start 3 to 6 s earlier, once and for all.
 
-    Runs a short query and keeps what its JVM has loaded (some 160 MB, in exactum's cache) for every later
-    local_session(). Takes under a minute. Does nothing where it is there for this Java and this PySpark.
+    Runs a short query and keeps what its JVM has loaded (some 160 MB, in exactum's cache) for every
+    later local_session(). Takes under a minute. Does nothing where it is there for this Java and
+    this PySpark.
     """
     from exactum.ops.training import make_class_archive
 
@@ -86,18 +99,39 @@ def class_archive() -> None:
     show_default=True,
     help="How long records flow, once both drivers work.",
 )
-@click.option("--kills", type=click.IntRange(0, 100), default=3, show_default=True, help="SIGKILLs for each driver.")
+@click.option(
+    "--kills",
+    type=click.IntRange(0, 100),
+    default=3,
+    show_default=True,
+    help="SIGKILLs for each driver.",
+)
 @click.option("--records-per-second", type=click.FloatRange(min=1), default=2000, show_default=True)
-@click.option("--comparison/--no-comparison", default=True, help="Also through Spark's own Kafka sink, beside it.")
-@click.option("--seed", type=int, help="Repeats the plan of kills of an earlier run; by default a new one.")
-@click.option("--keep", is_flag=True, help="Keep the work folder: logs, checkpoints, the broker's data.")
-def demo(seconds: float, kills: int, records_per_second: float, comparison: bool, seed: int | None, keep: bool) -> None:
+@click.option(
+    "--comparison/--no-comparison",
+    default=True,
+    help="Also through Spark's own Kafka sink, beside it.",
+)
+@click.option(
+    "--seed", type=int, help="Repeats the plan of kills of an earlier run; by default a new one."
+)
+@click.option(
+    "--keep", is_flag=True, help="Keep the work folder: logs, checkpoints, the broker's data."
+)
+def demo(
+    seconds: float,
+    kills: int,
+    records_per_second: float,
+    comparison: bool,
+    seed: int | None,
+    keep: bool,
+) -> None:
     """Kill a query again and again, and count what comes out.
 
-    Starts a Kafka broker, streams numbered orders through a query (and the same through Spark's own Kafka
-    sink), kills both drivers with SIGKILL in the middle of their work and restarts them. Shows what a
-    read_committed reader sees all along, and ends with a verdict. The exit status is 0 only if exactum's
-    output is exact: no order lost, none doubled, order kept within each key.
+    Starts a Kafka broker, streams numbered orders through a query (and the same through Spark's own
+    Kafka sink), kills both drivers with SIGKILL in the middle of their work and restarts them.
+    Shows what a read_committed reader sees all along, and ends with a verdict. The exit status is 0
+    only if exactum's output is exact: no order lost, none doubled, order kept within each key.
     """
     from exactum.ops.demo.show import Settings, Show
 
@@ -108,14 +142,18 @@ def demo(seconds: float, kills: int, records_per_second: float, comparison: bool
     try:
         exact = show.run()
     except KeyboardInterrupt:
-        click.secho("exactum: interrupted; everything that was started is stopped", fg="red", err=True)
+        click.secho(
+            "exactum: interrupted; everything that was started is stopped", fg="red", err=True
+        )
         sys.exit(INTERRUPTED)
     sys.exit(0 if exact else 1)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     for each in ENDING:
-        signal.signal(each, signal.SIG_IGN)  # an impatient second Ctrl-C must not leave processes behind
+        signal.signal(
+            each, signal.SIG_IGN
+        )  # an impatient second Ctrl-C must not leave processes behind
     raise KeyboardInterrupt
 
 

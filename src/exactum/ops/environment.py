@@ -12,10 +12,11 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, with this exactum and this interpreter, wherever a child's folder is.
+    """This process's environment, with this exactum and this interpreter, wherever a child's folder
+    is.
 
-    Its JVM compiles fast rather than well: such drivers live for seconds, and it nearly halves the CPU time of a
-    start (18 s to 10 s, measured).
+    Its JVM compiles fast rather than well: such drivers live for seconds, and it nearly halves the
+    CPU time of a start (18 s to 10 s, measured).
     """
     inherited = os.environ
     path = [str(PACKAGE), *filter(None, [inherited.get("PYTHONPATH")])]

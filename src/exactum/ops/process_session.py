@@ -1,7 +1,8 @@
 """All processes of one session (in the sense of ``setsid``): found, frozen and killed as one.
 
-A driver is started in a session of its own. Its JVM, the daemon of the Python workers (which has a process
-group of its own) and the workers stay in it, even when the parent that could name them is dead.
+A driver is started in a session of its own. Its JVM, the daemon of the Python workers (which has a
+process group of its own) and the workers stay in it, even when the parent that could name them is
+dead.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ def members(session: int) -> set[int]:
 def kill_all(session: int, known: set[int]) -> int:
     """SIGKILL every process of the session, and return how many there were.
 
-    They are stopped first, the ``known`` ones at once and in one go: nobody gets anything done, or forks
-    away, while the others are looked for. The leader must not have been reaped yet by its parent.
+    They are stopped first, the ``known`` ones at once and in one go: nobody gets anything done, or
+    forks away, while the others are looked for. The leader must not have been reaped yet by its
+    parent.
     """
     stopped: set[int] = set()
     found = {session, *(pid for pid in known if _session_of(pid) == session)}
@@ -52,7 +54,9 @@ def await_gone(session: int) -> None:
     deadline = time.monotonic() + GONE_TIMEOUT_S
     while left := members(session):
         if time.monotonic() > deadline:
-            raise ExactumError(f"the processes {sorted(left)} did not end {GONE_TIMEOUT_S:.0f} s after SIGKILL.")
+            raise ExactumError(
+                f"the processes {sorted(left)} did not end {GONE_TIMEOUT_S:.0f} s after SIGKILL."
+            )
         time.sleep(POLL_INTERVAL_S)
 
 
@@ -70,7 +74,9 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 def _running() -> list[int]:
     if not PROC.is_dir():
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,stat="], capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(
+            ["ps", "-A", "-o", "pid=,stat="], capture_output=True, text=True, check=True
+        ).stdout
         rows = (line.split() for line in listed.splitlines())
         return [int(pid) for pid, state in rows if not state.startswith("Z")]
     found = []

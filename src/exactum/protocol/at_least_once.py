@@ -1,4 +1,6 @@
-"""At least once: no decision and no transactions. Spark repeats a batch that it has not logged as done."""
+"""At least once: no decision and no transactions. Spark repeats a batch that it has not logged as
+done.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from exactum.protocol.sink import QueryRun, Write, WriteOrder
 
 
 class AtLeastOnce(EpochProtocol):
-    """Runs the batches of one incarnation, in order; when ``run`` returns, every row is acknowledged."""
+    """Runs the batches of one incarnation, in order; when ``run`` returns, every row is
+    acknowledged.
+    """
 
     def __init__(
         self,

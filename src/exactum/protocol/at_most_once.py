@@ -1,7 +1,8 @@
-"""At most once: a batch that was begun is never written again, so a crash loses rows and doubles none.
+"""At most once: a batch that was begun is never written again, so a crash loses rows and doubles
+none.
 
-The same decision log, used the other way round: the record is created *before* the write, and names no
-transactions. Whoever did not create it does not write.
+The same decision log, used the other way round: the record is created *before* the write, and names
+no transactions. Whoever did not create it does not write.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ class AtMostOnce(EpochProtocol):
         """Write the batch unless it was begun before, by whomever. Idempotent over crashes.
 
         Raises:
-            CheckpointRefused: the batch is on record with other source offsets, or was decided under
+            CheckpointRefused: the batch is on record with other source offsets, or was decided
+            under
                 exactly-once and may still have transactions to finish.
-            OutcomeUnknown: nobody knows whether the record stands; nothing was written, and if it does
+            OutcomeUnknown: nobody knows whether the record stands; nothing was written, and if it
+            does
                 stand the batch never will be.
         """
         epoch = Epoch(self._run.query_id, batch_id)
@@ -54,7 +57,9 @@ class AtMostOnce(EpochProtocol):
             _refuse_unfinished(begun)
             resolve.refuse_other_offsets(begun, offsets)
             return self._skipped(begun)
-        mine = DecisionRecord(epoch, len(records), Decision.COMMIT, self._run.incarnation, offsets=offsets)
+        mine = DecisionRecord(
+            epoch, len(records), Decision.COMMIT, self._run.incarnation, offsets=offsets
+        )
         stands = self._log.decide(mine)
         if stands != mine:
             return self._skipped(stands)
@@ -63,7 +68,11 @@ class AtMostOnce(EpochProtocol):
         prepared = tuple(write(WriteOrder(self._run, batch_id, mine.attempt, self._sequence)))
         took_ms = (self._clock_s() - began_s) * 1000
         rows = rows_of(prepared)
-        self._emit(events.EpochCompleted(*self._name(batch_id), mine.attempt, len(prepared), rows, {"write": took_ms}))
+        self._emit(
+            events.EpochCompleted(
+                *self._name(batch_id), mine.attempt, len(prepared), rows, {"write": took_ms}
+            )
+        )
         return Completed(written=True, rows=rows)
 
     def prune(self, below_batch_id: int) -> None:
@@ -82,8 +91,8 @@ class AtMostOnce(EpochProtocol):
             events.EpochAbandoned(
                 *self._name(record.epoch.batch_id),
                 record.attempt,
-                f"it was begun by incarnation {record.incarnation}, and at most once means that it is not "
-                "written again: whatever that run did not write is lost",
+                f"it was begun by incarnation {record.incarnation}, and at most once means that it "
+                "is not written again: whatever that run did not write is lost",
             )
         )
         return Completed(written=False, rows=0)
@@ -95,7 +104,8 @@ class AtMostOnce(EpochProtocol):
 def _refuse_unfinished(record: DecisionRecord) -> None:
     if record.prepared:
         raise CheckpointRefused(
-            f"{record.epoch} was decided under exactly-once with {len(record.prepared)} transactions, which "
-            "may still have to be committed. Start the query once more with exactly_once and its sinks, "
-            "let it finish this batch, then change to at_most_once. Nothing was written."
+            f"{record.epoch} was decided under exactly-once with {len(record.prepared)} "
+            "transactions, which may still have to be committed. Start the query once more with "
+            "exactly_once and its sinks, let it finish this batch, then change to at_most_once. "
+            "Nothing was written."
         )

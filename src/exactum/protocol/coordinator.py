@@ -1,16 +1,19 @@
 """The coordinator: the one object that decides. One for each run of a query, on the driver.
 
-     open --every task prepares--> prepared --COMMIT recorded--> decided --all acknowledge--> completed
+     open --every task prepares--> prepared --COMMIT recorded--> decided --all acknowledge-->
+     completed
        |                              |                             |
-       +--a task fails--> aborted     crash: presumed abort         crash: the next incarnation redelivers
+       +--a task fails--> aborted     crash: presumed abort         crash: the next incarnation
+       redelivers
 
 Two rules carry the safety; ``testing.simulation`` walks every crash and interleaving of this code.
 
-1. *Fencing, by closing the door.* A starting incarnation creates ABORT in the next free slot of the batch it begins
-   with, redelivering every COMMIT it finds on the way. Whoever was running must pass that slot, finds a
-   record that is not its own, and is fenced. The newest wins; no lease, no clock.
-2. *List before the record, abort after it.* A transaction is swept only if it was seen open before a
-   record of our own was created and no COMMIT names it.
+1. *Fencing, by closing the door.* A starting incarnation creates ABORT in the next free slot of the
+   batch it begins with, redelivering every COMMIT it finds on the way. Whoever was running must
+   pass that slot, finds a record that is not its own, and is fenced. The newest wins; no lease, no
+   clock.
+2. *List before the record, abort after it.* A transaction is swept only if it was seen open before
+   a record of our own was created and no COMMIT names it.
 
 ``except Exception`` clauses here never hide anything: they clean up and raise. A crash is not an
 ``Exception``: nothing that must happen after a crash is left to this process.
@@ -78,8 +81,9 @@ class Coordinator(EpochProtocol):
         on_event: events.Listener = lambda event: None,
         parallel: Parallel[Participant, object] = one_after_another,
     ) -> None:
-        """``former``: of sinks that the query had before; what they left open is swept at the start. ``engine``: asked
-        after the write job of each batch, and recorded with its decision."""
+        """``former``: of sinks that the query had before; what they left open is swept at the
+        start. ``engine``: asked after the write job of each batch, and recorded with its decision.
+        """
         self._run = run
         self._participants = tuple(participants)
         self._former = tuple(former)
@@ -104,8 +108,8 @@ class Coordinator(EpochProtocol):
             HeuristicOutcome: a decided epoch was undone outside and cannot be made whole.
             Unavailable, OutcomeUnknown: a server did not answer; a restart settles it.
 
-        After any of these this coordinator is spent. A decision that was sent may still take effect, and
-        only another incarnation, by fencing this one, can find out whether it did.
+        After any of these this coordinator is spent. A decision that was sent may still take
+        effect, and only another incarnation, by fencing this one, can find out whether it did.
         """
         with self._between_epochs:
             if self._stopped is not None:
@@ -125,21 +129,27 @@ class Coordinator(EpochProtocol):
             raise self._fenced(step.record)
         if isinstance(step, resolve.Redeliver):
             resolve.refuse_other_offsets(step.record, offsets)
-            return Completed(written=False, rows=rows_of(step.record.prepared), engine=step.record.engine)
+            return Completed(
+                written=False, rows=rows_of(step.record.prepared), engine=step.record.engine
+            )
         return self._attempt(batch_id, step.attempt, offsets, write)
 
     @property
     def abandoned(self) -> int | None:
-        """The batch whose attempt was aborted before a decision, this run's last: its tasks may still be at work."""
+        """The batch whose attempt was aborted before a decision, this run's last: its tasks may
+        still be at work.
+        """
         return self._abandoned
 
     def sweep_own(self, batch_id: int) -> int:
-        """Abort what this incarnation has open between two epochs, or after its last; returns how many. Idempotent.
+        """Abort what this incarnation has open between two epochs, or after its last; returns how
+        many. Idempotent.
 
-        For a quiet stream, or one that failed: a task that opens its transaction after the epoch's listing (a
-        speculative one, or one that has not noticed yet that Spark cancelled it) would hold readers back until the
-        next epoch. Everything decided is committed by now, so what is open and ours is nobody's. Does nothing
-        before the first epoch, while one runs, or after a failure that may have left a decision.
+        For a quiet stream, or one that failed: a task that opens its transaction after the epoch's
+        listing (a speculative one, or one that has not noticed yet that Spark cancelled it) would
+        hold readers back until the next epoch. Everything decided is committed by now, so what is
+        open and ours is nobody's. Does nothing before the first epoch, while one runs, or after a
+        failure that may have left a decision.
         """
         if not self._between_epochs.acquire(blocking=False):
             return 0
@@ -192,8 +202,8 @@ class Coordinator(EpochProtocol):
             self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
             return resolve.Door(batch_id, step.attempt)
         raise Fenced(
-            f"Query {self._run.query_id} could not be taken over: other incarnations took the slot of "
-            f"batch {batch_id} {STARTS_CONTESTED_MAX} times. Run it in one place only."
+            f"Query {self._run.query_id} could not be taken over: other incarnations took the slot "
+            f"of batch {batch_id} {STARTS_CONTESTED_MAX} times. Run it in one place only."
         )
 
     def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
@@ -210,11 +220,17 @@ class Coordinator(EpochProtocol):
 
     # ---- one attempt -------------------------------------------------------------------------
 
-    def _attempt(self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write) -> Completed:
+    def _attempt(
+        self, batch_id: int, attempt: int, offsets: SourceOffsets, write: Write
+    ) -> Completed:
         epoch = Epoch(self._run.query_id, batch_id)
         prepared = self._prepare(epoch, attempt, write)
         sightings, record = self._decide(epoch, attempt, offsets, prepared)
-        self._emit(events.EpochDecided(*self._name(batch_id), attempt, len(record.prepared), rows_of(prepared)))
+        self._emit(
+            events.EpochDecided(
+                *self._name(batch_id), attempt, len(record.prepared), rows_of(prepared)
+            )
+        )
         with _Timed(self._phase_ms, "commit"):
             final = self._commit(record)
         with _Timed(self._phase_ms, "sweep"):
@@ -246,7 +262,9 @@ class Coordinator(EpochProtocol):
         offsets: SourceOffsets,
         prepared: tuple[PreparedTransaction, ...],
     ) -> tuple[tuple[Sighting, ...], DecisionRecord]:
-        """Verify, list what is open, create the record. Past a failed ``decide`` nothing may be undone."""
+        """Verify, list what is open, create the record. Past a failed ``decide`` nothing may be
+        undone.
+        """
         try:
             with _Timed(self._phase_ms, "verify"):
                 verified = self._verify(prepared)
@@ -254,7 +272,9 @@ class Coordinator(EpochProtocol):
                 engine = self._engine()
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
-        mine = DecisionRecord(epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets, engine=engine)
+        mine = DecisionRecord(
+            epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets, engine=engine
+        )
         with _Timed(self._phase_ms, "decide"):
             try:
                 stands = self._log.decide(mine)
@@ -281,7 +301,8 @@ class Coordinator(EpochProtocol):
         return tuple(v for verified in self._each(of) for v in verified)
 
     def _give_up(self, epoch: Epoch, attempt: int, error: Exception) -> NoReturn:
-        """Abandon an attempt that failed, and raise ``error``, or ``Fenced`` where that is the reason.
+        """Abandon an attempt that failed, and raise ``error``, or ``Fenced`` where that is the
+        reason.
 
         A successor sweeps us after fencing us, so what we find gone may be its doing: told apart
         here, for an aborted epoch says "start again" and would take the query back from it.
@@ -299,9 +320,11 @@ class Coordinator(EpochProtocol):
         raise reason from error
 
     def _abandon(self, epoch: Epoch, attempt: int, reason: Exception) -> None:
-        """Abort all that this incarnation has open, after an attempt that was never decided. Idempotent.
+        """Abort all that this incarnation has open, after an attempt that was never decided.
+        Idempotent.
 
-        What cannot be reached now is swept by the next start, so a failure here must not hide the reason.
+        What cannot be reached now is swept by the next start, so a failure here must not hide the
+        reason.
         """
         text = str(reason)
         try:
@@ -323,10 +346,14 @@ class Coordinator(EpochProtocol):
         for _ in range(SALVAGES_MAX):
             permit = CommitPermit(record)
 
-            def of(participant: Participant, permit: CommitPermit = permit) -> tuple[Participant, CommitReport]:
+            def of(
+                participant: Participant, permit: CommitPermit = permit
+            ) -> tuple[Participant, CommitReport]:
                 its = permit.record.of(participant.name)
                 report = participant.commit(permit, its) if its else CommitReport()
-                resolve.require_same(participant.name, "reported", its, (*report.committed, *report.expired))
+                resolve.require_same(
+                    participant.name, "reported", its, (*report.committed, *report.expired)
+                )
                 return participant, report
 
             expired = [(p, report.expired) for p, report in self._each(of) if report.expired]
@@ -334,9 +361,9 @@ class Coordinator(EpochProtocol):
                 return record
             record = self._salvage(permit, expired)
         raise OutcomeUnknown(
-            f"{record.epoch}: its transactions expired {SALVAGES_MAX} times in a row before they could "
-            "be committed. Raise transaction_timeout_ms, look at the load of the target, and start "
-            "again: the records are still there."
+            f"{record.epoch}: its transactions expired {SALVAGES_MAX} times in a row before they "
+            "could be committed. Raise transaction_timeout_ms, look at the load of the target, "
+            "and start again: the records are still there."
         )
 
     def _salvage(
@@ -346,8 +373,8 @@ class Coordinator(EpochProtocol):
     ) -> DecisionRecord:
         """Prepare expired rows anew, record that, and return the record in force. Idempotent.
 
-        Two incarnations may both get here: only one creates the superseding record, and the other one
-        takes it over and aborts its own copy.
+        Two incarnations may both get here: only one creates the superseding record, and the other
+        one takes it over and aborts its own copy.
         """
         record = permit.record
         name = self._name(record.epoch.batch_id)
@@ -356,16 +383,21 @@ class Coordinator(EpochProtocol):
         try:
             for participant, transactions in expired:
                 rows = rows_of(transactions)
-                self._emit(events.TransactionsExpired(*name, participant.name, len(transactions), rows))
+                self._emit(
+                    events.TransactionsExpired(*name, participant.name, len(transactions), rows)
+                )
                 copies = participant.salvage(permit, transactions)
                 fresh.extend(copies)
                 gone.extend(transactions)
                 if rows_of(copies) != rows:
                     raise InvariantBroken(
-                        f"{record.epoch}: {participant.name} salvaged {rows_of(copies)} of {rows} rows."
+                        f"{record.epoch}: {participant.name} salvaged {rows_of(copies)} of {rows} "
+                        "rows."
                     )
         except Exception:
-            with contextlib.suppress(Exception):  # the next start sweeps; the reason must not be hidden
+            with contextlib.suppress(
+                Exception
+            ):  # the next start sweeps; the reason must not be hidden
                 self._abort_copies(record.epoch.batch_id, fresh)
             raise
         mine = resolve.superseding(record, record.attempt + 1, self._run.incarnation, gone, fresh)
@@ -386,7 +418,9 @@ class Coordinator(EpochProtocol):
         return mine
 
     def _abort_copies(self, batch_id: int, copies: Sequence[PreparedTransaction]) -> None:
-        """Undo copies that no record names. Idempotent; what cannot be reached is left to the next start."""
+        """Undo copies that no record names. Idempotent; what cannot be reached is left to the next
+        start.
+        """
         mine = {p.identity for p in copies}
         self._abort(batch_id, [s for s in self._list_open() if s.identity in mine])
 
@@ -395,16 +429,17 @@ class Coordinator(EpochProtocol):
         missing = sorted({p.participant for p in record.prepared} - known)
         if missing:
             raise CheckpointRefused(
-                f"{record.epoch} is decided but not finished, and belongs to sinks that this query no "
-                f"longer has: {', '.join(missing)}. Start it once more with the sinks it had, then "
-                "change them."
+                f"{record.epoch} is decided but not finished, and belongs to sinks that this query "
+                f"no longer has: {', '.join(missing)}. Start it once more with the sinks it had, "
+                "then change them."
             )
 
     # ---- small steps -------------------------------------------------------------------------
 
     def _each(self, function: Callable[[Participant], R]) -> list[R]:
-        """``function`` of every participant. A failure is raised when all have ended: a participant's connections are
-        for one thread at a time, and what follows a failure asks all of them again.
+        """``function`` of every participant. A failure is raised when all have ended: a
+        participant's connections are for one thread at a time, and what follows a failure asks all
+        of them again.
 
         Raises:
             ExactumError: the most serious of their errors; the others are logged.
@@ -425,16 +460,24 @@ class Coordinator(EpochProtocol):
 
     def _abort(self, batch_id: int, transactions: Sequence[Sighting]) -> None:
         def of(participant: Participant) -> None:
-            self._abort_of(participant, batch_id, [t for t in transactions if t.participant == participant.name])
+            self._abort_of(
+                participant,
+                batch_id,
+                [t for t in transactions if t.participant == participant.name],
+            )
 
         self._each(of)
 
     def _sweep_former(self, former: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
-        """What cannot be aborted stops nobody: the target may have been taken down with its sink."""
+        """What cannot be aborted stops nobody: the target may have been taken down with its
+        sink.
+        """
         try:
             self._abort_of(former, batch_id, its)
         except ExactumError as error:
-            logger.warning("what the former sink %r left open could not be aborted: %s", former.name, error)
+            logger.warning(
+                "what the former sink %r left open could not be aborted: %s", former.name, error
+            )
 
     def _abort_of(self, participant: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
         if its:
@@ -442,19 +485,24 @@ class Coordinator(EpochProtocol):
             self._emit(events.LeftoversSwept(*self._name(batch_id), participant.name, len(its)))
 
     def _fenced(self, record: DecisionRecord) -> Fenced:
-        self._emit(events.IncarnationFenced(*self._name(record.epoch.batch_id), record.attempt, record.incarnation))
+        self._emit(
+            events.IncarnationFenced(
+                *self._name(record.epoch.batch_id), record.attempt, record.incarnation
+            )
+        )
         return Fenced(
             f"{record.epoch}: another run of this query has taken over (incarnation "
-            f"{record.incarnation}; this one is {self._run.incarnation}). This run stops; everything it "
-            "had not decided is aborted, and nothing is lost or doubled. Two drivers ran on one "
-            "checkpoint, or an older one woke up: run the query in one place only."
+            f"{record.incarnation}; this one is {self._run.incarnation}). This run stops; "
+            "everything it had not decided is aborted, and nothing is lost or doubled. Two "
+            "drivers ran on one checkpoint, or an older one woke up: run the query in one place "
+            "only."
         )
 
     def _spent(self, batch_id: int, error: BaseException) -> ExactumError:
         kind = type(error) if isinstance(error, ExactumError) else EpochAborted
         return kind(
-            f"{Epoch(self._run.query_id, batch_id)}: incarnation {self._run.incarnation} has stopped "
-            f"already ({error}). Start the query again: that makes a new one."
+            f"{Epoch(self._run.query_id, batch_id)}: incarnation {self._run.incarnation} has "
+            f"stopped already ({error}). Start the query again: that makes a new one."
         )
 
     def _name(self, batch_id: int) -> tuple[str, int, str]:

@@ -1,7 +1,8 @@
-"""The decision log port: a durable, append-once record of decisions. Its one write is the commit point.
+"""The decision log port: a durable, append-once record of decisions. Its one write is the commit
+point.
 
-Storage must offer one thing: *create if absent*, atomically and durably. A slot is (batch, attempt);
-the first record in it stands for ever.
+Storage must offer one thing: *create if absent*, atomically and durably. A slot is (batch,
+attempt); the first record in it stands for ever.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class DecisionLog(Protocol):
         """
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
-        """Create the record unless its slot is taken, and return the record that stands in the slot.
+        """Create the record unless its slot is taken, and return the record that stands in the
+        slot.
 
         Idempotent: the same record again returns itself. When this returns, the record that stands
         is durable.

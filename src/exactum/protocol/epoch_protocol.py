@@ -1,4 +1,6 @@
-"""What the three guarantees have in common: how one run of a query brings its micro-batches into its sinks."""
+"""What the three guarantees have in common: how one run of a query brings its micro-batches into
+its sinks.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from exactum.protocol.sink import Write
 
 @dataclass(frozen=True)
 class Completed:
-    """The epoch stands in every sink. ``written`` is False where an earlier run had decided it; ``engine`` is then what
-    its record says for the engine."""
+    """The epoch stands in every sink. ``written`` is False where an earlier run had decided it;
+    ``engine`` is then what its record says for the engine."""
 
     written: bool
     rows: int
@@ -20,19 +22,27 @@ class Completed:
 
 
 class EpochProtocol(ABC):
-    """Runs the epochs of one incarnation, in order, one at a time: ``Coordinator``, ``AtMostOnce``, ``AtLeastOnce``."""
+    """Runs the epochs of one incarnation, in order, one at a time: ``Coordinator``, ``AtMostOnce``,
+    ``AtLeastOnce``.
+    """
 
     @abstractmethod
     def run(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
-        """Bring one batch into every sink, as the guarantee has it. Raises what the guarantee's own class says."""
+        """Bring one batch into every sink, as the guarantee has it. Raises what the guarantee's own
+        class says.
+        """
 
     @property
     def abandoned(self) -> int | None:
-        """The batch whose attempt was aborted before a decision, this run's last: its tasks may still be at work."""
+        """The batch whose attempt was aborted before a decision, this run's last: its tasks may
+        still be at work.
+        """
         return None
 
     def sweep_own(self, batch_id: int) -> int:
-        """Abort what this incarnation has open between two epochs, or after its last; returns how many. Idempotent."""
+        """Abort what this incarnation has open between two epochs, or after its last; returns how
+        many. Idempotent.
+        """
         return 0
 
     @abstractmethod

@@ -1,4 +1,6 @@
-"""Which of several participants' errors is raised: the one that tells most about what may be done next."""
+"""Which of several participants' errors is raised: the one that tells most about what may be done
+next.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.errors import Disposition, ExactumError, Fenced, HeuristicOutcome, InvariantBroken, OutcomeUnknown
+from exactum.errors import (
+    Disposition,
+    ExactumError,
+    Fenced,
+    HeuristicOutcome,
+    InvariantBroken,
+    OutcomeUnknown,
+)
 
 log = logging.getLogger("exactum")
 
@@ -41,9 +50,11 @@ def refuse_failures(failures: Sequence[Failure]) -> None:
 
 
 def _rank(error: Exception) -> int:
-    """0 for what a person must see whatever else there is; the more, the sooner another start settles it.
+    """0 for what a person must see whatever else there is; the more, the sooner another start
+    settles it.
 
-    One who is fenced stops before all that a successor meets as well; what is none of ours may be a defect.
+    One who is fenced stops before all that a successor meets as well; what is none of ours may be a
+    defect.
     """
     if isinstance(error, (InvariantBroken, HeuristicOutcome)):
         return 0

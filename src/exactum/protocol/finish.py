@@ -1,8 +1,9 @@
-"""Finishes what is decided, and nothing else: for a process that is no driver and never becomes one.
+"""Finishes what is decided, and nothing else: for a process that is no driver and never becomes
+one.
 
-A driver that starts redelivers every COMMIT it finds, but only once Spark is up. Readers need not wait for that: the
-record has all that is needed. This fences nobody, sweeps nothing and salvages nothing, so it takes nothing from the
-driver that comes next, and may run beside one.
+A driver that starts redelivers every COMMIT it finds, but only once Spark is up. Readers need not
+wait for that: the record has all that is needed. This fences nobody, sweeps nothing and salvages
+nothing, so it takes nothing from the driver that comes next, and may run beside one.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from exactum.protocol.model import CommitPermit, DecisionRecord, PreparedTransac
 from exactum.protocol.participant import Participant
 
 BATCHES_MAX = 8
-"""Batches looked at from the given one on. More than two are never unfinished unless something is wrong."""
+"""Batches looked at from the given one on. More than two are never unfinished unless something
+is wrong.
+"""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """One decided batch: what is committed now, and how many of its transactions are left to the next driver."""
+    """One decided batch: what is committed now, and how many of its transactions are left to the
+    next driver.
+    """
 
     batch_id: int
     transactions: int
@@ -44,8 +49,11 @@ def decided_from(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
     return records
 
 
-def commit_decided(participant: Participant, records: Sequence[DecisionRecord]) -> list[PreparedTransaction]:
-    """Commit what ``records`` name of this participant, batch by batch; returns what is committed now. Idempotent.
+def commit_decided(
+    participant: Participant, records: Sequence[DecisionRecord]
+) -> list[PreparedTransaction]:
+    """Commit what ``records`` name of this participant, batch by batch; returns what is committed
+    now. Idempotent.
 
     What was undone meanwhile (a timeout) is left to the next driver, which salvages it.
 
@@ -60,11 +68,15 @@ def commit_decided(participant: Participant, records: Sequence[DecisionRecord]) 
     ]
 
 
-def finished(records: Iterable[DecisionRecord], committed: Iterable[PreparedTransaction]) -> list[Finished]:
+def finished(
+    records: Iterable[DecisionRecord], committed: Iterable[PreparedTransaction]
+) -> list[Finished]:
     """What of each batch stands once ``committed`` does; the rest is left to the next driver."""
     done = {(p.participant, p.identity) for p in committed}
     found: list[Finished] = []
     for record in records:
         its = [p for p in record.prepared if (p.participant, p.identity) in done]
-        found.append(Finished(record.epoch.batch_id, len(its), rows_of(its), len(record.prepared) - len(its)))
+        found.append(
+            Finished(record.epoch.batch_id, len(its), rows_of(its), len(record.prepared) - len(its))
+        )
     return found

@@ -1,11 +1,13 @@
-"""Finds at a start that a decision was carried out and is not on record any more, before its rows are written again.
+"""Finds at a start that a decision was carried out and is not on record any more, before its rows
+are written again.
 
-A checkpoint that was restored from an older copy, or a record that a disk has lost, looks to a start like an epoch that
-was never decided. A target that still knows what it committed can tell. SQL and file sinks have a row or a marker for
-each epoch, and refuse in ``verify``; others are asked here which of their transactions are committed.
+A checkpoint that was restored from an older copy, or a record that a disk has lost, looks to a
+start like an epoch that was never decided. A target that still knows what it committed can tell.
+SQL and file sinks have a row or a marker for each epoch, and refuse in ``verify``; others are asked
+here which of their transactions are committed.
 
-It may run beside an incarnation that is still alive: whatever is seen as committed was recorded before, and the records
-are read again after that.
+It may run beside an incarnation that is still alive: whatever is seen as committed was recorded
+before, and the records are read again after that.
 """
 
 from __future__ import annotations
@@ -19,25 +21,31 @@ from exactum.protocol.model import Decision, DecisionRecord, Epoch, Sighting
 from exactum.protocol.participant import Participant
 
 RECENT_BATCHES = 4
-"""Completed batches whose records are read. A sink that takes turns with its names, as Kafka's does, comes back to each
-within three."""
+"""Completed batches whose records are read. A sink that takes turns with its names, as Kafka's
+does, comes back to each within three."""
 
 ListCommitted = Callable[[Callable[[Participant], Sequence[Sighting]]], list[Sequence[Sighting]]]
 
 
 def recent(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
-    """The records of ``RECENT_BATCHES`` before ``batch_id``, or as far back as there are sound ones."""
+    """The records of ``RECENT_BATCHES`` before ``batch_id``, or as far back as there are sound
+    ones.
+    """
     records: list[DecisionRecord] = []
     for earlier in range(batch_id - 1, max(0, batch_id - RECENT_BATCHES) - 1, -1):
         try:
             records.extend(log.read(earlier))
-        except (CheckpointRefused, InvariantBroken):  # pruned, or damaged: nobody needs it, and it proves nothing
+        except (
+            CheckpointRefused,
+            InvariantBroken,
+        ):  # pruned, or damaged: nobody needs it, and it proves nothing
             break
     return records
 
 
 def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommitted) -> None:
-    """Refuse to begin with ``batch_id`` where a target has committed what no record from there on names.
+    """Refuse to begin with ``batch_id`` where a target has committed what no record from there on
+    names.
 
     ``each`` calls a function with every participant, and returns what it returned.
 
@@ -47,19 +55,24 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
     """
     this = log.read(batch_id)
     if resolve.standing_commit(this) is not None:
-        return  # what became of its transactions redelivery finds out: somebody may have taken their names since
+        # what became of its transactions redelivery finds out: somebody may have taken their names
+        # since
+        return
     earlier = recent(log, batch_id)
     last = [r for r in earlier if r.epoch.batch_id == batch_id - 1]
     is_gap = batch_id > 0 and resolve.standing_commit(last) is None
     before = [*this, *earlier]
     if not before:
         return
-    # What an incarnation's tasks wrote is of its door's batch or of a later one, and the records of those were read.
+    # What an incarnation's tasks wrote is of its door's batch or of a later one, and the records of
+    # those were read.
     incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
     named = [p for record in before for p in record.prepared]
 
     def of(participant: Participant) -> Sequence[Sighting]:
-        return participant.list_committed(incarnations, [p for p in named if p.participant == participant.name])
+        return participant.list_committed(
+            incarnations, [p for p in named if p.participant == participant.name]
+        )
 
     committed = [s for seen in each(of) for s in seen]
     gone = resolve.leftovers(committed, before)
@@ -70,19 +83,23 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
         count = "a transaction" if len(gone) == 1 else f"{len(gone)} transactions"
         if is_gap:
             raise CheckpointRefused(
-                f"The decision log of query {query_id} has lost the decision of batch {batch_id - 1}, and sink "
-                f"{first.participant!r} has committed {count} that no record names: {first.identity}. They are of that "
-                f"batch, or already of batch {batch_id}, which would then be written twice. A database failed over to "
-                "a standby without the newest decisions, or a file of the log was lost. Look whether the rows of batch "
-                f"{batch_id} are in the target. If they are not, give the sink another name (for Kafka: another "
-                "transactional_id_prefix) and start again; else restore the log, or start with a new checkpoint "
-                "location after them. Nothing was written."
+                f"The decision log of query {query_id} has lost the decision of batch "
+                f"{batch_id - 1}, and sink {first.participant!r} has committed {count} that no "
+                f"record names: {first.identity}. They are of that batch, or already of batch "
+                f"{batch_id}, which would then be written twice. A database failed over to a "
+                "standby without the newest decisions, or a file of the log was lost. Look "
+                f"whether the rows of batch {batch_id} are in the target. If they are not, give "
+                "the sink another name (for Kafka: another transactional_id_prefix) and start "
+                "again; else restore the log, or start with a new checkpoint location after them. "
+                "Nothing was written."
             )
         raise CheckpointRefused(
-            f"Sink {first.participant!r} has committed {count} for {Epoch(query_id, batch_id)} or a later one, and the "
-            f"decision log does not know of it: {first.identity}. To run the epoch again would write its rows twice. "
-            "The checkpoint or its decision log was restored from an older copy, or lost a file. Restore both from the "
-            "same moment, or start with a new checkpoint location; docs/guarantees.md says more. Nothing was written."
+            f"Sink {first.participant!r} has committed {count} for {Epoch(query_id, batch_id)} or "
+            f"a later one, and the decision log does not know of it: {first.identity}. To run the "
+            "epoch again would write its rows twice. The checkpoint or its decision log was "
+            "restored from an older copy, or lost a file. Restore both from the same moment, or "
+            "start with a new checkpoint location; docs/guarantees.md says more. Nothing was "
+            "written."
         )
 
 

@@ -1,7 +1,7 @@
 """The values of the protocol: what an epoch is, what was prepared, what was decided.
 
-All of them are frozen, compare by value and have no behaviour beyond checking themselves. The state of
-an epoch is derived from the decision records (see ``resolve``), never stored.
+All of them are frozen, compare by value and have no behaviour beyond checking themselves. The state
+of an epoch is derived from the decision records (see ``resolve``), never stored.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ class DecisionRecord:
     """What was decided in slot (epoch, attempt). Created once, never changed.
 
     ``supersedes`` is set by salvage only: the attempt of the COMMIT whose transactions were undone
-    by a timeout and whose rows stand again in this record's ``prepared``. ``engine`` is text that only the engine
-    reads: what it has to know of the epoch to go on without computing it again; empty where nothing was recorded.
+    by a timeout and whose rows stand again in this record's ``prepared``. ``engine`` is text that
+    only the engine reads: what it has to know of the epoch to go on without computing it again;
+    empty where nothing was recorded.
     """
 
     epoch: Epoch
@@ -137,9 +138,9 @@ class DecisionRecord:
         version = value.get("version")
         if isinstance(version, int) and version > RECORD_VERSION:
             raise CheckpointRefused(
-                f"The decision record {where} has version {version}; this exactum reads up to version "
-                f"{RECORD_VERSION}. The query was last run by a newer exactum: install that one again. "
-                "Nothing was written."
+                f"The decision record {where} has version {version}; this exactum reads up to "
+                f"version {RECORD_VERSION}. The query was last run by a newer exactum: install "
+                "that one again. Nothing was written."
             )
         try:
             return DecisionRecord(
@@ -151,21 +152,25 @@ class DecisionRecord:
                     PreparedTransaction(p["participant"], p["identity"], p["rows"], p["payload"])
                     for p in value["prepared"]
                 ),
-                offsets=SourceOffsets(tuple(value["offsets"]["start"]), tuple(value["offsets"]["end"])),
+                offsets=SourceOffsets(
+                    tuple(value["offsets"]["start"]), tuple(value["offsets"]["end"])
+                ),
                 supersedes=value["supersedes"],
                 engine=str(value.get("engine", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvariantBroken(
                 f"The decision record {where} is damaged ({type(error).__name__}: {error}). "
-                "Restore it from a backup of the checkpoint folder; without it nobody can tell whether "
-                "its epoch was committed."
+                "Restore it from a backup of the checkpoint folder; without it nobody can tell "
+                "whether its epoch was committed."
             ) from error
 
 
 @dataclass(frozen=True)
 class CommitPermit:
-    """Proof that a COMMIT is durably recorded. Made from a standing record only, by the coordinator or ``finish``."""
+    """Proof that a COMMIT is durably recorded. Made from a standing record only, by the coordinator
+    or ``finish``.
+    """
 
     record: DecisionRecord
 

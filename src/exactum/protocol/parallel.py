@@ -9,7 +9,9 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 Parallel = Callable[[Callable[[T], R], Sequence[T]], list[R]]
-"""Calls a function with each of some values, at once or in turn, and returns when all calls have ended."""
+"""Calls a function with each of some values, at once or in turn, and returns when all calls have
+ended.
+"""
 
 
 def one_after_another(function: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -1,7 +1,7 @@
 """The participant port: what the coordinator asks of anything that can prepare and later commit.
 
-The executor half that writes and prepares is a ``Writer`` (see ``sink``). This is the driver half: it
-holds no state of an epoch, so that any process can finish what another one prepared.
+The executor half that writes and prepares is a ``Writer`` (see ``sink``). This is the driver half:
+it holds no state of an epoch, so that any process can finish what another one prepared.
 """
 
 from __future__ import annotations
@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Protocol
 
-from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+)
 
 
 class Sweepable(Protocol):
-    """What can be found open and aborted: a present sink's participant, or what reaches a former one's leftovers."""
+    """What can be found open and aborted: a present sink's participant, or what reaches a former
+    one's leftovers.
+    """
 
     @property
     def name(self) -> str:
         """Unique among the sinks of the query and the same after every restart."""
 
     def list_open(self) -> Sequence[Sighting]:
-        """Every transaction now open under this query's and this participant's name, matched exactly.
+        """Every transaction now open under this query's and this participant's name, matched
+        exactly.
 
         Includes those of other incarnations; leaves out what belongs to anybody else.
 
@@ -37,16 +46,20 @@ class Sweepable(Protocol):
 
 
 class Participant(Sweepable, Protocol):
-    """Driver side of one sink. Every method may be called again after any crash: all are idempotent."""
+    """Driver side of one sink. Every method may be called again after any crash: all are
+    idempotent.
+    """
 
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
-        """Transactions that are committed for certain: of tasks of ``incarnations``, or later than one of ``recent``.
+        """Transactions that are committed for certain: of tasks of ``incarnations``, or later than
+        one of ``recent``.
 
-        Asked at a start, to find out whether a decision is missing from the log. May leave out any; a sink that cannot
-        tell, or that refuses in ``verify`` a batch it has already, answers with none. A salvage's are none of
-        ``incarnations``: a start may have made them long before it closed its door.
+        Asked at a start, to find out whether a decision is missing from the log. May leave out any;
+        a sink that cannot tell, or that refuses in ``verify`` a batch it has already, answers with
+        none. A salvage's are none of ``incarnations``: a start may have made them long before it
+        closed its door.
 
         Raises:
             Unavailable: the target did not answer.
@@ -74,7 +87,9 @@ class Participant(Sweepable, Protocol):
             Unavailable: the target did not answer.
         """
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
         """Prepare anew the rows of decided transactions that were undone, and return the new ones.
 
         Nothing of it becomes visible before the new ones are recorded and committed.

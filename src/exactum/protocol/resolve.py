@@ -1,7 +1,8 @@
 """From facts to what must be done: pure functions, no I/O, no state.
 
-The facts of a batch are its decision records, slot by slot, and the slot whose ABORT this incarnation
-put there when it started (its *door*). Everything the coordinator does follows from them.
+The facts of a batch are its decision records, slot by slot, and the slot whose ABORT this
+incarnation put there when it started (its *door*). Everything the coordinator does follows from
+them.
 """
 
 from __future__ import annotations
@@ -74,26 +75,32 @@ def at_start(records: Sequence[DecisionRecord]) -> Redeliver | Run:
     return Redeliver(standing) if standing else Run(attempt=len(records))
 
 
-def when_asked(batch_id: int, door: Door, records: Sequence[DecisionRecord]) -> Redeliver | Run | FencedBy:
+def when_asked(
+    batch_id: int, door: Door, records: Sequence[DecisionRecord]
+) -> Redeliver | Run | FencedBy:
     """What a running incarnation does with a batch that Spark asks it to write.
 
-    Below its door lie only batches that it redelivered itself. At the door the next slot is its own, and
-    beyond it the first one. A record in that slot is somebody else's.
+    Below its door lie only batches that it redelivered itself. At the door the next slot is its
+    own, and beyond it the first one. A record in that slot is somebody else's.
     """
     if batch_id < door.batch_id:
         standing = standing_commit(records)
         if standing is None:
             raise InvariantBroken(
-                f"Batch {batch_id} lies before batch {door.batch_id}, where this incarnation began, "
-                "yet no COMMIT of it is on record."
+                f"Batch {batch_id} lies before batch {door.batch_id}, where this incarnation "
+                "began, yet no COMMIT of it is on record."
             )
         return Redeliver(standing)
     attempt = door.attempt + 1 if batch_id == door.batch_id else 0
     return FencedBy(records[attempt]) if len(records) > attempt else Run(attempt)
 
 
-def leftovers(sightings: Iterable[Sighting], records: Iterable[DecisionRecord]) -> tuple[Sighting, ...]:
-    """Those that no COMMIT names. Safe to abort if they were seen before a record of our own was made."""
+def leftovers(
+    sightings: Iterable[Sighting], records: Iterable[DecisionRecord]
+) -> tuple[Sighting, ...]:
+    """Those that no COMMIT names. Safe to abort if they were seen before a record of our own was
+    made.
+    """
     named = {p.identity for r in records if r.decision is Decision.COMMIT for p in r.prepared}
     return tuple(s for s in sightings if s.identity not in named)
 
@@ -143,11 +150,12 @@ def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None
     """
     if record.offsets.contradicts(offsets):
         raise CheckpointRefused(
-            f"{record.epoch} is on record as committed with source offsets {_text(record.offsets)}, but "
-            f"the checkpoint now says {_text(offsets)} for the same batch. The checkpoint and its "
-            "decision log do not belong together (a checkpoint restored from a backup, offsets edited by hand, or a "
-            "power cut that took Spark's file: docs/guarantees.md says how to write it again). Restore both from "
-            "the same moment, or start with a new checkpoint location. Nothing was written."
+            f"{record.epoch} is on record as committed with source offsets "
+            f"{_text(record.offsets)}, but the checkpoint now says {_text(offsets)} for the same "
+            "batch. The checkpoint and its decision log do not belong together (a checkpoint "
+            "restored from a backup, offsets edited by hand, or a power cut that took Spark's "
+            "file: docs/guarantees.md says how to write it again). Restore both from the same "
+            "moment, or start with a new checkpoint location. Nothing was written."
         )
 
 

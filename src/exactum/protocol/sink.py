@@ -1,4 +1,6 @@
-"""The sink port: a sink as the user configures it, and the writer that its tasks run on the executors."""
+"""The sink port: a sink as the user configures it, and the writer that its tasks run on the
+executors.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,12 @@ class TaskName:
 
 @dataclass(frozen=True)
 class Rejection:
-    """Rows that a target cannot take: ``rows`` is an Arrow record batch of them, in the columns of the frame.
+    """Rows that a target cannot take: ``rows`` is an Arrow record batch of them, in the columns of
+    the frame.
 
-    ``reasons`` has one text for each row: which key, which column, and which rule of the target it breaks.
-    The writer has written all the other rows of the batch. Whoever called it writes these to the epoch's dead
-    letters, or stops the epoch.
+    ``reasons`` has one text for each row: which key, which column, and which rule of the target it
+    breaks. The writer has written all the other rows of the batch. Whoever called it writes these
+    to the epoch's dead letters, or stops the epoch.
     """
 
     rows: Any
@@ -73,18 +76,20 @@ class Writer(Protocol):
     def write(self, batch: Any) -> Rejection | None:
         """Write one Arrow record batch. Nothing of it is visible to readers yet.
 
-        Returns the rows that the target can never take (too long, null where none may be), if there are any.
+        Returns the rows that the target can never take (too long, null where none may be), if there
+        are any.
         """
 
     def prepare(self) -> PreparedTransaction | None:
-        """Make all rows durable and revocable, and return what finishes them; None when there were none.
+        """Make all rows durable and revocable, and return what finishes them; None when there were
+        none.
 
         Under at-least-once and at-most-once the rows are visible when this returns None.
         """
 
     def abort(self) -> None:
-        """Undo, as far as this process can. Called when the task fails, also after ``prepare``; must not raise for the
-        target."""
+        """Undo, as far as this process can. Called when the task fails, also after ``prepare``;
+        must not raise for the target."""
 
 
 class WriterFactory(Protocol):
@@ -104,8 +109,8 @@ DEAD_LETTER_COLUMNS = (
     ("source_timestamp", "timestamp"),
     ("row_json", "string"),
 )
-"""(name, Spark type) of what a dead letter is written as: the original bytes, who refused it, why, whence it came, and
-the whole row."""
+"""(name, Spark type) of what a dead letter is written as: the original bytes, who refused it, why,
+whence it came, and the whole row."""
 
 DEAD_LETTER_ADDED = ("row_json",)
 """Columns of dead letters that a table may lack, because it was made before they were added."""
@@ -114,11 +119,12 @@ DEAD_LETTER_ADDED = ("row_json",)
 class Sink(Protocol):
     """A target as the user configures it. Connects to nothing by itself.
 
-    ``rows`` is the sink's own view of the batch, a function from Spark's DataFrame to a DataFrame, or None for
-    the batch as it is. It stays on the driver; all else that goes to the executors must pickle.
+    ``rows`` is the sink's own view of the batch, a function from Spark's DataFrame to a DataFrame,
+    or None for the batch as it is. It stays on the driver; all else that goes to the executors must
+    pickle.
 
-    One object may be given to several queries at once, so it learns nothing of any of them: what a run needs to
-    know comes to ``open`` by value.
+    One object may be given to several queries at once, so it learns nothing of any of them: what a
+    run needs to know comes to ``open`` by value.
     """
 
     @property
@@ -130,18 +136,22 @@ class Sink(Protocol):
 
     @property
     def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
-        """The columns, as in ``check_columns``, in which this sink takes dead letters: ``DEAD_LETTER_COLUMNS``,
-        or for Kafka key, value and headers."""
+        """The columns, as in ``check_columns``, in which this sink takes dead letters:
+        ``DEAD_LETTER_COLUMNS``, or for Kafka key, value and headers."""
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Check the frame's columns, given as (name, Spark's simple type string). Remembers nothing.
+        """Check the frame's columns, given as (name, Spark's simple type string). Remembers
+        nothing.
 
         Raises:
             FrameRefused: a column is missing or its type cannot be written.
         """
 
-    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
-        """Connect, check everything that can be checked before the first row, and return both halves.
+    def open(
+        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
+    ) -> OpenSink:
+        """Connect, check everything that can be checked before the first row, and return both
+        halves.
 
         ``columns`` are those that this run writes, as they were given to ``check_columns``.
 
@@ -153,7 +163,9 @@ class Sink(Protocol):
 
 
 Reach = Callable[[str, Mapping[str, str]], Participant | None]
-"""Of a former sink's participant name and trace: a participant that lists and aborts what it left, or None."""
+"""Of a former sink's participant name and trace: a participant that lists and aborts what it
+left, or None.
+"""
 
 
 def out_of_reach(participant: str, trace: Mapping[str, str]) -> None:
@@ -161,12 +173,15 @@ def out_of_reach(participant: str, trace: Mapping[str, str]) -> None:
 
 
 class NotAFunction:
-    """A sink given to ``foreachBatch`` itself, which Spark would call: says what to write instead."""
+    """A sink given to ``foreachBatch`` itself, which Spark would call: says what to write
+    instead.
+    """
 
     def __call__(self, *_: object) -> NoReturn:
         raise SettingRefused(
-            f"{self!r} was called like a function: a sink cannot be given to foreachBatch itself. Write "
-            f".foreachBatch(exactum.exactly_once({type(self).__name__}(...))). Nothing was written."
+            f"{self!r} was called like a function: a sink cannot be given to foreachBatch itself. "
+            f"Write .foreachBatch(exactum.exactly_once({type(self).__name__}(...))). Nothing was "
+            "written."
         )
 
 
@@ -174,10 +189,11 @@ class NotAFunction:
 class OpenSink:
     """Both halves of a sink for one run: the driver's participant and the tasks' writer factory.
 
-    ``target`` names the one place that it writes to, the same for every sink that writes there; None where a sink
-    cannot tell. ``trace`` is what finds the transactions that it leaves open (no secrets; empty: it leaves none that
-    anybody could find), and ``reach`` what finds them by this sink's connection for a sink that the query had before.
-    ``left_out`` are columns that it was given and that its writers do not take.
+    ``target`` names the one place that it writes to, the same for every sink that writes there;
+    None where a sink cannot tell. ``trace`` is what finds the transactions that it leaves open (no
+    secrets; empty: it leaves none that anybody could find), and ``reach`` what finds them by this
+    sink's connection for a sink that the query had before. ``left_out`` are columns that it was
+    given and that its writers do not take.
     """
 
     participant: Participant

@@ -1,4 +1,6 @@
-"""What ``exactly_once`` and its like are given, checked where it is given: a wrong argument never waits for a batch."""
+"""What ``exactly_once`` and its like are given, checked where it is given: a wrong argument never
+waits for a batch.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from exactum.values.excerpt import cut
 
 _SINK_METHODS = ("check_columns", "open")
 _LOG_METHODS = ("read", "decide", "prune", "close")
-_SINKS = "KafkaSink, PostgresSink, MySQLSink, FileSink, or a sink of your own (TwoPhaseCommitSink, WriteAheadSink)"
+_SINKS = (
+    "KafkaSink, PostgresSink, MySQLSink, FileSink, or a sink of your own (TwoPhaseCommitSink, "
+    "WriteAheadSink)"
+)
 
 
 def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
-    """Refuse what is no sink, none at all, and one sink given twice. ``call`` is what the user wrote, for messages.
+    """Refuse what is no sink, none at all, and one sink given twice. ``call`` is what the user
+    wrote, for messages.
 
     Raises:
         SettingRefused: see above; says what to write instead.
@@ -31,9 +37,10 @@ def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
         )
     if len(sinks) == 2 and isinstance(sinks[0], DataFrame):
         forgotten = SettingRefused(
-            f"Spark called exactum.{call} itself with a micro-batch and its number, so the call with the sinks is "
-            f"missing. Write .foreachBatch(exactum.{call}(exactum.KafkaSink(...))), not .foreachBatch(exactum.{call}). "
-            "Nothing was written."
+            f"Spark called exactum.{call} itself with a micro-batch and its number, so the call "
+            "with the sinks is missing. Write "
+            f".foreachBatch(exactum.{call}(exactum.KafkaSink(...))), not "
+            f".foreachBatch(exactum.{call}). Nothing was written."
         )
         LAST_WORDS.remember(forgotten)  # Spark carries it into the script
         raise forgotten
@@ -43,15 +50,16 @@ def checked_sinks(sinks: Sequence[Any], dead_letters: Any, call: str) -> None:
         _check_sink(dead_letters, f"{call}(dead_letters=...)")
         if getattr(dead_letters, "rows", None) is not None:
             raise SettingRefused(
-                f"{call}(dead_letters={dead_letters!r}): the sink of the dead letters takes all of them, so it cannot "
-                "have rows=. Remove it."
+                f"{call}(dead_letters={dead_letters!r}): the sink of the dead letters takes all of "
+                "them, so it cannot have rows=. Remove it."
             )
     everything = [*sinks, *([] if dead_letters is None else [dead_letters])]
     for place, sink in enumerate(everything):
         if any(sink is other for other in everything[:place]):
             raise SettingRefused(
-                f"{call}() was given the same sink twice: {sink!r}. It would write every row twice. Give each sink "
-                "once; for two parts of a batch make two sinks, each with rows= of its own."
+                f"{call}() was given the same sink twice: {sink!r}. It would write every row "
+                "twice. Give each sink once; for two parts of a batch make two sinks, each with "
+                "rows= of its own."
             )
 
 
@@ -65,8 +73,8 @@ def checked_decision_log(decision_log: Any, call: str) -> None:
     missing = [name for name in _LOG_METHODS if not callable(getattr(decision_log, name, None))]
     if missing or isinstance(decision_log, type):
         raise SettingRefused(
-            f"{call}(decision_log={decision_log!r}): it must be a folder, a URL (postgresql://..., s3://...), or an "
-            f"object with {', '.join(_LOG_METHODS)}."
+            f"{call}(decision_log={decision_log!r}): it must be a folder, a URL (postgresql://..., "
+            f"s3://...), or an object with {', '.join(_LOG_METHODS)}."
         )
 
 
@@ -77,9 +85,12 @@ def checked_control(control: Any, call: str) -> tuple[ControlStream, ...]:
         SettingRefused: something else was given.
     """
     streams = (control,) if isinstance(control, ControlStream) else control
-    if not isinstance(streams, list | tuple) or not all(isinstance(stream, ControlStream) for stream in streams):
+    if not isinstance(streams, list | tuple) or not all(
+        isinstance(stream, ControlStream) for stream in streams
+    ):
         raise SettingRefused(
-            f"{call}(control={control!r}): it must be what exactum.control_stream(...) returns, or a list of them."
+            f"{call}(control={control!r}): it must be what exactum.control_stream(...) returns, or "
+            "a list of them."
         )
     if len({id(stream) for stream in streams}) != len(streams):
         raise SettingRefused(f"{call}(control=...) was given the same control stream twice.")
@@ -92,7 +103,9 @@ def checked_on_event(on_event: Any, call: str) -> None:
         SettingRefused: it cannot be called.
     """
     if on_event is not None and not callable(on_event):
-        raise SettingRefused(f"{call}(on_event={on_event!r}): it must be a function of one event, or None.")
+        raise SettingRefused(
+            f"{call}(on_event={on_event!r}): it must be a function of one event, or None."
+        )
 
 
 def _check_sink(sink: Any, call: str) -> None:
@@ -101,21 +114,31 @@ def _check_sink(sink: Any, call: str) -> None:
         SettingRefused: it is no sink.
     """
     if isinstance(sink, type) and _is_sink(sink):
-        raise SettingRefused(f"{call}() was given the class {sink.__name__}. Make a sink of it: {sink.__name__}(...).")
+        raise SettingRefused(
+            f"{call}() was given the class {sink.__name__}. Make a sink of it: "
+            f"{sink.__name__}(...)."
+        )
     if isinstance(sink, list | tuple):
-        raise SettingRefused(f"{call}() was given a {type(sink).__name__}. Pass the sinks one by one: {call}(*sinks).")
+        raise SettingRefused(
+            f"{call}() was given a {type(sink).__name__}. Pass the sinks one by one: "
+            f"{call}(*sinks)."
+        )
     if isinstance(sink, type) or not _is_sink(sink):
-        raise SettingRefused(f"{call}() was given {_shown(sink)}, which is no sink. A sink is a {_SINKS}.")
+        raise SettingRefused(
+            f"{call}() was given {_shown(sink)}, which is no sink. A sink is a {_SINKS}."
+        )
     rows = getattr(sink, "rows", None)
     if rows is not None and not callable(rows):
         raise SettingRefused(
-            f"{sink!r}: rows={rows!r} must be a function from the batch's DataFrame to the DataFrame that this sink "
-            "writes."
+            f"{sink!r}: rows={rows!r} must be a function from the batch's DataFrame to the "
+            "DataFrame that this sink writes."
         )
 
 
 def _is_sink(value: Any) -> bool:
-    return all(callable(getattr(value, name, None)) for name in _SINK_METHODS) and hasattr(value, "name")
+    return all(callable(getattr(value, name, None)) for name in _SINK_METHODS) and hasattr(
+        value, "name"
+    )
 
 
 SHOWN_CHARACTERS_MAX = 100

@@ -1,4 +1,6 @@
-"""Where a query's decisions are recorded: from what the user gave as ``decision_log=`` to the log itself."""
+"""Where a query's decisions are recorded: from what the user gave as ``decision_log=`` to the log
+itself.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ MYSQL_SCHEMES = ("mysql", "mariadb")
 OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 
 KINDS = (
-    "a folder on a local or shared file system (a path, or file:///path), a database (postgresql://..., mysql://...), "
-    "a prefix in an object store (s3://..., gs://..., az://...), or an object with read, decide, prune and close"
+    "a folder on a local or shared file system (a path, or file:///path), a database "
+    "(postgresql://..., mysql://...), a prefix in an object store (s3://..., gs://..., az://...), "
+    "or an object with read, decide, prune and close"
 )
 
 
@@ -31,15 +34,15 @@ def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | Non
 
     Raises:
         CheckpointRefused: the checkpoint is on a file system that cannot hold a decision log.
-        SettingRefused: nothing is known that could be at the given place, or its settings are refused.
-        Unavailable: the place did not answer.
+        SettingRefused: nothing is known that could be at the given place, or its settings are
+        refused. Unavailable: the place did not answer.
     """
     if decision_log is None:
         if running.folder is None:
             raise CheckpointRefused(
-                f"{running} does not lie on a local or shared file system, where exactum keeps its decision log by "
-                f"default: object stores need another one. Pass decision_log= with {KINDS}, which every driver of "
-                "this query sees. Nothing was written."
+                f"{running} does not lie on a local or shared file system, where exactum keeps its "
+                "decision log by default: object stores need another one. Pass decision_log= with "
+                f"{KINDS}, which every driver of this query sees. Nothing was written."
             )
         return FileDecisionLog(running.folder / DECISIONS, running.query_id)
     if not isinstance(decision_log, str | Path):
@@ -58,9 +61,12 @@ def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | Non
     if folder is None:
         parts = urlsplit(place)
         # Neither the user's password nor the query, where some clients take it, is for a message.
-        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+        shown = parts._replace(
+            netloc=parts.netloc.rpartition("@")[2], query="", fragment=""
+        ).geturl()
         raise SettingRefused(
-            f"decision_log={shown!r} is not supported: a decision log is {KINDS}. Nothing was written."
+            f"decision_log={shown!r} is not supported: a decision log is {KINDS}. Nothing was "
+            "written."
         )
     return FileDecisionLog(folder / running.query_id, running.query_id)
 
@@ -93,10 +99,11 @@ class BorrowedLog:
         """
         if record.epoch != Epoch(self._query_id, batch_id):
             raise CheckpointRefused(
-                f"The decision log given as decision_log= answered for batch {batch_id} of query {self._query_id} with "
-                f"a record that belongs to query {record.epoch.query_id}, batch {record.epoch.batch_id}. Taken for "
-                "this one's own, it would make rows vanish. Give each query a decision log object of its own, or one "
-                "that keeps records by query id. Nothing of this batch was written."
+                f"The decision log given as decision_log= answered for batch {batch_id} of query "
+                f"{self._query_id} with a record that belongs to query {record.epoch.query_id}, "
+                f"batch {record.epoch.batch_id}. Taken for this one's own, it would make rows "
+                "vanish. Give each query a decision log object of its own, or one that keeps "
+                "records by query id. Nothing of this batch was written."
             )
 
     def close(self) -> None:

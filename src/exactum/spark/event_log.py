@@ -1,4 +1,6 @@
-"""Writes the protocol's events to ``logging.getLogger("exactum")``, one line each, and to the user's listener."""
+"""Writes the protocol's events to ``logging.getLogger("exactum")``, one line each, and to the
+user's listener.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,21 @@ logger = logging.getLogger("exactum")
 
 
 def level_of(event: events.Event) -> int:
-    """DEBUG for every epoch, INFO for what a restart brings, WARNING for what a person may ask about."""
+    """DEBUG for every epoch, INFO for what a restart brings, WARNING for what a person may ask
+    about.
+    """
     if isinstance(event, events.UpstreamStalled | events.UpstreamMoved | events.TopicForgotten):
         return logging.WARNING
-    if isinstance(event, events.EpochAbandoned | events.TransactionsExpired | events.TransactionsSalvaged):
+    if isinstance(
+        event, events.EpochAbandoned | events.TransactionsExpired | events.TransactionsSalvaged
+    ):
         return logging.WARNING
     if isinstance(
-        event, events.FormerSinkOutOfReach | events.IncarnationFenced | events.RowsSkipped | events.RowsDeadLettered
+        event,
+        events.FormerSinkOutOfReach
+        | events.IncarnationFenced
+        | events.RowsSkipped
+        | events.RowsDeadLettered,
     ):
         return logging.WARNING
     if isinstance(event, events.RunStarted | events.EpochRedelivered | events.LeftoversSwept):
@@ -35,7 +45,10 @@ def text_of(event: events.Event) -> str:
         case events.Progress():
             return _progress(event)
         case events.OlderRunsFenced():
-            return f"taken over in slot {event.attempt}; {event.leftovers} leftover transactions aborted"
+            return (
+                f"taken over in slot {event.attempt}; {event.leftovers} leftover transactions "
+                "aborted"
+            )
         case events.EpochRedelivered():
             return f"decided by an earlier run; its commit was sent again ({_size(event)})"
         case events.EpochDecided():
@@ -46,19 +59,29 @@ def text_of(event: events.Event) -> str:
         case events.EpochAbandoned():
             return f"attempt {event.attempt} was abandoned: {event.reason}"
         case events.TransactionsExpired():
-            return f"{event.participant}: decided but undone outside before the commit ({_size(event)})"
+            return (
+                f"{event.participant}: decided but undone outside before the commit "
+                f"({_size(event)})"
+            )
         case events.TransactionsSalvaged():
-            return f"{event.participant}: read back and written again, nothing is lost ({_size(event)})"
+            return (
+                f"{event.participant}: read back and written again, nothing is lost "
+                f"({_size(event)})"
+            )
         case events.LeftoversSwept():
             return f"{event.participant}: {event.transactions} undecided transactions aborted"
         case events.FormerSinkOutOfReach():
             return (
-                f"the sink {event.participant!r} ({event.place}) is not among this query's sinks any more, and none of "
-                "them reaches it: what its tasks left open stays until the target times it out or you settle it. Start "
-                f"once with it, or remove it from {SINKS} in the checkpoint's folder once nothing of it is open"
+                f"the sink {event.participant!r} ({event.place}) is not among this query's sinks "
+                "any more, and none of them reaches it: what its tasks left open stays until the "
+                "target times it out or you settle it. Start once with it, or remove it from "
+                f"{SINKS} in the checkpoint's folder once nothing of it is open"
             )
         case events.ControlChanged():
-            return f"the control stream {event.topic!r} has other rules from here on ({event.keys} keys)"
+            return (
+                f"the control stream {event.topic!r} has other rules from here on ({event.keys} "
+                "keys)"
+            )
         case events.RowsDeadLettered():
             return f"{event.rows} rows stand in the dead letters"
         case events.RowsSkipped():
@@ -68,7 +91,10 @@ def text_of(event: events.Event) -> str:
         case events.UpstreamMoved():
             return f"{event.topic}-{event.partition} is no longer held back upstream"
         case events.TopicForgotten():
-            return f"the topic {event.topic!r} does not exist any more; the query goes on without what was left of it"
+            return (
+                f"the topic {event.topic!r} does not exist any more; the query goes on without "
+                "what was left of it"
+            )
         case events.IncarnationFenced():
             return f"fenced: incarnation {event.by} has taken over"
     return str(event)
@@ -77,14 +103,16 @@ def text_of(event: events.Event) -> str:
 def listener(on_event: events.Listener | None) -> events.Listener:
     """A listener that logs, then calls ``on_event``.
 
-    An error of ``on_event`` is logged and goes no further: between two steps of an epoch it would look
-    like an error of the protocol.
+    An error of ``on_event`` is logged and goes no further: between two steps of an epoch it would
+    look like an error of the protocol.
     """
 
     def listen(event: events.Event) -> None:
         level = level_of(event)
         if logger.isEnabledFor(level):
-            logger.log(level, "query %s, epoch %d: %s", event.query_id, event.batch_id, text_of(event))
+            logger.log(
+                level, "query %s, epoch %d: %s", event.query_id, event.batch_id, text_of(event)
+            )
         supervised = process.current()
         if supervised is not None:
             supervised.tell_event(event)
@@ -100,12 +128,15 @@ def listener(on_event: events.Listener | None) -> events.Listener:
 
 def _beginning(event: events.RunStarted) -> str:
     called = f"{event.name!r}, " if event.name else ""
-    offsets = "; ".join(str(source) for source in event.offsets) or "the start position (new checkpoint)"
+    offsets = (
+        "; ".join(str(source) for source in event.offsets) or "the start position (new checkpoint)"
+    )
     redelivered = ", ".join(str(batch_id) for batch_id in event.redelivered)
     recovery = f"redelivered epochs {redelivered}" if redelivered else "nothing to redeliver"
     return (
-        f"{event.guarantee}: run {event.run_id} ({called}incarnation {event.incarnation}) begins from the checkpoint "
-        f"{event.checkpoint} at {offsets}; {recovery}; {event.swept} leftover transactions aborted"
+        f"{event.guarantee}: run {event.run_id} ({called}incarnation {event.incarnation}) begins "
+        f"from the checkpoint {event.checkpoint} at {offsets}; {recovery}; {event.swept} leftover "
+        "transactions aborted"
     )
 
 
@@ -116,12 +147,17 @@ def _progress(event: events.Progress) -> str:
 
 
 def _stalled(event: events.UpstreamStalled) -> str:
-    since = datetime.fromtimestamp(event.since_ms / 1000, timezone.utc).isoformat(timespec="seconds")
-    known = f"producer id {event.producer_id}, transactional id {event.transactional_id or 'unknown'}"
+    since = datetime.fromtimestamp(event.since_ms / 1000, timezone.utc).isoformat(
+        timespec="seconds"
+    )
+    known = (
+        f"producer id {event.producer_id}, transactional id {event.transactional_id or 'unknown'}"
+    )
     who = "an unknown producer" if event.producer_id is None else known
     return (
-        f"{event.topic}-{event.partition} is held back upstream at offset {event.last_stable_offset} since {since}: "
-        f"{event.lso_gap} offsets lie behind an open transaction of {who}"
+        f"{event.topic}-{event.partition} is held back upstream at offset "
+        f"{event.last_stable_offset} since {since}: {event.lso_gap} offsets lie behind an open "
+        f"transaction of {who}"
     )
 
 

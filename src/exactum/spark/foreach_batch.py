@@ -44,29 +44,37 @@ def exactly_once(
     """Every epoch becomes visible once in every sink, or in none, through any crash.
 
     Args:
-        sinks: where each micro-batch goes; all of them under one decision. Each may have its own view of it
+        sinks: where each micro-batch goes; all of them under one decision. Each may have its own
+        view of it
             (``rows=``); the source is read once for all.
-        dead_letters: a sink for the rows that another one can never take, in the same epoch under the same
+        dead_letters: a sink for the rows that another one can never take, in the same epoch under
+        the same
             decision (``protocol.sink.DEAD_LETTER_COLUMNS``); None: such a row stops the query with
             ``RowsRefused``.
-        decision_log: where decisions are recorded; default ``<checkpointLocation>/exactum/decisions/``. A
-            path (or ``file:`` URI) is a folder in which each query has its own, seen by every machine that
-            may run the driver. An object with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
-        control: a ``control_stream``, or several: rules that every task of an epoch sees in the same state.
-        on_event: called with every event of the protocol (see ``exactum.events``), besides the log
+        decision_log: where decisions are recorded; default
+        ``<checkpointLocation>/exactum/decisions/``. A
+            path (or ``file:`` URI) is a folder in which each query has its own, seen by every
+            machine that may run the driver. An object with ``read``, ``decide``, ``prune`` and
+            ``close`` is used as it is.
+        control: a ``control_stream``, or several: rules that every task of an epoch sees in the
+        same state. on_event: called with every event of the protocol (see ``exactum.events``),
+        besides the log
             ``logging.getLogger("exactum")``. Must not block.
 
     Returns:
-        What ``DataStreamWriter.foreachBatch`` takes. In a process that ``exactum run --standby`` holds in reserve, it
-        returns when the other process is gone, and the log says that it waits. One object serves one query at a time,
-        and any number of starts of it one after another. Called from a function of yours, it is called once for each
-        batch.
+        What ``DataStreamWriter.foreachBatch`` takes. In a process that ``exactum run --standby``
+        holds in reserve, it returns when the other process is gone, and the log says that it waits.
+        One object serves one query at a time, and any number of starts of it one after another.
+        Called from a function of yours, it is called once for each batch.
 
     Raises:
-        SettingRefused: an argument is missing or is not what it must be. What needs Spark or a server is checked
+        SettingRefused: an argument is missing or is not what it must be. What needs Spark or a
+        server is checked
             when the query's first batch runs.
     """
-    return ForeachBatch(Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, control, on_event)
+    return ForeachBatch(
+        Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, control, on_event
+    )
 
 
 def at_least_once(
@@ -79,7 +87,9 @@ def at_least_once(
 
     Args and returns as ``exactly_once``; nothing is recorded, so there is no decision log.
     """
-    return ForeachBatch(Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, control, on_event)
+    return ForeachBatch(
+        Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, control, on_event
+    )
 
 
 def at_most_once(
@@ -89,12 +99,15 @@ def at_most_once(
     control: Control = (),
     on_event: events.Listener | None = None,
 ) -> ForeachBatch:
-    """A batch that was begun is never written again: a crash or a failing task loses rows, none is doubled.
+    """A batch that was begun is never written again: a crash or a failing task loses rows, none is
+    doubled.
 
-    Args and returns as ``exactly_once``. A task that Spark tries again writes nothing. On a cluster the
-    session needs ``spark.stage.maxConsecutiveAttempts=1``.
+    Args and returns as ``exactly_once``. A task that Spark tries again writes nothing. On a cluster
+    the session needs ``spark.stage.maxConsecutiveAttempts=1``.
     """
-    return ForeachBatch(Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, control, on_event)
+    return ForeachBatch(
+        Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, control, on_event
+    )
 
 
 class ForeachBatch:
@@ -140,14 +153,16 @@ class ForeachBatch:
             if isinstance(error, ErrorCaught):  # this one may be caught as well
                 logger.error("%s", error)
             logger.debug("the run stops with", exc_info=True)
-            # What Spark shows of it is the printed traceback: our own frames would bury the message.
+            # What Spark shows of it is the printed traceback: our own frames would bury the
+            # message.
             raise error.with_traceback(None)  # noqa: B904
 
     def _refuse_later_call(self) -> None:
         where = later_call(lambda value: isinstance(value, ForeachBatch), depth=3)
         if where is not None:
             raise SettingRefused(
-                f"{where} calls exactum more than once for one micro-batch, or may do so. {HOW} Nothing was written."
+                f"{where} calls exactum more than once for one micro-batch, or may do so. {HOW} "
+                "Nothing was written."
             )
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
@@ -158,7 +173,8 @@ class ForeachBatch:
         except BaseException as error:
             call.failed = str(error) or type(error).__name__
             with self._at_hand:
-                # Where its tasks may still open transactions, the watch sweeps these and closes it, soon.
+                # Where its tasks may still open transactions, the watch sweeps these and closes it,
+                # soon.
                 if self._run is run and not run.may_leave_open:
                     self._close()
             self._keep(error)
@@ -168,8 +184,8 @@ class ForeachBatch:
         """The run that this batch belongs to, and this call as the only one for the batch.
 
         Raises:
-            SettingRefused: the batch had its call, or the run at hand is another query's; that run is left alone.
-            ExactumError: a new run could not be started.
+            SettingRefused: the batch had its call, or the run at hand is another query's; that run
+            is left alone. ExactumError: a new run could not be started.
         """
         with self._at_hand:
             running_query = self._running_query(frame)
@@ -201,7 +217,8 @@ class ForeachBatch:
         """The run of Spark's query that this batch is of.
 
         Raises:
-            SettingRefused: this object is at work for another query, which may be in the middle of an epoch.
+            SettingRefused: this object is at work for another query, which may be in the middle of
+            an epoch.
         """
         query_id, run = query.query_id_of(frame), self._run
         if run is None or not run.query.still_runs():
@@ -209,12 +226,14 @@ class ForeachBatch:
         if run.query.query_id != query_id:
             raise SettingRefused(
                 f"One {self._delivery.guarantee.name.lower()} object serves two running queries, "
-                f"{run.query.query_id} and {query_id}. Make one for each query. Nothing of the second "
-                "was written."
+                f"{run.query.query_id} and {query_id}. Make one for each query. Nothing of the "
+                "second was written."
             )
         return run.query
 
-    def _started(self, frame: DataFrame, batch_id: int, running_query: query.RunningQuery) -> EpochRunner:
+    def _started(
+        self, frame: DataFrame, batch_id: int, running_query: query.RunningQuery
+    ) -> EpochRunner:
         """A new run, when the query was started, or started again."""
         self._close()
         self.error = None
@@ -225,14 +244,20 @@ class ForeachBatch:
         return run
 
     def _hand_over(self, run: EpochRunner) -> None:
-        """Give a supervisor what finishes a decided epoch without Spark, where there is a supervisor."""
+        """Give a supervisor what finishes a decided epoch without Spark, where there is a
+        supervisor.
+        """
         supervised = process.current()
         if supervised is None:
             return
         delivery = self._delivery
         sinks, names = delivery.targets.all(), tuple(delivery.targets.names())
         decided = delivery.guarantee is Guarantee.EXACTLY_ONCE
-        handover = Handover(run.query, sinks, names, delivery.decision_log, run.columns) if decided else None
+        handover = (
+            Handover(run.query, sinks, names, delivery.decision_log, run.columns)
+            if decided
+            else None
+        )
         supervised.hand_over(run.query.query_id, handover)
 
     def _tell(self, error: ExactumError, frame: DataFrame) -> None:

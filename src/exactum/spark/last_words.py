@@ -1,7 +1,8 @@
 """The last line that a user sees of a query that failed: what exactum said, and nothing of Spark's.
 
-An error of exactum reaches the script inside Spark's own, in the middle of its text: a Java trace stands above it and
-the query's plan below. Where such an error ends the script, its message is printed once more at the very end.
+An error of exactum reaches the script inside Spark's own, in the middle of its text: a Java trace
+stands above it and the query's plan below. Where such an error ends the script, its message is
+printed once more at the very end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class LastWords:
         self._errors = [*self._errors, error][-ERRORS_MAX:]
 
     def text(self, uncaught: BaseException) -> str | None:
-        """What is to be said after Python has printed ``uncaught``; None where it is none of these errors."""
+        """What is to be said after Python has printed ``uncaught``; None where it is none of these
+        errors.
+        """
         shown = str(uncaught)
         for error in reversed(self._errors):
             if error is not uncaught and str(error) in shown:

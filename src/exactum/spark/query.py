@@ -1,7 +1,9 @@
-"""The running query behind a frame that ``foreachBatch`` was given: who it is, and whether it may run.
+"""The running query behind a frame that ``foreachBatch`` was given: who it is, and whether it may
+run.
 
-Spark refuses async progress tracking, the continuous trigger and real-time mode for ``foreachBatch`` when
-the query starts, each with a conf that switches the check off; here they are refused whatever is set.
+Spark refuses async progress tracking, the continuous trigger and real-time mode for
+``foreachBatch`` when the query starts, each with a conf that switches the check off; here they are
+refused whatever is set.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ _HOW = (
 class RunningQuery:
     """One run of one streaming query, as the JVM knows it.
 
-    ``checkpoint`` is the resolved root as Spark prints it (a URI), ``retained`` how many batches Spark's
-    own logs keep, ``execution`` the JVM's StreamExecution.
+    ``checkpoint`` is the resolved root as Spark prints it (a URI), ``retained`` how many batches
+    Spark's own logs keep, ``execution`` the JVM's StreamExecution.
     """
 
     query_id: str
@@ -63,7 +65,9 @@ class RunningQuery:
         return bool(self.execution.isActive())
 
     def stop(self) -> None:
-        """End the query from within its own batch, which Spark may log as done yet. Then no other one begins."""
+        """End the query from within its own batch, which Spark may log as done yet. Then no other
+        one begins.
+        """
         threading.Thread(target=self.execution.stop, name="exactum-stop", daemon=True).start()
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while self.still_runs() and time.monotonic() < deadline_s:
@@ -85,8 +89,8 @@ def query_id_of(frame: DataFrame) -> str:
     if query_id is None:
         raise SettingRefused(
             "exactum was called outside of a streaming query's micro-batch. Give the object to "
-            "writeStream.foreachBatch(...), or call it within the function given there, in the same "
-            "thread (and leave PYSPARK_PIN_THREAD at its default). Nothing was written."
+            "writeStream.foreachBatch(...), or call it within the function given there, in the "
+            "same thread (and leave PYSPARK_PIN_THREAD at its default). Nothing was written."
         )
     return str(query_id)
 
@@ -94,13 +98,15 @@ def query_id_of(frame: DataFrame) -> str:
 def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
     """
     Raises:
-        SettingRefused: ``batch_id`` is not the number of the micro-batch that Spark is at in this thread.
+        SettingRefused: ``batch_id`` is not the number of the micro-batch that Spark is at in this
+        thread.
     """
     at_hand = frame.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
     if at_hand is not None and at_hand != str(batch_id):
         raise SettingRefused(
-            f"exactum was called with batch id {batch_id!r}, and Spark is at micro-batch {at_hand}. Pass the frame and "
-            "the number on as Spark gives them to your function, in the same call. Nothing was written."
+            f"exactum was called with batch id {batch_id!r}, and Spark is at micro-batch "
+            f"{at_hand}. Pass the frame and the number on as Spark gives them to your function, in "
+            "the same call. Nothing was written."
         )
 
 
@@ -116,8 +122,9 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
     execution = session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
     if execution is None:
         raise SettingRefused(
-            f"Query {query_id} is not among the active queries of this Spark session, so exactum cannot "
-            "check its checkpoint. Run it with a plain classic SparkSession. Nothing was written."
+            f"Query {query_id} is not among the active queries of this Spark session, so exactum "
+            "cannot check its checkpoint. Run it with a plain classic SparkSession. Nothing was "
+            "written."
         )
     return RunningQuery(
         query_id=query_id,
@@ -137,7 +144,11 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
 def reader_of(frame: DataFrame, running: RunningQuery) -> offset_log.ReadText:
     """Reads below the query's checkpoint, wherever it lies."""
     folder = running.folder
-    return offset_log.folder_reader(folder) if folder is not None else hadoop_reader(frame, running.checkpoint)
+    return (
+        offset_log.folder_reader(folder)
+        if folder is not None
+        else hadoop_reader(frame, running.checkpoint)
+    )
 
 
 def hadoop_reader(frame: DataFrame, root: str) -> offset_log.ReadText:
@@ -172,9 +183,10 @@ def refuse_connect(frame: DataFrame) -> None:
 
 def connect_refusal() -> str:
     return (
-        "exactum does not run over Spark Connect yet: there foreachBatch runs in a process of the server, "
-        "and the coordinator has to live in the driver. Use a classic session: exactum.local_session(...), "
-        'or SparkSession.builder.master(...) without "remote". Nothing was written.'
+        "exactum does not run over Spark Connect yet: there foreachBatch runs in a process of the "
+        "server, and the coordinator has to live in the driver. Use a classic session: "
+        'exactum.local_session(...), or SparkSession.builder.master(...) without "remote". '
+        "Nothing was written."
     )
 
 
@@ -183,32 +195,34 @@ def refuse_unsafe(query: RunningQuery) -> None:
 
     Raises:
         CheckpointRefused: its checkpoint does not outlive it.
-        SettingRefused: its trigger or its progress tracking gives the same batch id other offsets later.
+        SettingRefused: its trigger or its progress tracking gives the same batch id other offsets
+        later.
     """
     last = query.checkpoint.rstrip("/").rpartition("/")[2]
     if _TEMPORARY.fullmatch(last):
         raise CheckpointRefused(
             f"Query {query.query_id} has no checkpoint location; Spark made a temporary one "
-            f"({query.checkpoint}), which a restart does not find, so the whole input would be lost or "
-            f"written again. {_HOW}"
+            f"({query.checkpoint}), which a restart does not find, so the whole input would be "
+            f"lost or written again. {_HOW}"
         )
     if _RANDOM.fullmatch(last) and query.name is None and _below_session_wide(query):
         raise CheckpointRefused(
-            f"Query {query.query_id} has no name and takes its checkpoint location from {_SESSION_WIDE}, so "
-            f"Spark makes a new random folder there at each start ({query.checkpoint}) and the next start "
-            f'does not find it. Name the query (.queryName("orders")), or: {_HOW}'
+            f"Query {query.query_id} has no name and takes its checkpoint location from "
+            f"{_SESSION_WIDE}, so Spark makes a new random folder there at each start "
+            f"({query.checkpoint}) and the next start does not find it. Name the query "
+            f'(.queryName("orders")), or: {_HOW}'
         )
     if "AsyncProgressTracking" in query.execution_class:
         raise SettingRefused(
-            f"{query} runs with async progress tracking, with which a batch may have other offsets after a "
-            "crash: rows would be lost or doubled. Remove the option asyncProgressTrackingEnabled. "
-            "Nothing was written."
+            f"{query} runs with async progress tracking, with which a batch may have other offsets "
+            "after a crash: rows would be lost or doubled. Remove the option "
+            "asyncProgressTrackingEnabled. Nothing was written."
         )
     for unsafe in ("Continuous", "RealTime"):
         if query.trigger.startswith(unsafe) or query.execution_class.startswith(unsafe):
             raise SettingRefused(
-                f"{query} runs with {query.trigger}, which fixes a batch's offsets only after it was "
-                "written, so nobody can tell after a crash what was. Use a processing-time or "
+                f"{query} runs with {query.trigger}, which fixes a batch's offsets only after it "
+                "was written, so nobody can tell after a crash what was. Use a processing-time or "
                 "available-now trigger. Nothing was written."
             )
 
@@ -217,7 +231,10 @@ def _below_session_wide(query: RunningQuery) -> bool:
     if query.session_checkpoint is None:
         return False
     parent = query.checkpoint.rstrip("/").rpartition("/")[0]
-    ours, theirs = offset_log.local_folder(parent), offset_log.local_folder(query.session_checkpoint)
+    ours, theirs = (
+        offset_log.local_folder(parent),
+        offset_log.local_folder(query.session_checkpoint),
+    )
     if ours is not None and theirs is not None:
         return ours == theirs.absolute()
     return parent.rstrip("/") == query.session_checkpoint.rstrip("/")

@@ -16,9 +16,9 @@ from exactum.spark.query import RunningQuery
 class RunContext:
     """One run of one query.
 
-    ``session`` is the one that its batches belong to, ``query`` the query as Spark knows it, ``run`` its identity in
-    records and transactions, ``first_batch_id`` the batch that it begins with; ``emit`` takes its events, and ``read``
-    reads below its checkpoint, wherever that lies.
+    ``session`` is the one that its batches belong to, ``query`` the query as Spark knows it,
+    ``run`` its identity in records and transactions, ``first_batch_id`` the batch that it begins
+    with; ``emit`` takes its events, and ``read`` reads below its checkpoint, wherever that lies.
     """
 
     session: SparkSession

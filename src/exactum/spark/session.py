@@ -1,4 +1,6 @@
-"""A SparkSession for one machine with everything in place: connector, interpreter, loopback, state store."""
+"""A SparkSession for one machine with everything in place: connector, interpreter, loopback, state
+store.
+"""
 
 from __future__ import annotations
 
@@ -22,42 +24,49 @@ from exactum.spark.startup import warm_up
 logger = logging.getLogger("exactum")
 
 ARROW_BATCH_BYTES = 2 * 2**20
-"""Of one Arrow batch between the JVM and Python, about: a batch that is larger than a core's cache is written to memory
-and read from there at every copy, and a task holds several. Spark's own limit is 10,000 records, of any size."""
+"""Of one Arrow batch between the JVM and Python, about: a batch that is larger than a core's cache
+is written to memory and read from there at every copy, and a task holds several. Spark's own limit
+is 10,000 records, of any size."""
 SHUFFLE_PARTITIONS = 4
-"""Spark's default of 200 makes 200 state stores and 200 tasks for each micro-batch on one machine."""
+"""Spark's default of 200 makes 200 state stores and 200 tasks for each micro-batch on one
+machine.
+"""
 
 SNAPSHOTS_EVERY = "10s"
-"""How often snapshots of state are uploaded. A start replays every change since the last one, a file for each epoch and
-store: at Spark's default of 60 s that may take longer than all the rest of the start."""
+"""How often snapshots of state are uploaded. A start replays every change since the last one, a
+file for each epoch and store: at Spark's default of 60 s that may take longer than all the rest of
+the start."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: object) -> SparkSession:
-    """A SparkSession on this machine that reads Kafka; any other session works with exactum as well.
+    """A SparkSession on this machine that reads Kafka; any other session works with exactum as
+    well.
 
-    Where a session is running in this process already it is returned, as ``getOrCreate`` does, and only
-    settings that Spark can change at run time take effect.
+    Where a session is running in this process already it is returned, as ``getOrCreate`` does, and
+    only settings that Spark can change at run time take effect.
 
-    The JVM starts with the class archive that ``exactum local class-archive`` makes, where there is one: seconds
-    earlier (docs/performance.md). Its options are in ``spark.driver.defaultJavaOptions``, which Spark puts before
-    ``spark.driver.extraJavaOptions``.
+    The JVM starts with the class archive that ``exactum local class-archive`` makes, where there is
+    one: seconds earlier (docs/performance.md). Its options are in
+    ``spark.driver.defaultJavaOptions``, which Spark puts before ``spark.driver.extraJavaOptions``.
 
     Args:
         app_name: shown in Spark's logs and UI.
-        master: Spark's master; ``local[4]`` for four tasks at a time, ``local[4,2]`` to try a failing task
+        master: Spark's master; ``local[4]`` for four tasks at a time, ``local[4,2]`` to try a
+        failing task
             twice.
         spark_conf: Spark settings; they win over the ones made here. Either Spark's own names,
             ``**{"spark.sql.shuffle.partitions": 8}``, or with underscores for dots,
-            ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the small job
-            that starts Python workers in the background; ``spark.exactum.coalesceSmallEpochs.enabled=false`` leaves
-            every epoch in the tasks that Spark plans, with the code that it generates;
-            ``spark.exactum.checkpoint.fsync=false`` lets a power cut take files of the checkpoint, some milliseconds an
-            epoch faster.
+            ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the
+            small job that starts Python workers in the background;
+            ``spark.exactum.coalesceSmallEpochs.enabled=false`` leaves every epoch in the tasks that
+            Spark plans, with the code that it generates; ``spark.exactum.checkpoint.fsync=false``
+            lets a power cut take files of the checkpoint, some milliseconds an epoch faster.
 
     Raises:
         SettingRefused: a setting's name does not begin with ``spark``.
-        LocalServerError: the connector's jars could not be fetched, or no connector is published for the installed
+        LocalServerError: the connector's jars could not be fetched, or no connector is published
+        for the installed
             PySpark; the message says which PySpark to install.
     """
     given = {setting_name(name): _text(value) for name, value in spark_conf.items()}
@@ -126,20 +135,26 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
 
 def _tell_connector(version: str) -> None:
     if version != pyspark_version():
-        logger.info("PySpark %s reads Kafka with the connector of Spark %s", pyspark_version(), version)
+        logger.info(
+            "PySpark %s reads Kafka with the connector of Spark %s", pyspark_version(), version
+        )
 
 
 def _package_path() -> str | None:
     """What workers need on PYTHONPATH to import this very exactum; None where it is installed."""
     folder = str(Path(exactum.__file__).resolve().parent.parent)
-    installed = [str(Path(p).resolve()) for p in [*site.getsitepackages(), site.getusersitepackages()]]
+    installed = [
+        str(Path(p).resolve()) for p in [*site.getsitepackages(), site.getusersitepackages()]
+    ]
     if folder in installed:
         return None
     return os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
 
 
 def java_options(options: Iterable[str]) -> str:
-    """Options of the JVM as Spark's launcher splits them again: in double quotes where they have blanks."""
+    """Options of the JVM as Spark's launcher splits them again: in double quotes where they have
+    blanks.
+    """
     return " ".join(f'"{option}"' if " " in option else option for option in options)
 
 

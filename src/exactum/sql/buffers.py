@@ -9,12 +9,17 @@ import pyarrow as pa
 
 
 def bytes_of(values: Any) -> tuple[bytes, Any]:
-    """The bytes of all values of a string or binary array, one after another, and the offsets in them (numpy).
+    """The bytes of all values of a string or binary array, one after another, and the offsets in
+    them (numpy).
 
     There is one offset more than values. Null is as long as the array says, mostly nothing.
     """
     _, offset_buffer, data = values.buffers()
-    width = np.int64 if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type) else np.int32
+    width = (
+        np.int64
+        if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+        else np.int32
+    )
     if len(values) == 0:
         return b"", np.zeros(1, width)
     size = np.dtype(width).itemsize

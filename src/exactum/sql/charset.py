@@ -1,7 +1,9 @@
-"""Character sets other than UTF-8: which characters one can hold, and in how many bytes. Checked on whole Arrow arrays.
+"""Character sets other than UTF-8: which characters one can hold, and in how many bytes. Checked on
+whole Arrow arrays.
 
-A server asked to write a character that the column's character set lacks writes another one (a question mark, or one
-that looks alike), with or without a warning. So what a set can hold is known before a row is sent.
+A server asked to write a character that the column's character set lacks writes another one (a
+question mark, or one that looks alike), with or without a warning. So what a set can hold is known
+before a row is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _ASCII = 0x80
 class Charset:
     """A character set. Picklable.
 
-    spans: (first, last, bytes): the code points that it can hold, in order, and the bytes of each of them.
+    spans: (first, last, bytes): the code points that it can hold, in order, and the bytes of each
+    of them.
     """
 
     name: str
@@ -42,7 +45,8 @@ class Charset:
         return Charset(name, tuple(spans))
 
     def measured(self, values: Any) -> tuple[Any, Any]:
-        """For each text of an Arrow string array: how many bytes it takes here, and whether all of it can be held.
+        """For each text of an Arrow string array: how many bytes it takes here, and whether all of
+        it can be held.
 
         Null counts as empty. Text that is not UTF-8 cannot be held.
         """

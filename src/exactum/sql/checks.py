@@ -1,6 +1,8 @@
-"""What each kind of column can hold, checked on whole Arrow arrays: one function for each kind. Pure.
+"""What each kind of column can hold, checked on whole Arrow arrays: one function for each kind.
+Pure.
 
-What would be rounded, cut or padded by the server counts as what a column cannot hold: a value is never altered.
+What would be rounded, cut or padded by the server counts as what a column cannot hold: a value is
+never altered.
 """
 
 from __future__ import annotations
@@ -67,10 +69,14 @@ def certain(found: Iterator[Broken]) -> Iterator[Broken]:
 def _integer(column: Column, values: Any) -> Iterator[Broken]:
     limits = column.limits
     if pa.types.is_integer(values.type):
-        yield from _between(values, (limits.lowest, limits.highest), _integer_range(values.type), "holds {} to {}")
+        yield from _between(
+            values, (limits.lowest, limits.highest), _integer_range(values.type), "holds {} to {}"
+        )
     elif pa.types.is_decimal(values.type):
         last = 10 ** (values.type.precision - values.type.scale) - 1
-        yield from _between(values, (limits.lowest, limits.highest), (-last, last), "holds {} to {}")
+        yield from _between(
+            values, (limits.lowest, limits.highest), (-last, last), "holds {} to {}"
+        )
         yield from _finer(values, 0)
 
 
@@ -78,7 +84,9 @@ def _decimal(column: Column, values: Any) -> Iterator[Broken]:
     """What would be rounded is refused, so a bound is a power of ten."""
     limits = column.limits
     if limits.lowest == 0:
-        yield Broken("holds no negative numbers", pc.less(values, pa.scalar(0, values.type)), values)
+        yield Broken(
+            "holds no negative numbers", pc.less(values, pa.scalar(0, values.type)), values
+        )
     if limits.precision is None:
         return
     scale = limits.scale or 0
@@ -95,8 +103,14 @@ def _decimal(column: Column, values: Any) -> Iterator[Broken]:
         else:
             bound = Decimal(1).scaleb(before_point)
             above = pc.greater_equal(values, pa.scalar(_number(bound, values.type), values.type))
-            too_large = pc.or_(above, pc.less_equal(values, pa.scalar(_number(-bound, values.type), values.type)))
-        yield Broken(f"holds {max(before_point, 0)} digits before the point{_zeros(before_point)}", too_large, values)
+            too_large = pc.or_(
+                above, pc.less_equal(values, pa.scalar(_number(-bound, values.type), values.type))
+            )
+        yield Broken(
+            f"holds {max(before_point, 0)} digits before the point{_zeros(before_point)}",
+            too_large,
+            values,
+        )
     yield from _finer(values, scale)
 
 
@@ -105,11 +119,17 @@ def _zeros(before_point: int) -> str:
 
 
 def _finer(values: Any, scale: int) -> Iterator[Broken]:
-    """What has digits after the last that the column keeps: a server would round them, or cut them."""
+    """What has digits after the last that the column keeps: a server would round them, or cut
+    them.
+    """
     has = values.type.scale if pa.types.is_decimal(values.type) else 0
     if has <= scale:
         return
-    rule = f"holds {scale} digits after the point" if scale >= 0 else f"holds multiples of {10**-scale}"
+    rule = (
+        f"holds {scale} digits after the point"
+        if scale >= 0
+        else f"holds multiples of {10**-scale}"
+    )
     if pa.types.is_decimal(values.type):
         whole = values.type.precision - values.type.scale
         if -scale >= whole:
@@ -136,7 +156,9 @@ def _float(column: Column, values: Any) -> Iterator[Broken]:
     if not limits.nan_allowed:
         yield Broken("cannot hold NaN or infinity", pc.invert(pc.is_finite(values)), values)
     if limits.lowest == 0:
-        yield Broken("holds no negative numbers", pc.less(values, pa.scalar(0, values.type)), values)
+        yield Broken(
+            "holds no negative numbers", pc.less(values, pa.scalar(0, values.type)), values
+        )
     if limits.magnitude_max is not None:
         above = pc.and_(pc.greater(pc.abs(values), limits.magnitude_max), pc.is_finite(values))
         yield Broken(f"holds values up to {limits.magnitude_max:g}", above, values)
@@ -154,8 +176,12 @@ def _text(column: Column, values: Any) -> Iterator[Broken]:
         yield Broken("cannot hold the character U+0000", pc.match_substring(values, "\0"))
     if limits.choices is not None:
         known = pc.is_in(values, value_set=pa.array(limits.choices, values.type))
-        listed = ", ".join(limits.choices[:CHOICES_SHOWN]) + (", ..." if len(limits.choices) > CHOICES_SHOWN else "")
-        yield Broken(f"holds one of {listed}", pc.and_(pc.invert(known), pc.is_valid(values)), values)
+        listed = ", ".join(limits.choices[:CHOICES_SHOWN]) + (
+            ", ..." if len(limits.choices) > CHOICES_SHOWN else ""
+        )
+        yield Broken(
+            f"holds one of {listed}", pc.and_(pc.invert(known), pc.is_valid(values)), values
+        )
     if limits.form is not None:
         fits = pc.match_substring_regex(values, rf"\A(?:{limits.form.pattern})\z")
         yield Broken(f"holds {limits.form.says}", pc.invert(fits), values)
@@ -204,7 +230,9 @@ def _json(column: Column, values: Any) -> Iterator[Broken]:
 
 
 def _has_twins(kind: Any) -> bool:
-    """Whether a struct, at any depth, has two fields of one name: readers of JSON see the last one alone."""
+    """Whether a struct, at any depth, has two fields of one name: readers of JSON see the last one
+    alone.
+    """
     if not pa.types.is_nested(kind):
         return False
     inner = [kind.field(i) for i in range(kind.num_fields)]
@@ -241,9 +269,15 @@ def _bytes(column: Column, values: Any) -> Iterator[Broken]:
         return
     lengths = pc.binary_length(values)
     if limits.length_max is not None:
-        yield Broken(f"holds {limits.length_max} bytes", pc.greater(lengths, limits.length_max), lengths)
+        yield Broken(
+            f"holds {limits.length_max} bytes", pc.greater(lengths, limits.length_max), lengths
+        )
     if limits.length_min:
-        yield Broken(f"holds no less than {limits.length_min} bytes", pc.less(lengths, limits.length_min), lengths)
+        yield Broken(
+            f"holds no less than {limits.length_min} bytes",
+            pc.less(lengths, limits.length_min),
+            lengths,
+        )
 
 
 def _date(column: Column, values: Any) -> Iterator[Broken]:
@@ -251,7 +285,9 @@ def _date(column: Column, values: Any) -> Iterator[Broken]:
         return
     bounds = column.limits.lowest, column.limits.highest
     days = values.view(pa.int32())
-    for broken in _between(days, bounds, _integer_range(days.type), "holds the days {} to {}", times.day_text):
+    for broken in _between(
+        days, bounds, _integer_range(days.type), "holds the days {} to {}", times.day_text
+    ):
         yield Broken(broken.rule, broken.mask, values)
 
 
@@ -272,7 +308,9 @@ def _timestamp(column: Column, values: Any) -> Iterator[Broken]:
         yield Broken(broken.rule, broken.mask, values)
     if column.limits.scale is not None and column.limits.scale < times.DIGITS:
         for broken in _finer(micros, column.limits.scale - times.DIGITS):
-            yield Broken(f"holds {column.limits.scale} digits of a second's fraction", broken.mask, values)
+            yield Broken(
+                f"holds {column.limits.scale} digits of a second's fraction", broken.mask, values
+            )
 
 
 def _between(

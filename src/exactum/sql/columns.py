@@ -1,4 +1,6 @@
-"""The frame's columns against the table's: what is missing, what does not fit, what would stay null. Pure."""
+"""The frame's columns against the table's: what is missing, what does not fit, what would stay
+null. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,17 @@ NAMED_BY_MAX = 3
 """Most columns that name a row of a table without a key."""
 
 
-def matched(table: Table, frame: Sequence[tuple[str, str]], dialect: Dialect, where: str) -> tuple[Column, ...]:
+def matched(
+    table: Table, frame: Sequence[tuple[str, str]], dialect: Dialect, where: str
+) -> tuple[Column, ...]:
     """The table's column for each of the frame's, given as (name, Spark type).
 
-    A name fits exactly, or else by all but its case if only one does: Spark keeps the case that a user wrote, and
-    servers fold it.
+    A name fits exactly, or else by all but its case if only one does: Spark keeps the case that a
+    user wrote, and servers fold it.
 
     Raises:
-        FrameRefused: a column is missing in the table, is computed by the server, has a type that the frame's cannot
+        FrameRefused: a column is missing in the table, is computed by the server, has a type that
+        the frame's cannot
             be loaded into, or is NOT NULL without a default and missing in the frame.
     """
     columns: list[Column] = []
@@ -28,34 +33,42 @@ def matched(table: Table, frame: Sequence[tuple[str, str]], dialect: Dialect, wh
         column = _find(table, name)
         if column is None:
             raise FrameRefused(
-                f"{where}: the table {table.name} has no column {name!r}; it has {_listed(table.columns)}. Rename or "
-                "drop the column in the query (rows= gives a sink its own view), or add it to the table."
+                f"{where}: the table {table.name} has no column {name!r}; it has "
+                f"{_listed(table.columns)}. Rename or drop the column in the query (rows= gives a "
+                "sink its own view), or add it to the table."
             )
         if column in columns:
-            raise FrameRefused(f"{where}: two columns of the frame go into the table's column {column.name!r}.")
+            raise FrameRefused(
+                f"{where}: two columns of the frame go into the table's column {column.name!r}."
+            )
         if column.generated:
             raise FrameRefused(
-                f"{where}: the table's column {column.name!r} is computed by {dialect.name} itself; drop it in the "
-                "query."
+                f"{where}: the table's column {column.name!r} is computed by {dialect.name} "
+                "itself; drop it in the query."
             )
         if not dialect.takes(column, spark_type):
             raise FrameRefused(
-                f"{where}: the column {name!r} is {spark_type} in the frame and {column.type} in the table "
-                f"{table.name}, which cannot take it. Cast it in the query."
+                f"{where}: the column {name!r} is {spark_type} in the frame and {column.type} in "
+                f"the table {table.name}, which cannot take it. Cast it in the query."
             )
         columns.append(column)
     for column in table.columns:
-        if column not in columns and not (column.nullable or column.has_default or column.generated):
+        if column not in columns and not (
+            column.nullable or column.has_default or column.generated
+        ):
             raise FrameRefused(
-                f"{where}: the table's column {column.name!r} ({column.type}) is NOT NULL and has no default, and the "
-                f"frame does not have it; the frame has {', '.join(name for name, _ in frame)}."
+                f"{where}: the table's column {column.name!r} ({column.type}) is NOT NULL and has "
+                "no default, and the frame does not have it; the frame has "
+                f"{', '.join(name for name, _ in frame)}."
             )
     return tuple(columns)
 
 
-def named_by(unique_keys: Sequence[frozenset[str]], by_frame: Mapping[str, Column]) -> tuple[str, ...]:
-    """The frame's columns whose values best name a row: the shortest unique key that is written whole; where there is
-    none, the record's place in Kafka, or else the first columns.
+def named_by(
+    unique_keys: Sequence[frozenset[str]], by_frame: Mapping[str, Column]
+) -> tuple[str, ...]:
+    """The frame's columns whose values best name a row: the shortest unique key that is written
+    whole; where there is none, the record's place in Kafka, or else the first columns.
 
     ``by_frame``: the table's column for each of the frame's.
     """

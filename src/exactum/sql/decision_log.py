@@ -1,18 +1,22 @@
 """A decision log in a SQL database: for clusters without a shared file system.
 
     exactum_decisions(query_id, batch_id, attempt, record)      the record as JSON text
-    exactum_decision_floors(query_id, floor)                    every batch below is pruned, for ever
+    exactum_decision_floors(query_id, floor)                    every batch below is pruned, for
+    ever
 
-``decide`` and ``prune`` first lock the query's floor row, so they follow one another: a ``decide`` either commits
-before a pruning, which then removes its record with the others, or sees the new floor and is refused. A slot that was
-pruned is never free again, however late a zombie wakes up. The lock also settles a lost reply: who asks again waits
-until the server has done with the first try.
+``decide`` and ``prune`` first lock the query's floor row, so they follow one another: a ``decide``
+either commits before a pruning, which then removes its record with the others, or sees the new
+floor and is refused. A slot that was pruned is never free again, however late a zombie wakes up.
+The lock also settles a lost reply: who asks again waits until the server has done with the first
+try.
 
-Who finds a record locks the floor row, too, and commits, before anybody acts on it: its maker may have died while it
-waited for a synchronous standby, and PostgreSQL's commit waits until the standby has all that was written before.
+Who finds a record locks the floor row, too, and commits, before anybody acts on it: its maker may
+have died while it waited for a synchronous standby, and PostgreSQL's commit waits until the standby
+has all that was written before.
 
-A server that has acknowledged a decision may be replaced by one that never got it: by a failover to an asynchronous
-standby, or from a backup. So each new connection is first asked for the newest decision that is known to stand.
+A server that has acknowledged a decision may be replaced by one that never got it: by a failover to
+an asynchronous standby, or from a backup. So each new connection is first asked for the newest
+decision that is known to stand.
 """
 
 from __future__ import annotations
@@ -24,7 +28,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from exactum.errors import CheckpointRefused, ExactumError, Fenced, InvariantBroken, OutcomeUnknown, SettingRefused
+from exactum.errors import (
+    CheckpointRefused,
+    ExactumError,
+    Fenced,
+    InvariantBroken,
+    OutcomeUnknown,
+    SettingRefused,
+)
 from exactum.protocol.model import DecisionRecord
 from exactum.sql.dialect import DECISIONS, FLOORS, Dialect, Failure, Session, SqlFailure
 from exactum.sql.failure import port_error
@@ -49,7 +60,8 @@ class SqlDecisionLog:
     """The decisions of one query. See ``protocol.decision_log`` for the promises.
 
     Args:
-        schema: where the two tables are (in MySQL: the database); default: the connection's own. They are created
+        schema: where the two tables are (in MySQL: the database); default: the connection's own.
+        They are created
             when they are first needed.
         prune_every: in batches.
         patience_s: how long a step is tried again while the server is away.
@@ -76,7 +88,9 @@ class SqlDecisionLog:
         self._floors = dialect.quote_table(TableName(schema, FLOORS))
         self._ready = False
         self._pruned_below: int | None = None
-        self._newest: tuple[int, int] | None = None  # (batch id, attempt) of the newest record known to stand
+        self._newest: tuple[int, int] | None = (
+            None  # (batch id, attempt) of the newest record known to stand
+        )
         self._asked_for_newest: Session | None = None
 
     # ---- the port ----------------------------------------------------------------------------
@@ -85,10 +99,12 @@ class SqlDecisionLog:
         """See the port."""
 
         def step(session: Session) -> tuple[list[tuple[int, str]], int, bool]:
-            # In this order: what is pruned between the two looks is then refused, not taken for undecided.
+            # In this order: what is pruned between the two looks is then refused, not taken for
+            # undecided.
             self._refuse_lost(session)
             found = session.query(
-                f"SELECT attempt, record FROM {self._decisions} WHERE query_id = %s AND batch_id = %s ORDER BY attempt",
+                f"SELECT attempt, record FROM {self._decisions} WHERE query_id = %s AND batch_id = "
+                "%s ORDER BY attempt",
                 (self._query_id, batch_id),
             )
             later = not found and session.query(
@@ -102,16 +118,18 @@ class SqlDecisionLog:
         found, floor, later = self._asked(step)
         if batch_id < floor:
             raise CheckpointRefused(
-                f"Batch {batch_id} of query {self._query_id} is older than its decision log, which was pruned below "
-                f"batch {floor}. Either the checkpoint was restored from a backup without the decision log that "
-                "belongs to it: restore both from the same moment, or start with a new checkpoint location. Or this is "
-                "an old driver that woke up: leave it stopped. Nothing was written."
+                f"Batch {batch_id} of query {self._query_id} is older than its decision log, which "
+                f"was pruned below batch {floor}. Either the checkpoint was restored from a backup "
+                "without the decision log that belongs to it: restore both from the same moment, "
+                "or start with a new checkpoint location. Or this is an old driver that woke up: "
+                "leave it stopped. Nothing was written."
             )
         # Nobody passes a batch without a COMMIT in it: a later batch shows that there was one.
         if [attempt for attempt, _ in found] != list(range(len(found))) or later:
             raise InvariantBroken(
-                f"{self._where}: records of batch {batch_id} are missing ({[a for a, _ in found]} are there). Restore "
-                f"the table {DECISIONS} from a backup; without them nobody can tell whether the batch was committed."
+                f"{self._where}: records of batch {batch_id} are missing ({[a for a, _ in found]} "
+                f"are there). Restore the table {DECISIONS} from a backup; without them nobody can "
+                "tell whether the batch was committed."
             )
         if found:
             self._stands(batch_id, found[-1][0])
@@ -141,7 +159,8 @@ class SqlDecisionLog:
                 (self._query_id, epoch.batch_id, record.attempt, text),
             )
             stands = session.query(
-                f"SELECT record FROM {self._decisions} WHERE query_id = %s AND batch_id = %s AND attempt = %s",
+                f"SELECT record FROM {self._decisions} WHERE query_id = %s AND batch_id = %s AND "
+                "attempt = %s",
                 (self._query_id, epoch.batch_id, record.attempt),
             )
             sent = True
@@ -156,14 +175,14 @@ class SqlDecisionLog:
             if not sent:
                 raise port_error(failure, self._where) from failure
             raise OutcomeUnknown(
-                f"{self._where}: the record of {epoch}, attempt {record.attempt}, may or may not stand: {failure}. "
-                "Start the query again: it finds out."
+                f"{self._where}: the record of {epoch}, attempt {record.attempt}, may or may not "
+                f"stand: {failure}. Start the query again: it finds out."
             ) from failure
         if stands is None:
             raise Fenced(
-                f"{epoch} is long over: its decision log was pruned below batch {floor} by a newer run. This run "
-                f"(incarnation {record.incarnation}) is an old driver that woke up; it stops, and what it prepared is "
-                "aborted."
+                f"{epoch} is long over: its decision log was pruned below batch {floor} by a newer "
+                f"run. This run (incarnation {record.incarnation}) is an old driver that woke up; "
+                "it stops, and what it prepared is aborted."
             )
         self._stands(epoch.batch_id, record.attempt)
         return self._record(epoch.batch_id, record.attempt, stands)
@@ -174,7 +193,10 @@ class SqlDecisionLog:
         Raises:
             Unavailable: the server failed; the next call goes on.
         """
-        if self._pruned_below is not None and below_batch_id - self._pruned_below < self._prune_every:
+        if (
+            self._pruned_below is not None
+            and below_batch_id - self._pruned_below < self._prune_every
+        ):
             return 0
 
         def step(session: Session) -> int:
@@ -182,10 +204,12 @@ class SqlDecisionLog:
             floor = self._floor(session, " FOR UPDATE")
             if floor < below_batch_id:
                 session.execute(
-                    f"UPDATE {self._floors} SET floor = %s WHERE query_id = %s", (below_batch_id, self._query_id)
+                    f"UPDATE {self._floors} SET floor = %s WHERE query_id = %s",
+                    (below_batch_id, self._query_id),
                 )
             removed = session.execute(
-                f"DELETE FROM {self._decisions} WHERE query_id = %s AND batch_id < %s", (self._query_id, below_batch_id)
+                f"DELETE FROM {self._decisions} WHERE query_id = %s AND batch_id < %s",
+                (self._query_id, below_batch_id),
             )
             session.commit()
             return removed
@@ -213,30 +237,34 @@ class SqlDecisionLog:
         if self._newest is not None:
             batch_id, attempt = self._newest
             stands = session.query(
-                f"SELECT 1 FROM {self._decisions} WHERE query_id = %s AND batch_id = %s AND attempt = %s",
+                f"SELECT 1 FROM {self._decisions} WHERE query_id = %s AND batch_id = %s AND "
+                "attempt = %s",
                 (self._query_id, batch_id, attempt),
             )
             if not stands and batch_id >= self._floor(session, ""):
                 raise InvariantBroken(
-                    f"{self._where} has lost the decision of batch {batch_id}, attempt {attempt}, which it had "
-                    "acknowledged. The server was replaced by one that did not have it: by a failover to an "
-                    "asynchronous standby, or from a backup. Whatever else it had acknowledged last may be gone as "
-                    "well, rows of sinks in it among them; in other targets the batch stands. Compare the targets in "
-                    "this database with the others, then start the query again: it goes on, or says what it misses. "
-                    "A synchronous standby prevents this (docs/guarantees.md). This run has stopped; nothing that it "
-                    "had not decided becomes visible."
+                    f"{self._where} has lost the decision of batch {batch_id}, attempt {attempt}, "
+                    "which it had acknowledged. The server was replaced by one that did not have "
+                    "it: by a failover to an asynchronous standby, or from a backup. Whatever "
+                    "else it had acknowledged last may be gone as well, rows of sinks in it among "
+                    "them; in other targets the batch stands. Compare the targets in this "
+                    "database with the others, then start the query again: it goes on, or says "
+                    "what it misses. A synchronous standby prevents this (docs/guarantees.md). "
+                    "This run has stopped; nothing that it had not decided becomes visible."
                 )
         self._asked_for_newest = session
 
     @contextmanager
     def _saying_what_waits(self, what: str) -> Iterator[None]:
-        """Tell somebody when the server takes its time, as where no synchronous standby answers: nothing goes on."""
+        """Tell somebody when the server takes its time, as where no synchronous standby answers:
+        nothing goes on.
+        """
         said = threading.Timer(
             PATIENCE_SAID_S,
             log.warning,
             (
-                "%s: %s has been waiting for %d s. The server is away, holds a lock, or waits for a synchronous "
-                "standby that does not answer",
+                "%s: %s has been waiting for %d s. The server is away, holds a lock, or waits for "
+                "a synchronous standby that does not answer",
                 self._where,
                 what,
                 PATIENCE_SAID_S,
@@ -252,9 +280,13 @@ class SqlDecisionLog:
     # ---- small steps -------------------------------------------------------------------------
 
     def _floor(self, session: Session, lock: str) -> int:
-        rows = session.query(f"SELECT floor FROM {self._floors} WHERE query_id = %s{lock}", (self._query_id,))
+        rows = session.query(
+            f"SELECT floor FROM {self._floors} WHERE query_id = %s{lock}", (self._query_id,)
+        )
         if not rows:
-            raise SqlFailure(Failure.MISSING, "", f"the row of query {self._query_id} in {FLOORS} was removed")
+            raise SqlFailure(
+                Failure.MISSING, "", f"the row of query {self._query_id} in {FLOORS} was removed"
+            )
         return int(rows[0][0])
 
     def _make_ready(self) -> None:
@@ -272,14 +304,17 @@ class SqlDecisionLog:
 
     def _create(self, session: Session) -> None:
         self._dialect.create_decision_tables(session, self._schema)
-        session.execute(self._dialect.insert_if_absent(self._floors, ("query_id", "floor")), (self._query_id, 0))
+        session.execute(
+            self._dialect.insert_if_absent(self._floors, ("query_id", "floor")), (self._query_id, 0)
+        )
         session.commit()
         behind = self._dialect.lagging_standbys(session)
         if behind:
             log.warning(
-                "%s: %d of the server's standbys get their data asynchronously, and none synchronously. A failover to "
-                "one of them loses the newest decisions, so that rows may be lost or doubled. Set "
-                "synchronous_standby_names on the server, or never fail over to them (docs/guarantees.md)",
+                "%s: %d of the server's standbys get their data asynchronously, and none "
+                "synchronously. A failover to one of them loses the newest decisions, so that "
+                "rows may be lost or doubled. Set synchronous_standby_names on the server, or "
+                "never fail over to them (docs/guarantees.md)",
                 self._where,
                 behind,
             )
@@ -300,22 +335,30 @@ class SqlDecisionLog:
         try:
             value = json.loads(text)
         except ValueError as error:
-            raise InvariantBroken(f"{self._where}: the record {where} is damaged: {error}. Restore it.") from error
+            raise InvariantBroken(
+                f"{self._where}: the record {where} is damaged: {error}. Restore it."
+            ) from error
         record = DecisionRecord.from_json(value, where)
         found = (record.epoch.query_id, record.epoch.batch_id, record.attempt)
         if found != (self._query_id, batch_id, attempt):
-            raise InvariantBroken(f"{self._where}: the record {where} is damaged: it holds {record.epoch}. Restore it.")
+            raise InvariantBroken(
+                f"{self._where}: the record {where} is damaged: it holds {record.epoch}. Restore "
+                "it."
+            )
         return record
 
 
-def open_decision_log(url: str, query_id: str, *, connect: Mapping[str, object] | None = None) -> SqlDecisionLog:
+def open_decision_log(
+    url: str, query_id: str, *, connect: Mapping[str, object] | None = None
+) -> SqlDecisionLog:
     """The decision log of a query at ``postgresql://...`` or ``mysql://...``.
 
     Args:
         connect: further options of the client library (TLS, timeouts).
 
     Raises:
-        SettingRefused: the URL is of neither kind or cannot be read; or the client library is missing.
+        SettingRefused: the URL is of neither kind or cannot be read; or the client library is
+        missing.
     """
     where = "decision_log"
     scheme = url.split(":", 1)[0] if isinstance(url, str) else ""
@@ -323,7 +366,9 @@ def open_decision_log(url: str, query_id: str, *, connect: Mapping[str, object] 
         from exactum.sql.postgres import session as postgres_session
         from exactum.sql.postgres.dialect import PostgresDialect
 
-        return SqlDecisionLog(PostgresDialect(), postgres_session.address_of(url, connect, where), query_id)
+        return SqlDecisionLog(
+            PostgresDialect(), postgres_session.address_of(url, connect, where), query_id
+        )
     if scheme in ("mysql", "mariadb"):
         from exactum.sql.mysql import sink as mysql
         from exactum.sql.mysql.dialect import MySQLDialect

@@ -1,10 +1,10 @@
-"""The seam between exactum's SQL layer and a kind of server: one ``Dialect`` for each (PostgreSQL, MySQL/MariaDB).
+"""The seam between exactum's SQL layer and a kind of server: one ``Dialect`` for each.
 
 Everything above the seam is shared by all dialects and knows no client library:
 
 | module | holds |
 |---|---|
-| ``sink`` | ``SqlSink``: settings, checks at start, ``open``; ``PostgresSink`` and ``MySQLSink`` derive from it |
+| ``sink`` | ``SqlSink``: settings, checks, ``open``; ``PostgresSink`` and ``MySQLSink`` derive |
 | ``plan`` | ``WritePlan``: what goes to the executors |
 | ``sessions`` | the sessions that a process keeps between tasks |
 | ``writer`` | the tasks' writers: staged, prepared, direct |
@@ -15,9 +15,9 @@ Everything above the seam is shared by all dialects and knows no client library:
 | ``decision_log`` | ``SqlDecisionLog`` |
 | ``url`` | ``Address``: where the server is; the only place that sees a password |
 
-A dialect is a frozen, stateless, picklable object; it imports its client library inside its methods. SQL texts use
-``%s`` for arguments and ``%%`` for a per cent sign, and are always run through the client's substitution, with or
-without arguments.
+A dialect is a frozen, stateless, picklable object; it imports its client library inside its
+methods. SQL texts use ``%s`` for arguments and ``%%`` for a per cent sign, and are always run
+through the client's substitution, with or without arguments.
 """
 
 from __future__ import annotations
@@ -36,16 +36,21 @@ if TYPE_CHECKING:
 PART = "exactum_part"
 """Staging column, bigint: which transaction (task) wrote the row; 63 random bits."""
 ROW = "exactum_row"
-"""Staging column, bigint: the row's place in the epoch, Spark's partition number << 40 | row number in the task."""
+"""Staging column, bigint: the row's place in the epoch, Spark's partition number << 40 | row
+number in the task.
+"""
 LEDGER = "exactum_ledger"
-"""(scope text, batch_id bigint, identity text, digest text, attempt int, row_count bigint, committed_at timestamp of
-the server's clock by default), primary key (scope, batch_id, identity). Texts are ASCII of at most 200 characters and
-compare exactly (binary collation); all not null."""
+"""(scope text, batch_id bigint, identity text, digest text, attempt int, row_count bigint,
+committed_at timestamp of the server's clock by default), primary key (scope, batch_id, identity).
+Texts are ASCII of at most 200 characters and compare exactly (binary collation); all not null."""
 DIRECTORY = "exactum_prepared"
-"""Staged transactions: (scope text, identity text, incarnation text, batch_id bigint, attempt int, staging text, part
-bigint, row_count bigint), primary key (scope, identity). Texts as in the ledger; all not null."""
+"""Staged transactions: (scope text, identity text, incarnation text, batch_id bigint, attempt int,
+staging text, part bigint, row_count bigint), primary key (scope, identity). Texts as in the ledger;
+all not null."""
 DECISIONS = "exactum_decisions"
-"""(query_id text, batch_id bigint, attempt int, record text without limit), primary key of the first three."""
+"""(query_id text, batch_id bigint, attempt int, record text without limit), primary key of the
+first three.
+"""
 FLOORS = "exactum_decision_floors"
 """(query_id text, floor bigint), primary key (query_id). Texts compare exactly."""
 STAGING_PREFIX = "exactum_stage_"
@@ -55,11 +60,17 @@ class Failure(Enum):
     """What a server's error means for us; the dialect maps its codes to these."""
 
     LOST = "the connection was lost or not made; a COMMIT under way may have taken effect"
-    BUSY = "deadlock, lock timeout, no free connection: the transaction is rolled back, the same again may succeed"
+    BUSY = (
+        "deadlock, lock timeout, no free connection: the transaction is rolled back, the same "
+        "again may succeed"
+    )
     DENIED = "authentication or rights"
     MISSING = "a database, schema, table or column that does not exist"
     EXISTS = "a table that exists already (two starts that race)"
-    UNFIT = "the table's definition, a setting of the server or the statement: the same again fails again"
+    UNFIT = (
+        "the table's definition, a setting of the server or the statement: the same again fails "
+        "again"
+    )
     ROWS = "the rows break a constraint or do not fit a type: the same again fails again"
     NO_SUCH_PREPARED = "no prepared transaction of this name"
     PREPARED_BUSY = "somebody else is just finishing this prepared transaction"
@@ -68,10 +79,12 @@ class Failure(Enum):
 
 
 class SqlFailure(Exception):
-    """A server's or client's error, classified. Internal to ``sql/``: ports turn it into ``exactum.errors``.
+    """A server's or client's error, classified. Internal to ``sql/``: ports turn it into
+    ``exactum.errors``.
 
-    ``text`` is one line of the server's message and detail, scrubbed of secrets by ``Address.scrub``; ``code`` the
-    SQLSTATE or error number. The transaction of its session is void: roll it back (or the session is closed, if LOST).
+    ``text`` is one line of the server's message and detail, scrubbed of secrets by
+    ``Address.scrub``; ``code`` the SQLSTATE or error number. The transaction of its session is
+    void: roll it back (or the session is closed, if LOST).
     """
 
     def __init__(self, failure: Failure, code: str, text: str) -> None:
@@ -82,7 +95,8 @@ class SqlFailure(Exception):
 
 
 class Session(Protocol):
-    """One connection: READ COMMITTED, no autocommit (the first statement begins a transaction), one thread.
+    """One connection: READ COMMITTED, no autocommit (the first statement begins a transaction), one
+    thread.
 
     Every method raises ``SqlFailure`` and nothing else of the client library.
     """
@@ -110,9 +124,11 @@ class Loader(Protocol):
     """Bulk load of one task into one table, inside its session's transaction."""
 
     def write(self, batch: Any) -> Broken | None:
-        """Send an Arrow record batch whose columns are those the loader was made with, in their order.
+        """Send an Arrow record batch whose columns are those the loader was made with, in their
+        order.
 
-        Returns which rows are too large to be sent, or are refused by the server alone, if any is; all others are sent.
+        Returns which rows are too large to be sent, or are refused by the server alone, if any is;
+        all others are sent.
 
         Raises:
             SqlFailure: the server refused the rows (maybe those of an earlier call) or is gone.
@@ -145,12 +161,14 @@ class Mode(Enum):
 class Move:
     """Rows of the given parts go from the staging table into the target, in one statement or a few.
 
-    APPEND: all of them, in any order; ``exactum_row`` is null. UPSERT: for each ``key`` only the last row, which is the
-    one with the greatest ``order_by`` values (compared in the order given, NULL lowest), ties and no ``order_by`` by
-    the greatest ``exactum_row``; it replaces the target's row of that key or is inserted. With ``delete_when`` (a
-    boolean column that only the staging table has) a last row in which it is true deletes the target's row of its key
-    instead. ``columns`` are the target's, without the flag. In UPSERT mode, lock the target's rows in order of key.
-    ``parts`` may be empty: the statements run all the same, with no rows (a rehearsal at start).
+    APPEND: all of them, in any order; ``exactum_row`` is null. UPSERT: for each ``key`` only the
+    last row, which is the one with the greatest ``order_by`` values (compared in the order given,
+    NULL lowest), ties and no ``order_by`` by the greatest ``exactum_row``; it replaces the target's
+    row of that key or is inserted. With ``delete_when`` (a boolean column that only the staging
+    table has) a last row in which it is true deletes the target's row of its key instead.
+    ``columns`` are the target's, without the flag. In UPSERT mode, lock the target's rows in order
+    of key. ``parts`` may be empty: the statements run all the same, with no rows (a rehearsal at
+    start).
     """
 
     staging: TableName
@@ -164,7 +182,9 @@ class Move:
 
 
 class Dialect(Protocol):
-    """A kind of server. Methods with a ``session`` raise ``SqlFailure``; none commits unless it says so."""
+    """A kind of server. Methods with a ``session`` raise ``SqlFailure``; none commits unless it
+    says so.
+    """
 
     @property
     def name(self) -> str:
@@ -176,12 +196,15 @@ class Dialect(Protocol):
 
     @property
     def upserts_by_any_key(self) -> bool:
-        """True where an upsert cannot be tied to one unique key, so that a table with another one is refused."""
+        """True where an upsert cannot be tied to one unique key, so that a table with another one
+        is refused.
+        """
 
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
-        """A new session. ``label`` is shown to administrators where the server can (application_name). No wait for a
-        lock takes longer than ``lock_timeout_s``, and a DRIVER's session that idles in a transaction is ended by the
-        server where it can (a stopped driver must not hold locks for ever).
+        """A new session. ``label`` is shown to administrators where the server can
+        (application_name). No wait for a lock takes longer than ``lock_timeout_s``, and a DRIVER's
+        session that idles in a transaction is ended by the server where it can (a stopped driver
+        must not hold locks for ever).
 
         Raises:
             SettingRefused: the client library is not installed.
@@ -197,45 +220,60 @@ class Dialect(Protocol):
     # ---- the catalog -------------------------------------------------------------------------
 
     def read_table(self, session: Session, name: TableName) -> Table | None:
-        """The table as it is now, with its true schema filled in; None when there is none that the user can see.
+        """The table as it is now, with its true schema filled in; None when there is none that the
+        user can see.
 
         Raises:
-            SettingRefused: it is something that cannot hold the guarantee (UNLOGGED, a foreign table, MyISAM, ...).
+            SettingRefused: it is something that cannot hold the guarantee (UNLOGGED, a foreign
+            table, MyISAM, ...).
         """
 
     def can_name(self, name: str) -> bool:
         """Whether a column can have exactly this name: servers cut what is too long."""
 
     def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
-        """The column that ``create_table`` makes of a frame's column; None when this server has no type for it."""
+        """The column that ``create_table`` makes of a frame's column; None when this server has no
+        type for it.
+        """
 
     def takes(self, column: Column, spark_type: str) -> bool:
-        """Whether values of the Spark type can be loaded into the column; whether each value fits is for ``rules``."""
+        """Whether values of the Spark type can be loaded into the column; whether each value fits
+        is for ``rules``.
+        """
 
     def broken(self, column: Column, values: Any) -> Iterator[Broken]:
-        """The rules that this server alone has for a column, checked on an Arrow array of its values; mostly none.
+        """The rules that this server alone has for a column, checked on an Arrow array of its
+        values; mostly none.
 
-        Text in ``values`` is UTF-8. Without ``to_pylist()``: a day or an instant may be beyond Python's."""
+        Text in ``values`` is UTF-8. Without ``to_pylist()``: a day or an instant may be beyond
+        Python's."""
 
-    def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
+    def create_table(
+        self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]
+    ) -> None:
         """Create the target table unless it exists; ``key`` is its primary key, if any. Commits."""
 
     def create_own_tables(self, session: Session, sibling: TableName) -> None:
-        """Create ledger and directory in the schema of ``sibling`` unless they exist. Two may race. Commits.
+        """Create ledger and directory in the schema of ``sibling`` unless they exist. Two may race.
+        Commits.
 
-        A user without the right to create tables may have had them created by somebody else: look first.
+        A user without the right to create tables may have had them created by somebody else: look
+        first.
         """
 
     def create_decision_tables(self, session: Session, schema: str | None) -> None:
-        """Create ``exactum_decisions`` and ``exactum_decision_floors`` unless they exist (see ``decision_log``).
-        Commits."""
+        """Create ``exactum_decisions`` and ``exactum_decision_floors`` unless they exist (see
+        ``decision_log``). Commits."""
 
     def lagging_standbys(self, session: Session) -> int:
-        """How many standbys follow the server, none of which a COMMIT waits for; 0 where that cannot be told."""
+        """How many standbys follow the server, none of which a COMMIT waits for; 0 where that
+        cannot be told.
+        """
 
     def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
-        """Create a staging table unless it exists: ``exactum_part``, ``exactum_row`` (both bigint, nullable), and the
-        columns by their types, all nullable, without defaults and constraints. Durable (logged). Commits."""
+        """Create a staging table unless it exists: ``exactum_part``, ``exactum_row`` (both bigint,
+        nullable), and the columns by their types, all nullable, without defaults and constraints.
+        Durable (logged). Commits."""
 
     def list_staging(self, session: Session, sibling: TableName, prefix: str) -> list[TableName]:
         """The tables in the schema of ``sibling`` whose names begin with exactly ``prefix``."""
@@ -246,31 +284,45 @@ class Dialect(Protocol):
     # ---- rows --------------------------------------------------------------------------------
 
     def loader(
-        self, session: Session, name: TableName, columns: Sequence[Column], part: int | None, first_row: int | None
+        self,
+        session: Session,
+        name: TableName,
+        columns: Sequence[Column],
+        part: int | None,
+        first_row: int | None,
     ) -> Loader:
-        """Begin a bulk load. With ``part``, ``exactum_part`` is filled with it; with ``first_row``, ``exactum_row`` is
-        filled with ``first_row``, ``first_row + 1``, ..."""
+        """Begin a bulk load. With ``part``, ``exactum_part`` is filled with it; with ``first_row``,
+        ``exactum_row`` is filled with ``first_row``, ``first_row + 1``, ..."""
 
     def insert_if_absent(self, table: str, columns: Sequence[str]) -> str:
-        """A statement that inserts one row (``%s`` for each column) unless its key is taken; affects 1 row or 0.
+        """A statement that inserts one row (``%s`` for each column) unless its key is taken;
+        affects 1 row or 0.
 
-        It waits for another transaction that has inserted the same key and is not settled. ``table`` is quoted
-        already, ``columns`` are not.
+        It waits for another transaction that has inserted the same key and is not settled.
+        ``table`` is quoted already, ``columns`` are not.
         """
 
     def move(self, session: Session, move: Move) -> int:
-        """See ``Move``. Returns how many rows of the staging were used, counted as the server reports for an INSERT
-        in APPEND mode, in UPSERT mode any number: the caller counts the staging when it differs from what it expects.
-        Checks deferred constraints at once, where the server has such."""
+        """See ``Move``. Returns how many rows of the staging were used, counted as the server
+        reports for an INSERT in APPEND mode, in UPSERT mode any number: the caller counts the
+        staging when it differs from what it expects. Checks deferred constraints at once, where the
+        server has such."""
 
     def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
         """Rows of each part in the staging table; a part without rows may be left out."""
 
-    def clear(self, session: Session, staging: TableName, parts: Sequence[int], is_alone: Callable[[], bool]) -> None:
+    def clear(
+        self,
+        session: Session,
+        staging: TableName,
+        parts: Sequence[int],
+        is_alone: Callable[[], bool],
+    ) -> None:
         """Remove these parts' rows, inside the session's transaction.
 
-        A dialect whose TRUNCATE is transactional may use it, but only if it gets the table's exclusive lock at once and
-        ``is_alone()``, asked under that lock, says that no other part's rows are there; else it deletes row by row.
+        A dialect whose TRUNCATE is transactional may use it, but only if it gets the table's
+        exclusive lock at once and ``is_alone()``, asked under that lock, says that no other part's
+        rows are there; else it deletes row by row.
         """
 
     # ---- prepared transactions ---------------------------------------------------------------
@@ -283,11 +335,14 @@ class Dialect(Protocol):
         """
 
     def begin_prepared(self, session: Session, gid: str) -> None:
-        """Begin a transaction that ``prepare`` can prepare. ``gid``: at most 62 characters of [0-9a-z_]."""
+        """Begin a transaction that ``prepare`` can prepare. ``gid``: at most 62 characters of
+        [0-9a-z_].
+        """
 
     def prepare(self, session: Session, gid: str) -> None:
-        """Prepare the transaction begun under ``gid``; the session is then free for others, or closed (``usable`` is
-        False) where the server lets nobody else finish it before its connection has ended.
+        """Prepare the transaction begun under ``gid``; the session is then free for others, or
+        closed (``usable`` is False) where the server lets nobody else finish it before its
+        connection has ended.
 
         Raises:
             SqlFailure: NO_SLOT, ROWS, LOST, BUSY.
@@ -300,5 +355,5 @@ class Dialect(Protocol):
         """Raises SqlFailure: NO_SUCH_PREPARED, PREPARED_BUSY, LOST."""
 
     def list_prepared(self, session: Session, prefix: str) -> list[str]:
-        """The gids of prepared transactions, in this database where the server keeps them apart, that begin with
-        exactly ``prefix``."""
+        """The gids of prepared transactions, in this database where the server keeps them apart,
+        that begin with exactly ``prefix``."""

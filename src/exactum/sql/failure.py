@@ -14,21 +14,25 @@ def port_error(failure: SqlFailure, where: str) -> ExactumError:
     match failure.failure:
         case Failure.DENIED:
             return SettingRefused(
-                f"{where}: the server refused the user: {failure}. It needs to read and insert in the table (to update "
-                "and delete, too, for an upsert), and once to create exactum's tables beside it."
+                f"{where}: the server refused the user: {failure}. It needs to read and insert in "
+                "the table (to update and delete, too, for an upsert), and once to create "
+                "exactum's tables beside it."
             )
         case Failure.MISSING | Failure.EXISTS | Failure.UNFIT | Failure.ROWS:
             return SettingRefused(f"{where}: {failure}.")
         case Failure.NO_SLOT:
             return SettingRefused(f"{where}: {failure}. {NO_SLOT}")
         case _:
-            return Unavailable(f"{where}: {failure}. Nothing is known to have changed; start the query again.")
+            return Unavailable(
+                f"{where}: {failure}. Nothing is known to have changed; start the query again."
+            )
 
 
 NO_SLOT = (
-    "Every task of an epoch holds one prepared transaction until the decision, so the server needs room for as many as "
-    "the write job has tasks, and for those of other queries: raise max_prepared_transactions and restart the server, "
-    "write with fewer partitions, or use mechanism='staged'."
+    "Every task of an epoch holds one prepared transaction until the decision, so the server "
+    "needs room for as many as the write job has tasks, and for those of other queries: raise "
+    "max_prepared_transactions and restart the server, write with fewer partitions, or use "
+    "mechanism='staged'."
 )
 
 
@@ -37,12 +41,14 @@ def task_error(failure: SqlFailure, where: str) -> EpochAborted | SettingRefused
     match failure.failure:
         case Failure.ROWS:
             return RowsRefused(
-                f"{where}: the server refused the rows: {failure}. Nothing of the epoch is visible. Correct the rows "
-                "in the query, or the table."
+                f"{where}: the server refused the rows: {failure}. Nothing of the epoch is "
+                "visible. Correct the rows in the query, or the table."
             )
         case Failure.DENIED | Failure.MISSING | Failure.EXISTS | Failure.UNFIT:
             return SettingRefused(f"{where}: {failure}. Nothing of the epoch is visible.")
         case Failure.NO_SLOT:
-            return EpochAborted(f"{where}: {failure}. {NO_SLOT} The attempt is void; start the query again.")
+            return EpochAborted(
+                f"{where}: {failure}. {NO_SLOT} The attempt is void; start the query again."
+            )
         case _:
             return EpochAborted(f"{where}: {failure}. The attempt is void; start the query again.")

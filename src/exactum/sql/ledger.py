@@ -1,8 +1,9 @@
-"""The rows by which a target knows what was committed: the ledger; and which staged parts are there: the directory.
+"""The rows by which a target knows what was committed: the ledger; and which staged parts are
+there: the directory.
 
-The ledger row of a transaction is written in the very transaction that makes its rows visible, so it is there if and
-only if they are. Epochs are sequential: a row of a later batch shows that every earlier one is committed, which lets
-old rows go.
+The ledger row of a transaction is written in the very transaction that makes its rows visible, so
+it is there if and only if they are. Epochs are sequential: a row of a later batch shows that every
+earlier one is committed, which lets old rows go.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class StagedPart:
 
 
 class Ledger:
-    """Ledger and directory of one scope, beside the table ``sibling``. Every method works in the session's transaction
-    and raises ``SqlFailure``; none commits."""
+    """Ledger and directory of one scope, beside the table ``sibling``. Every method works in the
+    session's transaction and raises ``SqlFailure``; none commits."""
 
     def __init__(self, dialect: Dialect, scope: Scope, sibling: TableName) -> None:
         self._dialect = dialect
@@ -49,43 +50,63 @@ class Ledger:
 
     # ---- ledger ------------------------------------------------------------------------------
 
-    def enter(self, session: Session, batch_id: int, identity: str, digest: str, attempt: int, rows: int) -> bool:
-        """Write the row unless it is there; False when it was. Waits for whoever is just writing the same one."""
+    def enter(
+        self, session: Session, batch_id: int, identity: str, digest: str, attempt: int, rows: int
+    ) -> bool:
+        """Write the row unless it is there; False when it was. Waits for whoever is just writing
+        the same one.
+        """
         columns = ("scope", "batch_id", "identity", "digest", "attempt", "row_count")
         sql = self._dialect.insert_if_absent(self._ledger, columns)
         return session.execute(sql, (self._scope, batch_id, identity, digest, attempt, rows)) == 1
 
     def highest(self, session: Session) -> int | None:
         """The highest batch with a committed row; None when there is none."""
-        rows = session.query(f"SELECT max(batch_id) FROM {self._ledger} WHERE scope = %s", (self._scope,))
+        rows = session.query(
+            f"SELECT max(batch_id) FROM {self._ledger} WHERE scope = %s", (self._scope,)
+        )
         return None if rows[0][0] is None else int(rows[0][0])
 
     def digest(self, session: Session, batch_id: int, identity: str) -> str | None:
         """Of the row, or None when it is not there."""
         rows = session.query(
-            f"SELECT digest FROM {self._ledger} WHERE scope = %s AND batch_id = %s AND identity = %s",
+            f"SELECT digest FROM {self._ledger} WHERE scope = %s AND batch_id = %s AND identity = "
+            "%s",
             (self._scope, batch_id, identity),
         )
         return str(rows[0][0]) if rows else None
 
     def prune(self, session: Session, batch_id: int) -> None:
-        """Now and then, forget what lies far below ``batch_id``. The row of a later batch speaks for it."""
+        """Now and then, forget what lies far below ``batch_id``. The row of a later batch speaks
+        for it.
+        """
         if batch_id % PRUNE_EVERY:
             return
-        # By whole keys: a range would lock the next row, too, which may be of a prepared transaction.
+        # By whole keys: a range would lock the next row, too, which may be of a prepared
+        # transaction.
         old = session.query(
             f"SELECT batch_id, identity FROM {self._ledger} WHERE scope = %s AND batch_id < %s",
             (self._scope, batch_id - BATCHES_KEPT),
         )
         for key in old:
             session.execute(
-                f"DELETE FROM {self._ledger} WHERE scope = %s AND batch_id = %s AND identity = %s", (self._scope, *key)
+                f"DELETE FROM {self._ledger} WHERE scope = %s AND batch_id = %s AND identity = %s",
+                (self._scope, *key),
             )
 
     # ---- directory ---------------------------------------------------------------------------
 
     def stage(self, session: Session, part: StagedPart, attempt: int) -> None:
-        columns = ("scope", "identity", "incarnation", "batch_id", "attempt", "staging", "part", "row_count")
+        columns = (
+            "scope",
+            "identity",
+            "incarnation",
+            "batch_id",
+            "attempt",
+            "staging",
+            "part",
+            "row_count",
+        )
         names = ", ".join(map(self._dialect.quote, columns))
         session.execute(
             f"INSERT INTO {self._directory} ({names}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
@@ -104,11 +125,14 @@ class Ledger:
     def staged(self, session: Session) -> list[StagedPart]:
         """Everything that this scope has staged, by whomever."""
         rows = session.query(
-            f"SELECT identity, incarnation, batch_id, staging, part, row_count FROM {self._directory} WHERE scope = %s",
+            "SELECT identity, incarnation, batch_id, staging, part, row_count FROM "
+            f"{self._directory} WHERE scope = %s",
             (self._scope,),
         )
         return [
-            StagedPart(str(i), Incarnation(str(by)), int(b), self._sibling.sibling(str(t)), int(p), int(n))
+            StagedPart(
+                str(i), Incarnation(str(by)), int(b), self._sibling.sibling(str(t)), int(p), int(n)
+            )
             for i, by, b, t, p, n in rows
         ]
 
@@ -116,7 +140,8 @@ class Ledger:
         """Remove directory rows; returns how many were there."""
         return sum(
             session.execute(
-                f"DELETE FROM {self._directory} WHERE scope = %s AND identity = %s", (self._scope, identity)
+                f"DELETE FROM {self._directory} WHERE scope = %s AND identity = %s",
+                (self._scope, identity),
             )
             for identity in identities
         )
@@ -124,7 +149,8 @@ class Ledger:
     def others_staged(self, session: Session, staging: TableName) -> bool:
         """Whether any part is left in the directory for this staging table."""
         found = session.query(
-            f"SELECT 1 FROM {self._directory} WHERE scope = %s AND staging = %s LIMIT 1", (self._scope, staging.table)
+            f"SELECT 1 FROM {self._directory} WHERE scope = %s AND staging = %s LIMIT 1",
+            (self._scope, staging.table),
         )
         return bool(found)
 

@@ -1,7 +1,7 @@
 """The driver half of a SQL sink: verifies, commits, aborts and lists, for both mechanisms at once.
 
-A transaction's payload says by which mechanism it was prepared, so that an epoch which is decided but not finished
-survives a change of the sink's settings.
+A transaction's payload says by which mechanism it was prepared, so that an epoch which is decided
+but not finished survives a change of the sink's settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from exactum.errors import (
     OutcomeUnknown,
     RowsRefused,
 )
-from exactum.protocol.model import CommitPermit, CommitReport, Incarnation, PreparedTransaction, Sighting
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+)
 from exactum.sql.dialect import LEDGER, Failure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, digest_of
@@ -32,13 +38,19 @@ T = TypeVar("T")
 
 
 class SqlParticipant:
-    """Driver side of one table of one query. Two sessions: one may hold an epoch's transaction open (see ``mover``)."""
+    """Driver side of one table of one query. Two sessions: one may hold an epoch's transaction open
+    (see ``mover``).
+    """
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
         self._dialect = plan.dialect
-        self._line = RetryingSession(plan.dialect, plan.address, "exactum driver", plan.lock_timeout_s)
-        self._moving = RetryingSession(plan.dialect, plan.address, "exactum commit", plan.lock_timeout_s)
+        self._line = RetryingSession(
+            plan.dialect, plan.address, "exactum driver", plan.lock_timeout_s
+        )
+        self._moving = RetryingSession(
+            plan.dialect, plan.address, "exactum commit", plan.lock_timeout_s
+        )
         self._mover = StagedCommit(plan, self._moving)
         self._where = f"sink {plan.scope.participant!r} at {plan.address.where}"
 
@@ -62,7 +74,10 @@ class SqlParticipant:
             gids = self._dialect.list_prepared(session, scope.gid_prefix)
             session.rollback()
             seen = [prepared_sighting(self.name, scope, gid) for gid in gids]
-            return [*(staged_sighting(self.name, part) for part in staged), *(s for s in seen if s is not None)]
+            return [
+                *(staged_sighting(self.name, part) for part in staged),
+                *(s for s in seen if s is not None),
+            ]
 
         return self._asked(step)
 
@@ -85,12 +100,17 @@ class SqlParticipant:
             if staged_part(sighting) is None:
                 self._asked(lambda session, gid=sighting.identity: self._roll_back(session, gid))  # type: ignore[misc]
 
-    def _remove(self, session: Session, staging: TableName, parts: Sequence[tuple[str, int]]) -> None:
+    def _remove(
+        self, session: Session, staging: TableName, parts: Sequence[tuple[str, int]]
+    ) -> None:
         ledger = Ledger(self._dialect, self._plan.scope, staging)
         ledger.forget(session, [identity for identity, _ in parts])
         if self._dialect.read_table(session, staging) is not None:
             self._dialect.clear(
-                session, staging, [part for _, part in parts], lambda: not ledger.others_staged(session, staging)
+                session,
+                staging,
+                [part for _, part in parts],
+                lambda: not ledger.others_staged(session, staging),
             )
         session.commit()
 
@@ -105,11 +125,13 @@ class SqlParticipant:
     # ---- before the decision -----------------------------------------------------------------
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        """See the port. Staged rows are moved into the target here, in a transaction that stays open.
+        """See the port. Staged rows are moved into the target here, in a transaction that stays
+        open.
 
         Raises:
             RowsRefused: the target refuses the rows.
-            CheckpointRefused: the target has this batch already, so the decision log is not the one it was.
+            CheckpointRefused: the target has this batch already, so the decision log is not the one
+            it was.
         """
         staged, gids = self._split(prepared)
         self._asked(lambda session: self._look(session, prepared, staged, gids))
@@ -121,8 +143,9 @@ class SqlParticipant:
                 raise self._refused(failure, epoch.first.batch_id) from failure
             if standing is CommitState.MISSING:
                 raise EpochAborted(
-                    f"{self._where}: staged rows of batch {epoch.first.batch_id} are gone: {self._gone(epoch)}. "
-                    "Somebody emptied the staging table. Nothing was committed; start the query again."
+                    f"{self._where}: staged rows of batch {epoch.first.batch_id} are gone: "
+                    f"{self._gone(epoch)}. Somebody emptied the staging table. Nothing was "
+                    "committed; start the query again."
                 )
             if standing is not CommitState.MOVED:
                 raise self._had_before(epoch.first.batch_id)
@@ -138,14 +161,18 @@ class SqlParticipant:
         ledger = Ledger(self._dialect, self._plan.scope, self._plan.target)
         highest = ledger.highest(session)
         parts = {part.identity: part.rows for part in ledger.staged(session)} if staged else {}
-        open_gids = set(self._dialect.list_prepared(session, self._plan.scope.gid_prefix)) if gids else set()
+        open_gids = (
+            set(self._dialect.list_prepared(session, self._plan.scope.gid_prefix))
+            if gids
+            else set()
+        )
         session.rollback()
         for p in (*staged, *gids):
             if p.identity not in open_gids and parts.get(p.identity) != p.rows:
                 raise EpochAborted(
-                    f"{self._where}: the transaction {p.identity!r} with {p.rows} rows is not there any more. It was "
-                    "undone by a newer run of this query or by an operator. Nothing was committed; start the query "
-                    "again."
+                    f"{self._where}: the transaction {p.identity!r} with {p.rows} rows is not "
+                    "there any more. It was undone by a newer run of this query or by an "
+                    "operator. Nothing was committed; start the query again."
                 )
         batch_id = SqlTransaction.of(prepared[0]).batch_id if prepared else None
         if batch_id is not None and highest is not None and highest >= batch_id:
@@ -153,17 +180,19 @@ class SqlParticipant:
 
     def _had_before(self, batch_id: int) -> CheckpointRefused:
         return CheckpointRefused(
-            f"{self._where}: the table {self._plan.target} has batch {batch_id} of query {self._plan.scope.query_id} "
-            f"already (its {LEDGER} says so), and the decision log does not know of it. The checkpoint or its decision "
-            "log was restored from an older copy, or two queries run on copies of one checkpoint. Restore both and the "
-            "table from the same moment, or start with a new checkpoint location. Nothing was written."
+            f"{self._where}: the table {self._plan.target} has batch {batch_id} of query "
+            f"{self._plan.scope.query_id} already (its {LEDGER} says so), and the decision log "
+            "does not know of it. The checkpoint or its decision log was restored from an older "
+            "copy, or two queries run on copies of one checkpoint. Restore both and the table "
+            "from the same moment, or start with a new checkpoint location. Nothing was written."
         )
 
     def _refused(self, failure: SqlFailure, batch_id: int) -> ExactumError:
         if failure.failure is Failure.ROWS:
             return RowsRefused(
-                f"{self._where}: the table {self._plan.target} refused the rows of batch {batch_id}: {failure}. "
-                "Nothing of the epoch is visible. Correct the rows in the query, or the table."
+                f"{self._where}: the table {self._plan.target} refused the rows of batch "
+                f"{batch_id}: {failure}. Nothing of the epoch is visible. Correct the rows in the "
+                "query, or the table."
             )
         return port_error(failure, self._where)
 
@@ -173,15 +202,22 @@ class SqlParticipant:
         """See the port.
 
         Raises:
-            HeuristicOutcome: the target refuses rows that it took before the decision; they are still staged.
+            HeuristicOutcome: the target refuses rows that it took before the decision; they are
+            still staged.
         """
         staged, gids = self._split(prepared)
         committed: list[PreparedTransaction] = []
         expired: list[PreparedTransaction] = []
         if staged:
-            (committed if self._commit_staged(permit, StagedEpoch.of(staged)) else expired).extend(staged)
+            (committed if self._commit_staged(permit, StagedEpoch.of(staged)) else expired).extend(
+                staged
+            )
         for p in gids:
-            (committed if self._commit_prepared(permit, SqlTransaction.of(p), p.rows) else expired).append(p)
+            (
+                committed
+                if self._commit_prepared(permit, SqlTransaction.of(p), p.rows)
+                else expired
+            ).append(p)
         if gids and not expired:
             self._asked(lambda session: self._prune(session, SqlTransaction.of(gids[0])))
         return CommitReport(tuple(committed), tuple(expired))
@@ -201,26 +237,31 @@ class SqlParticipant:
             raise self._undecided(permit, failure) from failure
         if standing is CommitState.OTHER:
             raise HeuristicOutcome(
-                f"{permit.record.epoch} is decided, but {self._where} has this batch from other transactions "
-                f"({LEDGER} names another set). Two queries with one query id write to this table: a checkpoint was "
-                f"copied together with its folder. The {epoch.rows} rows of this one stay staged and are not in the "
-                "table; compare the two, and give one query a new checkpoint location."
+                f"{permit.record.epoch} is decided, but {self._where} has this batch from other "
+                f"transactions ({LEDGER} names another set). Two queries with one query id write "
+                "to this table: a checkpoint was copied together with its folder. The "
+                f"{epoch.rows} rows of this one stay staged and are not in the table; compare the "
+                "two, and give one query a new checkpoint location."
             )
         return standing is not CommitState.MISSING
 
     def _undecided(self, permit: CommitPermit, failure: SqlFailure) -> ExactumError:
         if failure.failure in TRANSIENT:
             return OutcomeUnknown(
-                f"{permit.record.epoch} is decided, and {self._where} could not be asked to commit it: {failure}. "
-                "Start the query again: it commits it, or finds that it is committed."
+                f"{permit.record.epoch} is decided, and {self._where} could not be asked to commit "
+                f"it: {failure}. Start the query again: it commits it, or finds that it is "
+                "committed."
             )
         return HeuristicOutcome(
-            f"{permit.record.epoch} is decided, and the server does not carry it out: {self._where}: {failure}. The "
-            "rows are kept where they were prepared and nothing is lost. Remove what is in the way (a row with the "
-            "same key that somebody else wrote since, a missing right, a changed table), then start the query again."
+            f"{permit.record.epoch} is decided, and the server does not carry it out: "
+            f"{self._where}: {failure}. The rows are kept where they were prepared and nothing is "
+            "lost. Remove what is in the way (a row with the same key that somebody else wrote "
+            "since, a missing right, a changed table), then start the query again."
         )
 
-    def _commit_prepared(self, permit: CommitPermit, transaction: SqlTransaction, rows: int) -> bool:
+    def _commit_prepared(
+        self, permit: CommitPermit, transaction: SqlTransaction, rows: int
+    ) -> bool:
         """False when it was undone: unknown to the server, and without a row in the ledger."""
 
         def step(session: Session) -> bool:
@@ -239,21 +280,30 @@ class SqlParticipant:
             raise self._undecided(permit, failure) from failure
 
     def _is_committed(self, session: Session, transaction: SqlTransaction) -> bool:
-        """By the ledger. Trying to write its row waits for whoever is just committing it; then undone."""
+        """By the ledger. Trying to write its row waits for whoever is just committing it; then
+        undone.
+        """
         ledger = Ledger(self._dialect, self._plan.scope, transaction.target)
-        absent = ledger.enter(session, transaction.batch_id, transaction.identity, "", transaction.attempt, 0)
+        absent = ledger.enter(
+            session, transaction.batch_id, transaction.identity, "", transaction.attempt, 0
+        )
         highest = ledger.highest(session)
         session.rollback()
         return not absent or (highest is not None and highest > transaction.batch_id)
 
     def _prune(self, session: Session, transaction: SqlTransaction) -> None:
-        Ledger(self._dialect, self._plan.scope, transaction.target).prune(session, transaction.batch_id)
+        Ledger(self._dialect, self._plan.scope, transaction.target).prune(
+            session, transaction.batch_id
+        )
         session.commit()
 
     # ---- what cannot be made whole -----------------------------------------------------------
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        """See the port. A database keeps nothing of what was undone, so this only says what is missing.
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
+        """See the port. A database keeps nothing of what was undone, so this only says what is
+        missing.
 
         Raises:
             HeuristicOutcome: always.
@@ -263,23 +313,30 @@ class SqlParticipant:
         entries: list[tuple[str, str, int]] = []
         if staged:
             epoch = StagedEpoch.of(staged)
-            parts.append(f"staged rows are gone ({self._gone(epoch)}), and nothing of this epoch is in the table")
+            parts.append(
+                f"staged rows are gone ({self._gone(epoch)}), and nothing of this epoch is in the "
+                "table"
+            )
             entries.append((WHOLE_EPOCH, digest_of(staged), epoch.rows))
         for p in gids:
-            parts.append(f"the prepared transaction {p.identity} with {p.rows} rows was rolled back")
+            parts.append(
+                f"the prepared transaction {p.identity} with {p.rows} rows was rolled back"
+            )
             entries.append((p.identity, "", p.rows))
         transaction = SqlTransaction.of(expired[0])
         ledger = transaction.target.sibling(LEDGER)
         values = ", ".join(
-            f"('{self._plan.scope.text}', {transaction.batch_id}, '{i}', '{digest}', {transaction.attempt}, {rows})"
+            f"('{self._plan.scope.text}', {transaction.batch_id}, '{i}', '{digest}', "
+            f"{transaction.attempt}, {rows})"
             for i, digest, rows in entries
         )
         raise HeuristicOutcome(
-            f"{permit.record.epoch} is decided, but somebody undid a part of it at {self._where} (it was written at "
-            f"{transaction.at}): {'; '.join(parts)}. Other sinks may have their part. The decision record has the "
-            f"source offsets: load the missing rows into {transaction.target} by hand, then tell exactum that they are "
-            f"there: INSERT INTO {ledger} (scope, batch_id, identity, digest, attempt, row_count) VALUES {values}; and "
-            "start the query again."
+            f"{permit.record.epoch} is decided, but somebody undid a part of it at {self._where} "
+            f"(it was written at {transaction.at}): {'; '.join(parts)}. Other sinks may have their "
+            "part. The decision record has the source offsets: load the missing rows into "
+            f"{transaction.target} by hand, then tell exactum that they are there: INSERT INTO "
+            f"{ledger} (scope, batch_id, identity, digest, attempt, row_count) VALUES {values}; "
+            "and start the query again."
         )
 
     def _gone(self, epoch: StagedEpoch) -> str:
@@ -287,7 +344,10 @@ class SqlParticipant:
             return f"{p.identity}: {p.rows - found} of {p.rows} rows"
 
         try:
-            return "; ".join(text(p, found) for p, found in self._mover.missing(epoch)) or "all of them by now"
+            return (
+                "; ".join(text(p, found) for p, found in self._mover.missing(epoch))
+                or "all of them by now"
+            )
         except SqlFailure as failure:
             raise port_error(failure, self._where) from failure
 
@@ -298,7 +358,9 @@ class SqlParticipant:
     ) -> tuple[list[PreparedTransaction], list[PreparedTransaction]]:
         """The staged ones, and those that the server keeps prepared."""
         both = [(p, SqlTransaction.of(p).mechanism) for p in prepared]
-        return [p for p, m in both if m is Mechanism.STAGED], [p for p, m in both if m is Mechanism.PREPARED]
+        return [p for p, m in both if m is Mechanism.STAGED], [
+            p for p, m in both if m is Mechanism.PREPARED
+        ]
 
     def _asked(self, step: Callable[[Session], T]) -> T:
         try:

@@ -27,7 +27,9 @@ class Mechanism(Enum):
 
 @dataclass(frozen=True)
 class Scope:
-    """All that belongs to one participant of one query. Two scopes never share a text, a table or a gid prefix."""
+    """All that belongs to one participant of one query. Two scopes never share a text, a table or a
+    gid prefix.
+    """
 
     query_id: str
     participant: str
@@ -53,12 +55,16 @@ class Scope:
             InvariantBroken: the incarnation is not one of ours.
         """
         if not _WORD.fullmatch(incarnation) or not _WORD.fullmatch(token):
-            raise InvariantBroken(f"{incarnation!r} or {token!r} cannot be part of a transaction's name.")
+            raise InvariantBroken(
+                f"{incarnation!r} or {token!r} cannot be part of a transaction's name."
+            )
         return f"{self.gid_prefix}{incarnation}_{token}"
 
     def incarnation_of(self, gid: str) -> Incarnation | None:
         """Whose transaction of this scope it is; None when it is of another scope."""
-        parts = gid.removeprefix(self.gid_prefix).split("_") if gid.startswith(self.gid_prefix) else []
+        parts = (
+            gid.removeprefix(self.gid_prefix).split("_") if gid.startswith(self.gid_prefix) else []
+        )
         return Incarnation(parts[0]) if len(parts) == 2 else None
 
     @property
@@ -66,7 +72,9 @@ class Scope:
         return f"{STAGING_PREFIX}{self.digest[:16]}_"
 
     def staging(self, target: TableName, columns: Sequence[Column]) -> TableName:
-        """The staging table for these columns: other columns or types, another table, so that none is ever altered."""
+        """The staging table for these columns: other columns or types, another table, so that none
+        is ever altered.
+        """
         shape = json.dumps([[c.name, c.type] for c in columns])
         return target.sibling(self.staging_prefix + hashlib.sha256(shape.encode()).hexdigest()[:8])
 
@@ -78,7 +86,8 @@ class WritePlan:
     columns: the target's columns that are written, in the frame's order, without ``flag``.
     frame_columns: the frame's names for them.
     named_by: the frame's columns whose values name a row in messages.
-    flag: the boolean staging column for ``delete_when``, and ``flag_column`` the frame's name for it; or None.
+    flag: the boolean staging column for ``delete_when``, and ``flag_column`` the frame's name for
+    it; or None.
     """
 
     dialect: Dialect

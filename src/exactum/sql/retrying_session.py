@@ -13,8 +13,8 @@ from exactum.sql.url import Address
 T = TypeVar("T")
 
 PATIENCE_S = 60.0
-"""How long a step is tried again while the server is away or locks are held: longer than a restart, and than the
-server lets a stopped driver idle in its transaction."""
+"""How long a step is tried again while the server is away or locks are held: longer than a restart,
+and than the server lets a stopped driver idle in its transaction."""
 PAUSE_S = 0.05
 PAUSE_MAX_S = 2.0
 
@@ -22,7 +22,9 @@ PAUSE_MAX_S = 2.0
 class RetryingSession:
     """One thread at a time. ``run`` does one idempotent step."""
 
-    def __init__(self, dialect: Dialect, address: Address, label: str, lock_timeout_s: float) -> None:
+    def __init__(
+        self, dialect: Dialect, address: Address, label: str, lock_timeout_s: float
+    ) -> None:
         self._dialect = dialect
         self._address = address
         self._label = label
@@ -30,8 +32,8 @@ class RetryingSession:
         self._session: Session | None = None
 
     def run(self, step: Callable[[Session], T], patience_s: float | None = None) -> T:
-        """Run ``step`` in a session without a transaction; again after a transient failure, for ``patience_s``
-        (default: ``PATIENCE_S``).
+        """Run ``step`` in a session without a transaction; again after a transient failure, for
+        ``patience_s`` (default: ``PATIENCE_S``).
 
         Raises:
             SqlFailure: not transient, or the last one.
@@ -72,5 +74,7 @@ class RetryingSession:
     def _ready(self) -> Session:
         if self._session is None or not self._session.usable:
             self.close()
-            self._session = self._dialect.connect(self._address, Role.DRIVER, self._label, self._lock_timeout_s)
+            self._session = self._dialect.connect(
+                self._address, Role.DRIVER, self._label, self._lock_timeout_s
+            )
         return self._session

@@ -1,4 +1,6 @@
-"""The sessions that one process keeps to a server, so that a task does not pay for a new connection."""
+"""The sessions that one process keeps to a server, so that a task does not pay for a new
+connection.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from exactum.sql.dialect import Dialect, Role, Session, SqlFailure
 from exactum.sql.url import Address
 
 IDLE_MAX = 4
-"""Most idle sessions that a process keeps for one server; one more is closed when it is given back."""
+"""Most idle sessions that a process keeps for one server; one more is closed when it is given
+back.
+"""
 IDLE_AGE_MAX_S = 300.0
 """Longest that one may idle before it is replaced: firewalls forget quiet connections."""
 POOLS_MAX = 8
@@ -79,11 +83,15 @@ _pools_process = os.getpid()
 
 
 def pool_of(dialect: Dialect, address: Address, lock_timeout_s: float) -> SessionPool:
-    """This process's pool for a server. Spark keeps worker processes, so it outlives a task and an epoch."""
+    """This process's pool for a server. Spark keeps worker processes, so it outlives a task and an
+    epoch.
+    """
     global _pools_process
     key = (dialect, address, lock_timeout_s)
     with _pools_lock:
-        if _pools_process != os.getpid():  # forked: the parent's sockets are not ours, and must not be closed by us
+        if (
+            _pools_process != os.getpid()
+        ):  # forked: the parent's sockets are not ours, and must not be closed by us
             _FORKED.append(dict(_pools))
             _pools.clear()
             _pools_process = os.getpid()
@@ -95,7 +103,9 @@ def pool_of(dialect: Dialect, address: Address, lock_timeout_s: float) -> Sessio
 
 
 _FORKED: list[dict[_Key, SessionPool]] = []
-"""Keeps a forked parent's sessions from the garbage collector: closing them would end the parent's."""
+"""Keeps a forked parent's sessions from the garbage collector: closing them would end the
+parent's.
+"""
 
 
 def _close_all() -> None:

@@ -9,7 +9,14 @@ from typing import Any
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.protocol.participant import Participant
-from exactum.protocol.sink import DEAD_LETTER_ADDED, DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
+from exactum.protocol.sink import (
+    DEAD_LETTER_ADDED,
+    DEAD_LETTER_COLUMNS,
+    Guarantee,
+    NotAFunction,
+    OpenSink,
+    QueryRun,
+)
 from exactum.sql.columns import matched, named_by
 from exactum.sql.dialect import DIRECTORY, Dialect, Failure, Mode, Role, Session, SqlFailure
 from exactum.sql.failure import port_error
@@ -26,7 +33,9 @@ CREATE_TRIES_MAX = 5
 
 
 class SqlSink(NotAFunction):
-    """A table as a target. ``PostgresSink`` and ``MySQLSink`` say what the arguments mean to a user."""
+    """A table as a target. ``PostgresSink`` and ``MySQLSink`` say what the arguments mean to a
+    user.
+    """
 
     def __init__(
         self,
@@ -57,7 +66,9 @@ class SqlSink(NotAFunction):
         self._refuse_contradictions()
 
     def __repr__(self) -> str:
-        return f"{self._where[:-1]}, at={self._address.where!r}, mechanism={self._mechanism.value!r})"
+        return (
+            f"{self._where[:-1]}, at={self._address.where!r}, mechanism={self._mechanism.value!r})"
+        )
 
     @property
     def name(self) -> str:
@@ -77,19 +88,31 @@ class SqlSink(NotAFunction):
         for setting, names in (("key", self._key), ("order_by", self._order_by)):
             for name in names:
                 if name not in types:
-                    raise FrameRefused(f"{self._where}: {setting} names the column {name!r}; {_frame_has(columns)}")
+                    raise FrameRefused(
+                        f"{self._where}: {setting} names the column {name!r}; {_frame_has(columns)}"
+                    )
         flag = self._delete_when
         if flag is not None and types.get(flag) != "boolean":
             found = f"it is {types[flag]}" if flag in types else _frame_has(columns)
-            raise FrameRefused(f"{self._where}: delete_when={flag!r} must name a boolean column; {found}")
+            raise FrameRefused(
+                f"{self._where}: delete_when={flag!r} must name a boolean column; {found}"
+            )
         if not [name for name in types if name != flag]:
-            raise FrameRefused(f"{self._where}: the frame has no column to write. Nothing was written.")
+            raise FrameRefused(
+                f"{self._where}: the frame has no column to write. Nothing was written."
+            )
 
-    def open(self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()) -> OpenSink:
-        """See the port. Creates exactum's own tables in the target's schema where they are missing."""
+    def open(
+        self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
+    ) -> OpenSink:
+        """See the port. Creates exactum's own tables in the target's schema where they are
+        missing.
+        """
         self.check_columns(columns)
         try:
-            session = self._dialect.connect(self._address, Role.DRIVER, "exactum start", LOCK_TIMEOUT_S)
+            session = self._dialect.connect(
+                self._address, Role.DRIVER, "exactum start", LOCK_TIMEOUT_S
+            )
         except SqlFailure as failure:
             raise port_error(failure, f"{self._where} at {self._address.where}") from failure
         try:
@@ -103,7 +126,11 @@ class SqlSink(NotAFunction):
         finally:
             session.close()
         at = self._address.where.rpartition("@")[2]  # whoever the user is
-        trace = {self._dialect.scheme: at, "schema": plan.target.schema or "", "table": plan.target.table}
+        trace = {
+            self._dialect.scheme: at,
+            "schema": plan.target.schema or "",
+            "table": plan.target.table,
+        }
 
         def reach(former: str, its: Mapping[str, str]) -> Participant | None:
             if its.get(self._dialect.scheme) != at:
@@ -113,30 +140,38 @@ class SqlSink(NotAFunction):
 
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
         target = f"table {plan.target} at {at}"
-        return OpenSink(SqlParticipant(plan), SqlWriterFactory(plan), target, trace, reach, left_out)
+        return OpenSink(
+            SqlParticipant(plan), SqlWriterFactory(plan), target, trace, reach, left_out
+        )
 
     # ---- checks ------------------------------------------------------------------------------
 
     def _refuse_contradictions(self) -> None:
         upsert = self._mode is Mode.UPSERT
         if upsert and not self._key:
-            raise SettingRefused(f"{self._where}: mode='upsert' needs key=[...], the columns that identify a row.")
+            raise SettingRefused(
+                f"{self._where}: mode='upsert' needs key=[...], the columns that identify a row."
+            )
         if upsert and self._mechanism is Mechanism.PREPARED:
             raise SettingRefused(
-                f"{self._where}: mode='upsert' does not go with mechanism='prepared': each task would hold the locks "
-                "of its rows until the decision, and two tasks with the same key would wait for each other. Use "
-                "mechanism='staged'."
+                f"{self._where}: mode='upsert' does not go with mechanism='prepared': each task "
+                "would hold the locks of its rows until the decision, and two tasks with the same "
+                "key would wait for each other. Use mechanism='staged'."
             )
         for setting, value in (("order_by", self._order_by), ("delete_when", self._delete_when)):
             if value and not upsert:
-                raise SettingRefused(f"{self._where}: {setting} means something with mode='upsert' only.")
+                raise SettingRefused(
+                    f"{self._where}: {setting} means something with mode='upsert' only."
+                )
         if self._delete_when in self._key or self._delete_when in self._order_by:
             raise SettingRefused(
-                f"{self._where}: delete_when={self._delete_when!r} names a column that is not written; it cannot be in "
-                "key or order_by."
+                f"{self._where}: delete_when={self._delete_when!r} names a column that is not "
+                "written; it cannot be in key or order_by."
             )
 
-    def _checked(self, session: Session, scope: Scope, frame: Sequence[tuple[str, str]]) -> WritePlan:
+    def _checked(
+        self, session: Session, scope: Scope, frame: Sequence[tuple[str, str]]
+    ) -> WritePlan:
         written = [(name, spark_type) for name, spark_type in frame if name != self._delete_when]
         table = self._dialect.read_table(session, self._target)
         if table is None and self._create_table:
@@ -144,8 +179,9 @@ class SqlSink(NotAFunction):
             table = self._dialect.read_table(session, self._target)
         if table is None:
             raise SettingRefused(
-                f"{self._where}: there is no table {self._table!r} at {self._address.where}, or the user may not see "
-                "it. Create it, or pass create_table=True. exactum never creates a table unasked."
+                f"{self._where}: there is no table {self._table!r} at {self._address.where}, or "
+                "the user may not see it. Create it, or pass create_table=True. exactum never "
+                "creates a table unasked."
             )
         session.rollback()
         if tuple(written) == DEAD_LETTER_COLUMNS:
@@ -181,23 +217,27 @@ class SqlSink(NotAFunction):
         if wanted not in table.unique_keys:
             known = "; ".join(sorted(", ".join(sorted(k)) for k in table.unique_keys)) or "none"
             raise SettingRefused(
-                f"{self._where}: mode='upsert' needs a primary key or a unique constraint on exactly "
-                f"({', '.join(key)}); the table has: {known}. Create one, or correct key=."
+                f"{self._where}: mode='upsert' needs a primary key or a unique constraint on "
+                f"exactly ({', '.join(key)}); the table has: {known}. Create one, or correct key=."
             )
         others = [k for k in table.unique_keys if not wanted <= k]
         if others and self._dialect.upserts_by_any_key:
             raise SettingRefused(
-                f"{self._where}: {self._dialect.name} upserts by whichever unique key a row hits, and the table has "
-                f"another one than key=: ({', '.join(sorted(others[0]))}). A row could replace a different one. Drop "
-                "that key, or use a table with one key."
+                f"{self._where}: {self._dialect.name} upserts by whichever unique key a row hits, "
+                f"and the table has another one than key=: ({', '.join(sorted(others[0]))}). A row "
+                "could replace a different one. Drop that key, or use a table with one key."
             )
 
     def _flag(self, taken: set[str]) -> Column:
-        """The staging table's column for ``delete_when``, under a name that no written column has."""
+        """The staging table's column for ``delete_when``, under a name that no written column
+        has.
+        """
         name = "exactum_delete"
         column = self._dialect.column_of(name, "boolean", False)
         if column is None or name in taken:
-            raise SettingRefused(f"{self._where}: the table has a column {name!r}, a name that exactum needs.")
+            raise SettingRefused(
+                f"{self._where}: the table has a column {name!r}, a name that exactum needs."
+            )
         return column
 
     # ---- tables ------------------------------------------------------------------------------
@@ -207,26 +247,34 @@ class SqlSink(NotAFunction):
         for name, spark_type in written:
             if not self._dialect.can_name(name):
                 raise FrameRefused(
-                    f"{self._where}: create_table=True cannot name a column {name!r} in {self._dialect.name}: too "
-                    "long, or with characters that no name has. Rename it in the query, or create the table yourself."
+                    f"{self._where}: create_table=True cannot name a column {name!r} in "
+                    f"{self._dialect.name}: too long, or with characters that no name has. Rename "
+                    "it in the query, or create the table yourself."
                 )
             column = self._dialect.column_of(name, spark_type, name in self._key)
             if column is None:
                 raise FrameRefused(
-                    f"{self._where}: create_table=True has no {self._dialect.name} type for the column {name!r} of "
-                    f"type {spark_type}. Convert it in the query (to_json(), for one), or create the table yourself."
+                    f"{self._where}: create_table=True has no {self._dialect.name} type for the "
+                    f"column {name!r} of type {spark_type}. Convert it in the query (to_json(), "
+                    "for one), or create the table yourself."
                 )
             columns.append(replace(column, nullable=name not in self._key))
-        _racing(session, lambda: self._dialect.create_table(session, self._target, columns, self._key))
+        _racing(
+            session, lambda: self._dialect.create_table(session, self._target, columns, self._key)
+        )
 
     def _make_tables(self, session: Session, plan: WritePlan) -> None:
         _racing(session, lambda: self._dialect.create_own_tables(session, plan.target))
         if plan.mechanism is Mechanism.STAGED:
-            _racing(session, lambda: self._dialect.create_staging(session, plan.staging, plan.staged_columns))
+            _racing(
+                session,
+                lambda: self._dialect.create_staging(session, plan.staging, plan.staged_columns),
+            )
         self._drop_old_staging(session, plan)
 
     def _drop_old_staging(self, session: Session, plan: WritePlan) -> None:
-        """Staging tables of this scope with other columns, from before the query was changed, once they are empty.
+        """Staging tables of this scope with other columns, from before the query was changed, once
+        they are empty.
 
         What still holds a decided epoch is not empty; what a zombie still uses is left.
         """
@@ -235,16 +283,21 @@ class SqlSink(NotAFunction):
             if old == plan.staging and plan.mechanism is Mechanism.STAGED:
                 continue
             used = session.query(
-                f"SELECT 1 FROM {directory} WHERE scope = %s AND staging = %s LIMIT 1", (plan.scope.text, old.table)
+                f"SELECT 1 FROM {directory} WHERE scope = %s AND staging = %s LIMIT 1",
+                (plan.scope.text, old.table),
             )
             session.rollback()
             if not used:
-                with suppress(SqlFailure):  # somebody uses it, or owns it: the next start tries again
+                with suppress(
+                    SqlFailure
+                ):  # somebody uses it, or owns it: the next start tries again
                     self._dialect.drop_staging(session, old)
                 session.rollback()
 
     def _rehearse(self, session: Session, plan: WritePlan) -> None:
-        """Do what tasks and commits do, with no rows: rights, triggers and types are refused now, not at the commit."""
+        """Do what tasks and commits do, with no rows: rights, triggers and types are refused now,
+        not at the commit.
+        """
         try:
             if plan.mechanism is Mechanism.STAGED:
                 self._dialect.move(session, plan.move(()))
@@ -255,7 +308,8 @@ class SqlSink(NotAFunction):
 
 
 def table_name(text: str, where: str) -> TableName:
-    """``"table"`` or ``"schema.table"``, as the server spells them; a name with a dot is written in double quotes.
+    """``"table"`` or ``"schema.table"``, as the server spells them; a name with a dot is written in
+    double quotes.
 
     Raises:
         SettingRefused: it is neither.
@@ -282,8 +336,8 @@ def table_name(text: str, where: str) -> TableName:
             break
     if not 1 <= len(parts) <= 2 or not all(parts):
         raise SettingRefused(
-            f"{where}: table must be 'table' or 'schema.table', as the server spells it and without quotes; a name "
-            "that has a dot in it is put in double quotes."
+            f"{where}: table must be 'table' or 'schema.table', as the server spells it and "
+            "without quotes; a name that has a dot in it is put in double quotes."
         )
     return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
 
@@ -296,7 +350,10 @@ def _racing(session: Session, create: Callable[[], None]) -> None:
             return
         except SqlFailure as failure:
             session.rollback()
-            if failure.failure not in (Failure.EXISTS, Failure.BUSY) or attempt == CREATE_TRIES_MAX - 1:
+            if (
+                failure.failure not in (Failure.EXISTS, Failure.BUSY)
+                or attempt == CREATE_TRIES_MAX - 1
+            ):
                 raise
 
 
@@ -310,7 +367,9 @@ def _one_of(kind: type[Any], setting: str, value: str, where: str) -> Any:
 
 def _names(setting: str, value: Sequence[str] | str | None, where: str) -> tuple[str, ...]:
     if value is not None and not isinstance(value, str | list | tuple):
-        raise SettingRefused(f"{where}: {setting}={value!r} must be the name of a column, or a list of names.")
+        raise SettingRefused(
+            f"{where}: {setting}={value!r} must be the name of a column, or a list of names."
+        )
     names = (value,) if isinstance(value, str) else tuple(value or ())
     if not all(isinstance(n, str) and n for n in names) or len(set(names)) != len(names):
         raise SettingRefused(f"{where}: {setting} must be a list of different column names.")

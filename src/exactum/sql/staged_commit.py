@@ -1,14 +1,16 @@
-"""Brings a staged epoch into the target, in one local transaction, at most once whoever asks and how often.
+"""Brings a staged epoch into the target, in one local transaction, at most once whoever asks and
+how often.
 
     enter the ledger's row (waits for whoever is just doing the same; was there: done)
     INSERT ... SELECT from staging, counted
     remove the parts from directory and staging
     COMMIT
 
-The driver does all but the last two *before* the decision and keeps the transaction open (``hold``): what the target
-refuses (a duplicate key, a CHECK, a foreign key) then aborts the epoch instead of standing in the way of one that is
-decided. The COMMIT itself comes after the decision (``finish``). When the held transaction is lost, or in another
-process, the same is done again from the start (``redo``): the staged rows are still there.
+The driver does all but the last two *before* the decision and keeps the transaction open
+(``hold``): what the target refuses (a duplicate key, a CHECK, a foreign key) then aborts the epoch
+instead of standing in the way of one that is decided. The COMMIT itself comes after the decision
+(``finish``). When the held transaction is lost, or in another process, the same is done again from
+the start (``redo``): the staged rows are still there.
 """
 
 from __future__ import annotations
@@ -60,11 +62,15 @@ class StagedEpoch:
         return sum(p.rows for p in self.prepared)
 
     def by_move(self) -> dict[tuple[TableName, StagedMove], list[tuple[int, int]]]:
-        """(part, rows) by where and how they are to be moved: one group, unless a task was of another version."""
+        """(part, rows) by where and how they are to be moved: one group, unless a task was of
+        another version.
+        """
         groups: dict[tuple[TableName, StagedMove], list[tuple[int, int]]] = defaultdict(list)
         for prepared, transaction in zip(self.prepared, self.transactions, strict=True):
             if transaction.move is not None:
-                groups[transaction.target, transaction.move].append((transaction.part, prepared.rows))
+                groups[transaction.target, transaction.move].append(
+                    (transaction.part, prepared.rows)
+                )
         return groups
 
 
@@ -78,7 +84,9 @@ class StagedCommit:
         self._held: tuple[str, Session] | None = None
 
     def hold(self, epoch: StagedEpoch) -> CommitState:
-        """Everything but the COMMIT. Unless MOVED, nothing is held. Idempotent: what was held before is undone."""
+        """Everything but the COMMIT. Unless MOVED, nothing is held. Idempotent: what was held
+        before is undone.
+        """
         self.let_go()
 
         def step(session: Session) -> CommitState:
@@ -98,7 +106,8 @@ class StagedCommit:
             self._line.reset()
 
     def finish(self, epoch: StagedEpoch) -> bool:
-        """COMMIT what is held of exactly these transactions; False when nothing is. The decision is recorded.
+        """COMMIT what is held of exactly these transactions; False when nothing is. The decision is
+        recorded.
 
         Raises:
             SqlFailure: it may or may not be committed: ``redo`` finds out.
@@ -127,7 +136,9 @@ class StagedCommit:
         return self._line.run(step)
 
     def missing(self, epoch: StagedEpoch) -> list[tuple[PreparedTransaction, int]]:
-        """Transactions of which fewer rows are staged than were prepared, with how many there are."""
+        """Transactions of which fewer rows are staged than were prepared, with how many there
+        are.
+        """
 
         def step(session: Session) -> list[tuple[PreparedTransaction, int]]:
             found: dict[int, int] = {}
@@ -145,7 +156,9 @@ class StagedCommit:
     def _move(self, session: Session, epoch: StagedEpoch) -> CommitState:
         first = epoch.first
         ledger = Ledger(self._dialect, self._plan.scope, first.target)
-        if not ledger.enter(session, first.batch_id, WHOLE_EPOCH, epoch.digest, first.attempt, epoch.rows):
+        if not ledger.enter(
+            session, first.batch_id, WHOLE_EPOCH, epoch.digest, first.attempt, epoch.rows
+        ):
             same = ledger.digest(session, first.batch_id, WHOLE_EPOCH) == epoch.digest
             return CommitState.COMMITTED if same else CommitState.OTHER
         highest = ledger.highest(session)
@@ -157,7 +170,11 @@ class StagedCommit:
         return CommitState.MOVED
 
     def _move_group(
-        self, session: Session, target: TableName, move: StagedMove, parts: Sequence[tuple[int, int]]
+        self,
+        session: Session,
+        target: TableName,
+        move: StagedMove,
+        parts: Sequence[tuple[int, int]],
     ) -> bool:
         """False when staged rows are missing."""
         columns = self._columns(session, move)
@@ -167,7 +184,8 @@ class StagedCommit:
         used = self._dialect.move(session, move.with_parts(target, columns, names))
         if used == sum(rows for _, rows in parts):
             return True
-        # An upsert uses fewer rows than there are, and so does a target with triggers: the staging has the last word.
+        # An upsert uses fewer rows than there are, and so does a target with triggers: the staging
+        # has the last word.
         there = self._dialect.count(session, move.staging, names)
         return all(there.get(part, 0) == rows for part, rows in parts)
 

@@ -1,4 +1,5 @@
-"""A table as its server describes it: names, columns and what each column can hold. Pure values, no I/O.
+"""A table as its server describes it: names, columns and what each column can hold. Pure values, no
+I/O.
 
 Both dialects fill these from their catalogs; ``rules`` and the checks at start read nothing else.
 """
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, order=True)
 class TableName:
-    """A table's name, unquoted and as the server spells it. ``schema`` None: the connection's own."""
+    """A table's name, unquoted and as the server spells it. ``schema`` None: the connection's
+    own.
+    """
 
     schema: str | None
     table: str
@@ -29,7 +32,9 @@ class TableName:
 
 
 class Kind(Enum):
-    """What a column holds, in the words that rules and checks need; the dialect maps its types to these."""
+    """What a column holds, in the words that rules and checks need; the dialect maps its types to
+    these.
+    """
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -42,15 +47,18 @@ class Kind(Enum):
     TIMESTAMP_TZ = "timestamp with time zone"
     JSON = "json"
     ARRAY = "array"
-    OTHER = "other"  # anything else (uuid, enum, interval, inet, ...): takes text, and the server casts it
+    # anything else (uuid, enum, interval, inet, ...): takes text, and the server casts it
+    OTHER = "other"
     UNFIT = "unfit"  # takes nothing: the server would read a text as another value, or cut it
 
 
 @dataclass(frozen=True)
 class Form:
-    """What texts must look like, where a server would read others as another value than they seem to say.
+    """What texts must look like, where a server would read others as another value than they seem
+    to say.
 
-    pattern: a regular expression (RE2) that the whole text must match. says: how a reason describes such texts.
+    pattern: a regular expression (RE2) that the whole text must match. says: how a reason describes
+    such texts.
     """
 
     pattern: str
@@ -61,16 +69,20 @@ class Form:
 class Limits:
     """What values a column can hold; None: no limit, or one that only the server knows.
 
-    lowest, highest: of INTEGER, inclusive. Of DATE: days since 1970-01-01. Of TIMESTAMP and TIMESTAMP_TZ:
-        microseconds since 1970-01-01T00:00 (UTC). Of DECIMAL and FLOAT ``lowest`` 0 alone means something (unsigned).
+    lowest, highest: of INTEGER, inclusive. Of DATE: days since 1970-01-01. Of TIMESTAMP and
+    TIMESTAMP_TZ:
+        microseconds since 1970-01-01T00:00 (UTC). Of DECIMAL and FLOAT ``lowest`` 0 alone means
+        something (unsigned).
     magnitude_max: of FLOAT, the largest absolute value.
-    precision, scale: of DECIMAL, all digits, and those after the point; a scale below 0 keeps whole tens, hundreds, ...
-        Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's fraction. What has more is refused. Of
-        FLOAT, ``precision`` is its bits (24 or 53), where the dialect says it.
+    precision, scale: of DECIMAL, all digits, and those after the point; a scale below 0 keeps whole
+    tens, hundreds, ...
+        Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's fraction. What has more
+        is refused. Of FLOAT, ``precision`` is its bits (24 or 53), where the dialect says it.
     length_min: of BYTES: shorter ones would be filled up.
-    length_max: of TEXT in characters (Unicode code points), or in bytes of its ``charset`` if ``length_in_bytes``;
-        of BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is taken (PostgreSQL's
-        char(n), where blanks at the end mean nothing).
+    length_max: of TEXT in characters (Unicode code points), or in bytes of its ``charset`` if
+    ``length_in_bytes``;
+        of BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is
+        taken (PostgreSQL's char(n), where blanks at the end mean nothing).
     nul_allowed: False when text with U+0000 cannot be held.
     nan_allowed: False when a FLOAT cannot hold NaN and the infinities.
     charset: the character set of TEXT; None: UTF-8, which holds everything.
@@ -98,11 +110,11 @@ class Limits:
 class Column:
     """One column of a table.
 
-    type: the server's own text for it, complete enough to declare another column by (``character varying(10)``).
-    generated: the server computes it always, so that nobody may write it (GENERATED ALWAYS AS; identity ALWAYS).
-    has_default: it may be left out (a default, an identity, auto_increment).
-    element: of an ARRAY, its elements as a column.
-    judged: of values that keep to all limits, the server alone refuses some (text that is no JSON, a domain's CHECK).
+    type: the server's own text for it, complete enough to declare another column by (``character
+    varying(10)``). generated: the server computes it always, so that nobody may write it (GENERATED
+    ALWAYS AS; identity ALWAYS). has_default: it may be left out (a default, an identity,
+    auto_increment). element: of an ARRAY, its elements as a column. judged: of values that keep to
+    all limits, the server alone refuses some (text that is no JSON, a domain's CHECK).
     """
 
     name: str
@@ -118,10 +130,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns in the server's order, and its unique keys (the primary key, too) as sets of names.
+    """A table: its columns in the server's order, and its unique keys (the primary key, too) as
+    sets of names.
 
-    ``unique_keys`` lists only those that hold for all rows (no partial or expression index) and at once (not
-    deferrable).
+    ``unique_keys`` lists only those that hold for all rows (no partial or expression index) and at
+    once (not deferrable).
     """
 
     name: TableName

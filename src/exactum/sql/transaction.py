@@ -1,7 +1,8 @@
-"""One task's transaction as it travels: in a ``PreparedTransaction``'s payload and in a ``Sighting``'s. Pure values.
+"""One task's transaction as it travels: in a ``PreparedTransaction``'s payload and in a
+``Sighting``'s. Pure values.
 
-The payload says how the transaction is to be finished, whatever the settings are by then: a query may be started again
-with another mechanism or mode while an epoch is decided but not finished.
+The payload says how the transaction is to be finished, whatever the settings are by then: a query
+may be started again with another mechanism or mode while an epoch is decided but not finished.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from exactum.sql.table import TableName
 
 @dataclass(frozen=True)
 class StagedMove:
-    """How staged rows get into the target. ``staging``'s own columns are the ones that are written."""
+    """How staged rows get into the target. ``staging``'s own columns are the ones that are
+    written.
+    """
 
     staging: TableName
     mode: Mode
@@ -28,13 +31,26 @@ class StagedMove:
     order_by: tuple[str, ...]
     delete_when: str | None
 
-    def with_parts(self, target: TableName, columns: tuple[str, ...], parts: tuple[int, ...]) -> Move:
-        return Move(self.staging, target, columns, self.mode, self.key, self.order_by, self.delete_when, parts)
+    def with_parts(
+        self, target: TableName, columns: tuple[str, ...], parts: tuple[int, ...]
+    ) -> Move:
+        return Move(
+            self.staging,
+            target,
+            columns,
+            self.mode,
+            self.key,
+            self.order_by,
+            self.delete_when,
+            parts,
+        )
 
 
 @dataclass(frozen=True)
 class SqlTransaction:
-    """``part`` and ``move`` are those of the staged mechanism. The identity of a prepared one is its gid."""
+    """``part`` and ``move`` are those of the staged mechanism. The identity of a prepared one is
+    its gid.
+    """
 
     identity: str
     batch_id: int
@@ -96,11 +112,14 @@ class SqlTransaction:
         except (KeyError, TypeError, ValueError) as error:
             raise InvariantBroken(
                 f"The payload of {prepared.identity!r} of sink {prepared.participant!r} is damaged "
-                f"({type(error).__name__}: {error}). Keep the decision log as it is and report this."
+                f"({type(error).__name__}: {error}). Keep the decision log as it is and report "
+                "this."
             ) from error
 
 
-def staged_transaction(plan: WritePlan, incarnation: Incarnation, batch_id: int, attempt: int) -> SqlTransaction:
+def staged_transaction(
+    plan: WritePlan, incarnation: Incarnation, batch_id: int, attempt: int
+) -> SqlTransaction:
     """A new one with an identity and a part that nobody else ever has."""
     token = secrets.token_hex(8)
     move = plan.move(())
@@ -115,7 +134,9 @@ def staged_transaction(plan: WritePlan, incarnation: Incarnation, batch_id: int,
     )
 
 
-def prepared_transaction(plan: WritePlan, incarnation: Incarnation, batch_id: int, attempt: int) -> SqlTransaction:
+def prepared_transaction(
+    plan: WritePlan, incarnation: Incarnation, batch_id: int, attempt: int
+) -> SqlTransaction:
     """A new one whose gid nobody else ever has."""
     gid = plan.scope.gid(incarnation, secrets.token_hex(8))
     return SqlTransaction(gid, batch_id, attempt, plan.target, plan.address.where)
@@ -133,6 +154,8 @@ def prepared_sighting(participant: str, scope: Scope, gid: str) -> Sighting | No
 
 
 def staged_part(sighting: Sighting) -> tuple[TableName, int] | None:
-    """Where the sighted transaction's rows are staged; None for one that is prepared on the server."""
+    """Where the sighted transaction's rows are staged; None for one that is prepared on the
+    server.
+    """
     value = json.loads(sighting.payload)
     return (TableName(*value["staging"]), int(value["part"])) if "part" in value else None

@@ -1,4 +1,6 @@
-"""Where a database server is. The only place of the SQL layer that sees a password; nothing here prints one."""
+"""Where a database server is. The only place of the SQL layer that sees a password; nothing here
+prints one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ HIDDEN = "***"
 
 @dataclass(frozen=True)
 class Address:
-    """A server and a database on it. Picklable, hashable; neither ``repr`` nor ``str`` show a secret.
+    """A server and a database on it. Picklable, hashable; neither ``repr`` nor ``str`` show a
+    secret.
 
     where: for messages and names, without password: ``postgresql://shop@db.example:5432/shop``.
     options: (name, value) pairs in the client library's own names, with the password among them.
@@ -29,7 +32,9 @@ class Address:
         return dict(self.options).get(name, default)
 
     def scrub(self, text: str) -> str:
-        """``text`` without any secret of this address: for everything a server or a client library says."""
+        """``text`` without any secret of this address: for everything a server or a client library
+        says.
+        """
         for secret in self._secrets():
             for form in {secret, quote(secret, safe=""), repr(secret)[1:-1]}:
                 text = text.replace(form, HIDDEN)
@@ -46,7 +51,9 @@ def is_secret(option: str) -> bool:
 
 @dataclass(frozen=True)
 class SplitUrl:
-    """The parts of ``scheme://user:password@host:port/database?option=value``, decoded; missing ones are None."""
+    """The parts of ``scheme://user:password@host:port/database?option=value``, decoded; missing
+    ones are None.
+    """
 
     user: str | None
     password: str | None = field(repr=False)
@@ -69,14 +76,17 @@ def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
         where: which sink, for errors.
 
     Raises:
-        SettingRefused: it is no such URL; the message does not repeat it, for it may hold a password.
+        SettingRefused: it is no such URL; the message does not repeat it, for it may hold a
+        password.
     """
     example = f"{schemes[0]}://user:password@host:port/database"
     try:
         parts = urlsplit(url)
         port = parts.port
     except (TypeError, ValueError, AttributeError):
-        raise SettingRefused(f"{where}: the URL cannot be read; it must look like {example}.") from None
+        raise SettingRefused(
+            f"{where}: the URL cannot be read; it must look like {example}."
+        ) from None
     if parts.scheme not in schemes:
         raise SettingRefused(f"{where}: the URL must begin with {schemes[0]}://, like {example}.")
     return SplitUrl(
@@ -89,7 +99,9 @@ def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
     )
 
 
-def merged(options: Mapping[str, str], further: Mapping[str, object] | None, where: str) -> tuple[tuple[str, str], ...]:
+def merged(
+    options: Mapping[str, str], further: Mapping[str, object] | None, where: str
+) -> tuple[tuple[str, str], ...]:
     """``options`` and the user's ``connect=`` mapping as sorted pairs of text; the latter win.
 
     Raises:
@@ -100,7 +112,9 @@ def merged(options: Mapping[str, str], further: Mapping[str, object] | None, whe
     result = dict(options)
     for name, value in (further or {}).items():
         if not isinstance(name, str) or not isinstance(value, (str, int, float, bool)):
-            raise SettingRefused(f"{where}: connect={{...}} takes names with text or numbers; {name!r} has neither.")
+            raise SettingRefused(
+                f"{where}: connect={{...}} takes names with text or numbers; {name!r} has neither."
+            )
         result[name] = str(value)
     return tuple(sorted(result.items()))
 

@@ -4,10 +4,10 @@
 |---|---|---|
 | staged | the staging table | COMMIT of a local transaction, with the directory's row in it |
 | prepared | the target | PREPARE TRANSACTION / XA PREPARE, with the ledger's row in it |
-| direct (at least once, at most once) | the target, for an upsert by way of the staging table | COMMIT |
+| direct (at least once, at most once) | the target; an upsert: by the staging table | COMMIT |
 
-A partition without rows opens nothing. A task that dies before the end of ``prepare`` leaves nothing: the server rolls
-back when its connection goes.
+A partition without rows opens nothing. A task that dies before the end of ``prepare`` leaves
+nothing: the server rolls back when its connection goes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from exactum.sql.transaction import prepared_transaction, staged_transaction
 log = logging.getLogger("exactum.sql")
 
 ROWS_BITS = 40
-"""How many bits of ``exactum_row`` count the rows of one task; the partition's number is above them."""
+"""How many bits of ``exactum_row`` count the rows of one task; the partition's number is above
+them.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class SqlWriter:
         self._prepared: PreparedTransaction | None = None
         upsert = plan.mode is Mode.UPSERT
         key = plan.key if upsert else ()
-        self._rules = Rules(plan.columns, plan.frame_columns, key, plan.named_by, plan.dialect.broken)
+        self._rules = Rules(
+            plan.columns, plan.frame_columns, key, plan.named_by, plan.dialect.broken
+        )
         flag = () if plan.flag_column is None else (plan.flag_column,)
         self._sent = [*plan.frame_columns, *flag]
         self._expected = sorted(self._sent)
@@ -79,9 +83,10 @@ class SqlWriter:
         """
         if sorted(batch.schema.names) != self._expected:
             raise FrameRefused(
-                f"{self._where()}: the batch has the columns {', '.join(batch.schema.names)}, and the frame had "
-                f"{', '.join(self._sent)} at start. Nothing of the epoch is visible. Give each use in a query (another "
-                "frame, rows=, dead_letters=) a sink object of its own, and rows= the same columns for each batch."
+                f"{self._where()}: the batch has the columns {', '.join(batch.schema.names)}, and "
+                f"the frame had {', '.join(self._sent)} at start. Nothing of the epoch is visible. "
+                "Give each use in a query (another frame, rows=, dead_letters=) a sink object of "
+                "its own, and rows= the same columns for each batch."
             )
         accepted, rejection = self._rules.split(batch)
         if accepted.num_rows:
@@ -112,7 +117,9 @@ class SqlWriter:
         return self._prepared
 
     def abort(self) -> None:
-        """The connection goes, and with it everything that is not prepared; the driver sweeps what is."""
+        """The connection goes, and with it everything that is not prepared; the driver sweeps what
+        is.
+        """
         if self._loader is not None:
             self._loader.abandon()
         if self._session is not None:
@@ -128,8 +135,8 @@ class SqlWriter:
     def _where(self) -> str:
         task = self._task
         return (
-            f"task {task.partition_id} (attempt {task.attempt_number}) of sink {self._plan.scope.participant!r} at "
-            f"{self._plan.address.where}"
+            f"task {task.partition_id} (attempt {task.attempt_number}) of sink "
+            f"{self._plan.scope.participant!r} at {self._plan.address.where}"
         )
 
 
@@ -148,16 +155,22 @@ class Staged:
         self._plan = plan
         self._order = order
         self._first_row = first_row(plan, task)
-        self._transaction = staged_transaction(plan, order.run.incarnation, order.batch_id, order.attempt)
+        self._transaction = staged_transaction(
+            plan, order.run.incarnation, order.batch_id, order.attempt
+        )
 
     def begin(self, session: Session) -> Loader:
         plan = self._plan
         part = self._transaction.part
-        return plan.dialect.loader(session, plan.staging, plan.staged_columns, part, self._first_row)
+        return plan.dialect.loader(
+            session, plan.staging, plan.staged_columns, part, self._first_row
+        )
 
     def end(self, session: Session, rows: int) -> PreparedTransaction:
         t, plan = self._transaction, self._plan
-        part = StagedPart(t.identity, self._order.run.incarnation, t.batch_id, plan.staging, t.part, rows)
+        part = StagedPart(
+            t.identity, self._order.run.incarnation, t.batch_id, plan.staging, t.part, rows
+        )
         Ledger(plan.dialect, plan.scope, plan.target).stage(session, part, t.attempt)
         session.commit()
         return t.prepared(plan.scope.participant, rows)
@@ -168,7 +181,9 @@ class Prepared:
 
     def __init__(self, plan: WritePlan, order: WriteOrder) -> None:
         self._plan = plan
-        self._transaction = prepared_transaction(plan, order.run.incarnation, order.batch_id, order.attempt)
+        self._transaction = prepared_transaction(
+            plan, order.run.incarnation, order.batch_id, order.attempt
+        )
 
     def begin(self, session: Session) -> Loader:
         plan = self._plan
@@ -189,13 +204,17 @@ class Direct:
     def __init__(self, plan: WritePlan, order: WriteOrder, task: TaskName) -> None:
         self._plan = plan
         self._first_row = first_row(plan, task)
-        self._part = staged_transaction(plan, order.run.incarnation, order.batch_id, order.attempt).part
+        self._part = staged_transaction(
+            plan, order.run.incarnation, order.batch_id, order.attempt
+        ).part
 
     def begin(self, session: Session) -> Loader:
         plan = self._plan
         if plan.mode is Mode.APPEND:
             return plan.dialect.loader(session, plan.target, plan.columns, None, None)
-        return plan.dialect.loader(session, plan.staging, plan.staged_columns, self._part, self._first_row)
+        return plan.dialect.loader(
+            session, plan.staging, plan.staged_columns, self._part, self._first_row
+        )
 
     def end(self, session: Session, rows: int) -> None:
         plan = self._plan

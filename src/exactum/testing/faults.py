@@ -1,13 +1,15 @@
 """Fault injection at the ports, by counting calls: sweep the count until a run is clean.
 
-Wrap the ports of your own sink, and let ``sweep`` run your scenario once for each call and each fault::
+Wrap the ports of your own sink, and let ``sweep`` run your scenario once for each call and each
+fault::
 
     def scenario(plan: FaultPlan) -> None:
         target = ...                                   # fresh, for each run
         try:
             drive(faulty(participant, plan), faulty(log, plan), faulty(write, plan))
         except (Crash, ExactumError):
-            pass                                       # the process is gone, or the query has failed
+            pass                                       # the process is gone, or the query has
+            failed
         drive(participant, log, write)                 # the next incarnation, without faults
         assert rows_of(target) == expected
 
@@ -74,7 +76,12 @@ class FaultPlan:
 
     def _strike(self, label: str, call: Callable[[], object]) -> object:
         text = f"{self.fault.value}: call {self.at}, {label}"
-        if self.fault in (Fault.CRASH_AFTER, Fault.UNAVAILABLE_AFTER, Fault.UNKNOWN_AFTER, Fault.REPEATED):
+        if self.fault in (
+            Fault.CRASH_AFTER,
+            Fault.UNAVAILABLE_AFTER,
+            Fault.UNKNOWN_AFTER,
+            Fault.REPEATED,
+        ):
             call()
         if self.fault is Fault.REPEATED:
             return call()
@@ -90,9 +97,13 @@ class FaultPlan:
 
 
 class _Interposed:
-    """Passes every method call of ``inner`` through ``around``. Names beginning with _ and ``name`` pass."""
+    """Passes every method call of ``inner`` through ``around``. Names beginning with _ and ``name``
+    pass.
+    """
 
-    def __init__(self, inner: object, around: Callable[[str, Callable[[], object]], object]) -> None:
+    def __init__(
+        self, inner: object, around: Callable[[str, Callable[[], object]], object]
+    ) -> None:
         self._inner = inner
         self._around = around
 
@@ -127,7 +138,8 @@ def faulty(port: P, plan: FaultPlan) -> P:
 
 
 def sweep(scenario: Callable[[FaultPlan], None], faults: Iterable[Fault] = tuple(Fault)) -> int:
-    """Run ``scenario`` with each fault at call 1, 2, ... until a run is clean; returns how many runs.
+    """Run ``scenario`` with each fault at call 1, 2, ... until a run is clean; returns how many
+    runs.
 
     The scenario makes everything anew, runs with the fault, recovers without it, and asserts.
 

@@ -1,8 +1,10 @@
-"""The contract of a decision log, as plain methods with asserts: mix it into a test class of any runner::
+"""The contract of a decision log, as plain methods with asserts: mix it into a test class of any
+runner::
 
 class TestMyLog(LogContract):
     def open_log(self, query_id: str) -> DecisionLog:
-        return MyLog(self.place, query_id)          # another connection to the same place at each call
+        return MyLog(self.place, query_id)          # another connection to the same place at each
+        call
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def record(
         decision,
         Incarnation(incarnation),
         prepared if committed else (),
-        SourceOffsets(('{"t": {"0": 1}}', None), ('{"t": {"0": 9}}', None)) if committed else SourceOffsets(),
+        SourceOffsets(('{"t": {"0": 1}}', None), ('{"t": {"0": 9}}', None))
+        if committed
+        else SourceOffsets(),
         attempt - 1 if committed and attempt else None,
     )
 
@@ -59,7 +63,9 @@ class LogContract:
         assert tuple(self.open_log(QUERY_ID).read(0)) == ()
 
     def test_a_record_comes_back_unchanged(self) -> None:
-        """What was decided is read by every incarnation, field by field, in the order of attempts."""
+        """What was decided is read by every incarnation, field by field, in the order of
+        attempts.
+        """
         log = self.open_log(QUERY_ID)
         first, second = record(7, 0, decision=Decision.ABORT), record(7, 1)
         assert log.decide(first) == first
@@ -94,7 +100,9 @@ class LogContract:
                 assert told[0] in mine
 
     def test_a_pruned_slot_is_never_free_again(self) -> None:
-        """After pruning, a zombie's decide is fenced, on every incarnation, and leaves nothing behind."""
+        """After pruning, a zombie's decide is fenced, on every incarnation, and leaves nothing
+        behind.
+        """
         zombie, log = self.open_log(QUERY_ID), self.open_log(QUERY_ID)
         assert tuple(zombie.read(5)) == ()
         for batch_id in range(12):
@@ -112,9 +120,11 @@ class LogContract:
         assert tuple(log.read(11)) == (record(11),)
 
     def test_reading_below_the_floor_is_refused(self) -> None:
-        """A checkpoint that is older than its log is refused, for an empty answer would say "undecided".
+        """A checkpoint that is older than its log is refused, for an empty answer would say
+        "undecided".
 
-        So is a driver that looked at the batch before others decided and pruned it: it must learn that it is old.
+        So is a driver that looked at the batch before others decided and pruned it: it must learn
+        that it is old.
         """
         log, old = self.open_log(QUERY_ID), self.open_log(QUERY_ID)
         assert tuple(old.read(3)) == ()

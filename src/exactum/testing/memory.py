@@ -4,8 +4,8 @@ Storage and target outlive an incarnation; logs and participants belong to one::
 
     storage, target = MemoryStorage(), MemoryTarget("orders")
     run = QueryRun("query", new_incarnation(), Guarantee.EXACTLY_ONCE)
-    coordinator = Coordinator(run, [MemoryParticipant(target, run)], MemoryDecisionLog(storage, "query"))
-    coordinator.run(0, SourceOffsets(), MemoryWrite([target]))
+    coordinator = Coordinator(run, [MemoryParticipant(target, run)], MemoryDecisionLog(storage,
+    "query")) coordinator.run(0, SourceOffsets(), MemoryWrite([target]))
 
 A target never refuses what a real one would do; it does it and writes it down in ``violations``.
 """
@@ -18,7 +18,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from threading import RLock
 
-from exactum.errors import CheckpointRefused, EpochAborted, Fenced, HeuristicOutcome, InvariantBroken
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    Fenced,
+    HeuristicOutcome,
+    InvariantBroken,
+)
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -37,7 +43,9 @@ Row = str
 
 @dataclass
 class MemoryStorage:
-    """What every incarnation's ``MemoryDecisionLog`` shares. ``floor``: batches below it are pruned."""
+    """What every incarnation's ``MemoryDecisionLog`` shares. ``floor``: batches below it are
+    pruned.
+    """
 
     records: dict[tuple[str, int, int], DecisionRecord] = field(default_factory=dict)
     floor: int = 0
@@ -55,7 +63,9 @@ class MemoryDecisionLog:
         """See the port. Raises ``CheckpointRefused`` for a pruned batch."""
         with self._storage.lock:
             if batch_id < self._storage.floor:
-                raise CheckpointRefused(f"Batch {batch_id} is pruned; the floor is {self._storage.floor}.")
+                raise CheckpointRefused(
+                    f"Batch {batch_id} is pruned; the floor is {self._storage.floor}."
+                )
             records: list[DecisionRecord] = []
             while stands := self._storage.records.get((self._query_id, batch_id, len(records))):
                 records.append(stands)
@@ -73,7 +83,9 @@ class MemoryDecisionLog:
         """See the port. Works at once, on every call."""
         with self._storage.lock:
             self._storage.floor = max(self._storage.floor, below_batch_id)
-            doomed = [s for s in self._storage.records if s[0] == self._query_id and s[1] < below_batch_id]
+            doomed = [
+                s for s in self._storage.records if s[0] == self._query_id and s[1] < below_batch_id
+            ]
             for slot in doomed:
                 del self._storage.records[slot]
             return len(doomed)
@@ -98,7 +110,9 @@ UNSETTLED = frozenset({State.OPEN, State.PREPARED})
 
 @dataclass
 class MemoryTransaction:
-    """One transaction of a ``MemoryTarget``. ``ended_by`` is who settled it, or empty; ``of_salvage``: no task's."""
+    """One transaction of a ``MemoryTarget``. ``ended_by`` is who settled it, or empty;
+    ``of_salvage``: no task's.
+    """
 
     identity: str
     incarnation: Incarnation
@@ -111,8 +125,8 @@ class MemoryTransaction:
 class MemoryTarget:
     """A transactional target: the server, in memory, with what every reader may see.
 
-    ``keeps_aborted_rows``: rows of aborted transactions can be read back, as from Kafka's log; set it to
-    False and they are gone, as when the log's segments were deleted.
+    ``keeps_aborted_rows``: rows of aborted transactions can be read back, as from Kafka's log; set
+    it to False and they are gone, as when the log's segments were deleted.
     """
 
     def __init__(self, name: str, *, keeps_aborted_rows: bool = True) -> None:
@@ -124,11 +138,15 @@ class MemoryTarget:
         self._unsettled: dict[str, MemoryTransaction] = {}
         self._lock = RLock()
 
-    def begin(self, incarnation: Incarnation, rows: Sequence[Row], *, of_salvage: bool = False) -> str:
+    def begin(
+        self, incarnation: Incarnation, rows: Sequence[Row], *, of_salvage: bool = False
+    ) -> str:
         """Open a transaction that holds ``rows`` and return its identity."""
         with self._lock:
             identity = f"{self.name}/{incarnation}/{len(self.transactions)}"
-            transaction = MemoryTransaction(identity, incarnation, tuple(rows), of_salvage=of_salvage)
+            transaction = MemoryTransaction(
+                identity, incarnation, tuple(rows), of_salvage=of_salvage
+            )
             self.transactions[identity] = self._unsettled[identity] = transaction
             return identity
 
@@ -172,7 +190,9 @@ class MemoryTarget:
             if transaction.state is State.OPEN:
                 self.violations.append(f"{by} committed {identity}, which was never prepared")
             if transaction.state is State.ABORTED:
-                self.violations.append(f"{by} committed {identity}, which {transaction.ended_by} aborted")
+                self.violations.append(
+                    f"{by} committed {identity}, which {transaction.ended_by} aborted"
+                )
             if transaction.state in UNSETTLED:
                 self._settle(transaction, State.COMMITTED, by)
                 self.visible.extend(transaction.rows)
@@ -212,8 +232,13 @@ class MemoryParticipant:
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
-        """See the port. This target forgets nothing, and knows its transactions by the incarnation alone."""
-        return tuple(Sighting(self.name, t.identity, t.incarnation) for t in self._target.committed_by(incarnations))
+        """See the port. This target forgets nothing, and knows its transactions by the incarnation
+        alone.
+        """
+        return tuple(
+            Sighting(self.name, t.identity, t.incarnation)
+            for t in self._target.committed_by(incarnations)
+        )
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port. Adds to the payload what ``salvage`` asks for."""
@@ -221,7 +246,9 @@ class MemoryParticipant:
             transaction = self._target.transactions.get(p.identity)
             if transaction is None or transaction.state is not State.PREPARED:
                 state = transaction.state.value if transaction else "unknown"
-                raise EpochAborted(f"{p.identity} should be prepared and is {state}. Start the query again.")
+                raise EpochAborted(
+                    f"{p.identity} should be prepared and is {state}. Start the query again."
+                )
         return tuple(_verified(p) for p in prepared)
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
@@ -230,7 +257,9 @@ class MemoryParticipant:
         expired: list[PreparedTransaction] = []
         for p in prepared:
             if p not in permit.record.prepared:
-                self._target.violations.append(f"{self._run.incarnation} committed {p} without a permit")
+                self._target.violations.append(
+                    f"{self._run.incarnation} committed {p} without a permit"
+                )
             done = self._target.commit(p.identity, self._run.incarnation)
             (committed if done else expired).append(p)
         return CommitReport(tuple(committed), tuple(expired))
@@ -240,16 +269,21 @@ class MemoryParticipant:
         for sighting in transactions:
             self._target.abort(sighting.identity, self._run.incarnation)
 
-    def salvage(self, permit: CommitPermit, expired: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+    def salvage(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
+    ) -> Sequence[PreparedTransaction]:
         """See the port. One new transaction for each expired one."""
         fresh: list[PreparedTransaction] = []
         for p in expired:
             if p not in permit.record.prepared or p.payload != _verified(p).payload:
-                self._target.violations.append(f"{self._run.incarnation} salvaged {p}, not as it was verified")
+                self._target.violations.append(
+                    f"{self._run.incarnation} salvaged {p}, not as it was verified"
+                )
             if not self._target.keeps_aborted_rows:
                 raise HeuristicOutcome(
-                    f"{permit.record.epoch}: the {p.rows} rows of {p.identity} at {self.name} are decided "
-                    "but were undone, and they are gone. Load them again from the source by hand."
+                    f"{permit.record.epoch}: the {p.rows} rows of {p.identity} at {self.name} are "
+                    "decided but were undone, and they are gone. Load them again from the source "
+                    "by hand."
                 )
             rows = self._target.transactions[p.identity].rows
             copy = self._target.begin(self._run.incarnation, rows, of_salvage=True)
@@ -269,7 +303,9 @@ def _verified(prepared: PreparedTransaction) -> PreparedTransaction:
 
 
 Around = Callable[[str, Callable[[], object]], object]
-"""Called with the name of a call and the call; performs it, or fails in its place (see ``faults``)."""
+"""Called with the name of a call and the call; performs it, or fails in its place (see
+``faults``).
+"""
 
 
 def straight(label: str, call: Callable[[], object]) -> object:
@@ -280,8 +316,9 @@ def straight(label: str, call: Callable[[], object]) -> object:
 class MemoryWrite:
     """The coordinator's ``write`` port: ``tasks`` tasks, each with a transaction in every target.
 
-    The first ``retried`` tasks run twice: the failed try leaves an open transaction behind, and every
-    other one a prepared one (a speculative copy that lost). Each step goes through ``around``.
+    The first ``retried`` tasks run twice: the failed try leaves an open transaction behind, and
+    every other one a prepared one (a speculative copy that lost). Each step goes through
+    ``around``.
     """
 
     def __init__(

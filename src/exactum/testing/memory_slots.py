@@ -1,7 +1,9 @@
-"""The decision log of named slots (``files.slot_log``) over names in memory: its storage is called step by step.
+"""The decision log of named slots (``files.slot_log``) over names in memory: its storage is called
+step by step.
 
-So that a simulation interleaves not only the calls of the log but what happens inside them: a record is created, the
-floor is looked at, a pruner marks, lists and removes. Each call takes effect at once, as a file system's do.
+So that a simulation interleaves not only the calls of the log but what happens inside them: a
+record is created, the floor is looked at, a pruner marks, lists and removes. Each call takes effect
+at once, as a file system's do.
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ class SlotStorage(MemoryStorage):
 class MemorySlotLog(SlotLog):
     """One process's log over a shared ``SlotStorage``. Prunes at once, on every call."""
 
-    def __init__(self, storage: SlotStorage, query_id: str, around: Around = straight, *, prune_every: int = 1) -> None:
+    def __init__(
+        self,
+        storage: SlotStorage,
+        query_id: str,
+        around: Around = straight,
+        *,
+        prune_every: int = 1,
+    ) -> None:
         super().__init__(query_id, prune_every)
         self._storage = storage
         self._around = around

@@ -1,4 +1,5 @@
-"""The contract of a sink and its participant, as plain methods with asserts: mix it into a test class of any runner::
+"""The contract of a sink and its participant, as plain methods with asserts: mix it into a test
+class of any runner::
 
     class TestMySink(SinkContract):
         def make_sink(self) -> Sink:
@@ -8,8 +9,8 @@
         def batches(self) -> Sequence[Any]:
             return record_batches                  # four or more, of different rows
 
-Nothing here knows a technology: it drives the ports, with the real coordinator over a decision log in memory. Each
-test takes a query id of its own, and counts what has become visible since it began.
+Nothing here knows a technology: it drives the ports, with the real coordinator over a decision log
+in memory. Each test takes a query id of its own, and counts what has become visible since it began.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ STALLS_MAX = 1_000
 class SinkContract:
     """Each method is one promise. The hooks come first; three are yours to write.
 
-    ``columns``: (name, Spark type) of ``batches``, for a sink that asks for them when it is opened; default: none.
-    ``lists_open``: set to False for a target that cannot list what is open; what crashes leave is then not looked at.
-    ``tells_lost``: False for a target that cannot tell a lost transaction from one whose outcome is unknown.
-    ``visible_within_s``: how long a commit may take to show in ``visible_rows``; default 10.
-    ``stalls_in_tasks``: False where a stalled task rightly makes others wait (row locks).
+    ``columns``: (name, Spark type) of ``batches``, for a sink that asks for them when it is opened;
+    default: none. ``lists_open``: set to False for a target that cannot list what is open; what
+    crashes leave is then not looked at. ``tells_lost``: False for a target that cannot tell a lost
+    transaction from one whose outcome is unknown. ``visible_within_s``: how long a commit may take
+    to show in ``visible_rows``; default 10. ``stalls_in_tasks``: False where a stalled task rightly
+    makes others wait (row locks).
     """
 
     columns: Sequence[tuple[str, str]] = ()
@@ -51,7 +53,9 @@ class SinkContract:
     # ---- hooks -------------------------------------------------------------------------------
 
     def make_sink(self) -> Sink:
-        """A sink over the place of this test, another object at each call: each stands for another process."""
+        """A sink over the place of this test, another object at each call: each stands for another
+        process.
+        """
         raise NotImplementedError
 
     def visible_rows(self) -> Iterable[object]:
@@ -59,37 +63,51 @@ class SinkContract:
         raise NotImplementedError
 
     def batches(self) -> Sequence[Any]:
-        """Four Arrow record batches or more, none empty, all rows different. Called once for each scenario: a target
-        with a unique key needs other rows each time."""
+        """Four Arrow record batches or more, none empty, all rows different. Called once for each
+        scenario: a target with a unique key needs other rows each time."""
         raise NotImplementedError
 
     def rows_in(self, batch: Any) -> list[object]:
-        """The rows of a record batch, as ``visible_rows`` gives them; default: tuples of Python values."""
+        """The rows of a record batch, as ``visible_rows`` gives them; default: tuples of Python
+        values.
+        """
         return [tuple(row.values()) for row in batch.to_pylist()]
 
     def reset(self) -> None:
-        """Empty the target; called before each scenario. Default: nothing, for scenarios do not disturb each other, but
-        hundreds of them make a long ``visible_rows``."""
+        """Empty the target; called before each scenario. Default: nothing, for scenarios do not
+        disturb each other, but hundreds of them make a long ``visible_rows``."""
 
     def leftovers(self) -> Sequence[object]:
-        """What a plain client finds that is neither visible nor gone (staged files, prepared transactions)."""
+        """What a plain client finds that is neither visible nor gone (staged files, prepared
+        transactions).
+        """
         return ()
 
     def lose(self, participant: Participant, prepared: Sequence[PreparedTransaction]) -> None:
-        """Undo prepared transactions behind exactum's back, as an operator would; default: by ``participant``."""
-        participant.abort([Sighting(p.participant, p.identity, new_incarnation(), p.payload) for p in prepared])
+        """Undo prepared transactions behind exactum's back, as an operator would; default: by
+        ``participant``.
+        """
+        participant.abort(
+            [Sighting(p.participant, p.identity, new_incarnation(), p.payload) for p in prepared]
+        )
 
     def kill_task(self, writer: Writer) -> None:
-        """The process of ``writer`` has died: let go of what the system would take back (connections)."""
+        """The process of ``writer`` has died: let go of what the system would take back
+        (connections).
+        """
 
     # ---- one transaction ---------------------------------------------------------------------
 
     def test_rows_are_invisible_until_the_commit_and_visible_after(self) -> None:
-        """No reader sees a written, prepared or verified row; all see each row once when commit has returned."""
+        """No reader sees a written, prepared or verified row; all see each row once when commit has
+        returned.
+        """
         place = Place(self)
         with place.opened() as one:
             prepared = place.prepare(one, place.partitions(0))
-            assert rows_of(prepared) == place.count(0), f"prepared {rows_of(prepared)} rows of {place.count(0)}"
+            assert rows_of(prepared) == place.count(0), (
+                f"prepared {rows_of(prepared)} rows of {place.count(0)}"
+            )
             place.expect_nothing()
             permit = place.permit(one, prepared)
             place.expect_nothing()
@@ -99,7 +117,9 @@ class SinkContract:
             place.expect(0)
 
     def test_abort_leaves_nothing(self) -> None:
-        """What is aborted never becomes visible and is not open any more; aborting it again changes nothing."""
+        """What is aborted never becomes visible and is not open any more; aborting it again changes
+        nothing.
+        """
         place = Place(self)
         with place.opened() as one:
             prepared = place.prepare(one, place.partitions(0))
@@ -128,18 +148,28 @@ class SinkContract:
                 place.expect_nothing_open(after_sweeping=steps == 2)
 
     def test_a_commit_may_be_repeated(self) -> None:
-        """By the same driver or by another one, at once or later: nothing is doubled, and it is a success."""
+        """By the same driver or by another one, at once or later: nothing is doubled, and it is a
+        success.
+        """
         place = Place(self)
         with place.opened() as one, place.opened() as two:
             permit = place.permit(one, place.prepare(one, place.partitions(0)))
             for who in (one, one, two, two):
-                assert who.sink.participant.commit(permit, permit.record.prepared).committed == permit.record.prepared
+                assert (
+                    who.sink.participant.commit(permit, permit.record.prepared).committed
+                    == permit.record.prepared
+                )
             with place.opened() as later:
-                assert later.sink.participant.commit(permit, permit.record.prepared).committed == permit.record.prepared
+                assert (
+                    later.sink.participant.commit(permit, permit.record.prepared).committed
+                    == permit.record.prepared
+                )
             place.expect(0)
 
     def test_an_abort_after_the_commit_leaves_it(self) -> None:
-        """A sighting may be older than the commit of its transaction: aborting it then does nothing."""
+        """A sighting may be older than the commit of its transaction: aborting it then does
+        nothing.
+        """
         place = Place(self)
         with place.opened() as one:
             prepared = place.prepare(one, place.partitions(0))
@@ -150,12 +180,17 @@ class SinkContract:
             place.expect(0)
 
     def test_another_process_commits(self) -> None:
-        """The record's text is all that another process needs; the one that prepared may be gone."""
+        """The record's text is all that another process needs; the one that prepared may be
+        gone.
+        """
         place = Place(self)
         with place.opened() as one:
             permit = place.permit(one, place.prepare(one, place.partitions(0)))
         with place.opened() as two:
-            assert two.sink.participant.commit(permit, permit.record.prepared).committed == permit.record.prepared
+            assert (
+                two.sink.participant.commit(permit, permit.record.prepared).committed
+                == permit.record.prepared
+            )
         place.expect(0)
 
     def test_writer_factories_pickle(self) -> None:
@@ -183,7 +218,9 @@ class SinkContract:
             place.expect_nothing_open()
 
     def test_weaker_guarantees_make_rows_visible_by_themselves(self) -> None:
-        """Under at-least-once and at-most-once a task's rows are visible when prepare has returned."""
+        """Under at-least-once and at-most-once a task's rows are visible when prepare has
+        returned.
+        """
         for guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE):
             place = Place(self)
             with place.opened(guarantee) as one:
@@ -191,7 +228,9 @@ class SinkContract:
                 place.expect(0)
 
     def test_names_are_matched_exactly(self) -> None:
-        """Queries and sinks whose names begin alike neither list nor abort each other's transactions."""
+        """Queries and sinks whose names begin alike neither list nor abort each other's
+        transactions.
+        """
         place = Place(self)
         with place.opened() as mine:
             query, sink = mine.run.query_id, mine.participant
@@ -206,7 +245,9 @@ class SinkContract:
                 if self.lists_open:
                     for one in everyone:
                         seen = {s.identity for s in one.sink.participant.list_open()}
-                        assert seen == {p.identity for p in prepared[id(one)]}, f"{one.run.query_id}/{one.participant}"
+                        assert seen == {p.identity for p in prepared[id(one)]}, (
+                            f"{one.run.query_id}/{one.participant}"
+                        )
                 mine.sink.participant.abort(place.sightings(mine, prepared[id(mine)]))
                 for one in everyone[1:]:
                     permit = place.permit(one, prepared[id(one)])
@@ -226,7 +267,9 @@ class SinkContract:
         sweep(scenario)
 
     def test_every_fault_at_every_call_of_a_recovery(self) -> None:
-        """The same for the run that finds leftovers, and for the one that finds a decision to be redelivered."""
+        """The same for the run that finds leftovers, and for the one that finds a decision to be
+        redelivered.
+        """
         for died_before in ("decide", "commit"):
 
             def scenario(plan: FaultPlan, died_before: str = died_before) -> None:
@@ -238,7 +281,9 @@ class SinkContract:
             sweep(scenario)
 
     def test_every_fault_at_every_call_of_a_task(self) -> None:
-        """A task's process that dies with its driver, at any call, or a target that fails it there."""
+        """A task's process that dies with its driver, at any call, or a target that fails it
+        there.
+        """
 
         def scenario(plan: FaultPlan) -> None:
             place = Place(self)
@@ -248,7 +293,9 @@ class SinkContract:
         sweep(scenario, NOT_REPEATED)
 
     def test_a_task_may_die_at_every_call_and_is_tried_again(self) -> None:
-        """The driver lives on: the second try writes the rows again, and what the first one left is swept."""
+        """The driver lives on: the second try writes the rows again, and what the first one left is
+        swept.
+        """
 
         def scenario(plan: FaultPlan) -> None:
             place = Place(self)
@@ -258,11 +305,15 @@ class SinkContract:
         sweep(scenario, NOT_REPEATED)
 
     def test_two_drivers_at_once(self) -> None:
-        """An old driver is stalled at any call while a new one does everything; then it wakes up and goes on."""
+        """An old driver is stalled at any call while a new one does everything; then it wakes up
+        and goes on.
+        """
         for at in range(1, STALLS_MAX):
             place = Place(self)
             stall = Stall(at, place)
-            place.run(around=stall.around, task_around=stall.around if self.stalls_in_tasks else straight)
+            place.run(
+                around=stall.around, task_around=stall.around if self.stalls_in_tasks else straight
+            )
             place.finish(f"stalled at call {at} ({stall.hit})")
             if not stall.hit:
                 return
@@ -282,5 +333,7 @@ class SinkContract:
         allowed = HeuristicOutcome if self.tells_lost else ExactumError
         assert isinstance(error, allowed), f"{type(error).__name__}: {error}"
         if self.tells_lost:
-            assert operator.participant in str(error), f"the message does not name the sink: {error}"
+            assert operator.participant in str(error), (
+                f"the message does not name the sink: {error}"
+            )
         place.expect_at_most(0)

@@ -1,4 +1,6 @@
-"""One process of a simulation: a driver or a finisher, in a thread that runs only while it holds the baton."""
+"""One process of a simulation: a driver or a finisher, in a thread that runs only while it holds
+the baton.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Process:
         if self._thread is None:
             self._back.acquire()
             self._go.acquire()
-            self._thread = threading.Thread(target=self._main, daemon=True, name=f"process {self.letter}")
+            self._thread = threading.Thread(
+                target=self._main, daemon=True, name=f"process {self.letter}"
+            )
             self._thread.start()
         else:
             self._go.release()
@@ -104,7 +108,9 @@ class Process:
         self._budget -= 1
         self.calls += 1
         if self.calls > CALLS_MAX:
-            raise RuntimeError(f"{self.letter} made more than {CALLS_MAX} calls: it runs in circles")
+            raise RuntimeError(
+                f"{self.letter} made more than {CALLS_MAX} calls: it runs in circles"
+            )
         world = self._world
         world.trace = hash((world.trace, self.letter, label, self._fault))
         return self._strike(label, call) if self._fault else call()
@@ -144,7 +150,9 @@ class Process:
         log = world.system.log(world.setup, world.storage, self.around)
         coordinator = world.system.coordinator(run, ports, log, on_event=world.heard)
         setup = world.setup
-        write: Write = MemoryWrite(world.targets, tasks=setup.tasks, retried=setup.retried, around=self.around)
+        write: Write = MemoryWrite(
+            world.targets, tasks=setup.tasks, retried=setup.retried, around=self.around
+        )
         self.began_batch = self._first_batch()
         for batch_id in range(self.began_batch, self._batches):
             if batch_id not in checkpoint.offsets:
@@ -174,7 +182,9 @@ class Process:
 
     def _ports(self) -> tuple[QueryRun, list[Participant]]:
         run = QueryRun(QUERY_ID, Incarnation(self.letter), Guarantee.EXACTLY_ONCE)
-        return run, [interpose(MemoryParticipant(target, run), self.around) for target in self._world.targets]
+        return run, [
+            interpose(MemoryParticipant(target, run), self.around) for target in self._world.targets
+        ]
 
     def _first_batch(self) -> int:
         found = self.around("restart", self._world.checkpoint.first_batch)

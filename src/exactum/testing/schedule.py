@@ -4,15 +4,14 @@
 
 Before the colon the ``Setup``; after it the steps, one after another:
 
-    a12   incarnation a makes 12 port calls and stops before the next one (it starts with its first step)
-    b*    incarnation b runs until it ends
-    a!    incarnation a dies where it stands
-    a-    incarnation a's next call is not carried out: Unavailable
-    a~    incarnation a's next call is carried out and its reply is lost: OutcomeUnknown
-    a+    incarnation a's next call is carried out twice, as by a client that sends again
-    A3    a finisher (no driver: it commits what is decided, see ``protocol.finish``); it takes all of the above
-    x     every transaction that is not settled expires now
-    t     a late task of the process that ran last opens a transaction that nobody will prepare
+    a12   incarnation a makes 12 port calls and stops before the next one (it starts with its first
+    step) b*    incarnation b runs until it ends a!    incarnation a dies where it stands a-
+    incarnation a's next call is not carried out: Unavailable a~    incarnation a's next call is
+    carried out and its reply is lost: OutcomeUnknown a+    incarnation a's next call is carried out
+    twice, as by a client that sends again A3    a finisher (no driver: it commits what is decided,
+    see ``protocol.finish``); it takes all of the above x     every transaction that is not settled
+    expires now t     a late task of the process that ran last opens a transaction that nobody will
+    prepare
 """
 
 from __future__ import annotations
@@ -34,16 +33,24 @@ _SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)(o?)(g?)(s?)")
 
 @dataclass(frozen=True)
 class Setup:
-    """The world of a run: numbers of batches, of participants, of tasks and of tasks that are retried."""
+    """The world of a run: numbers of batches, of participants, of tasks and of tasks that are
+    retried.
+    """
 
     batches: int = 2
     participants: int = 1
     tasks: int = 1
     retried: int = 0
     prunes: bool = True  # after each batch, all before it
-    sweeps_own: bool = False  # after each batch, as between the epochs of a quiet stream, and after a failed one
-    forgets: bool = False  # the rows of aborted transactions are gone: what is decided and expired is lost
-    slots: bool = False  # the decision log is the one of named slots, interleaved at each call of its storage
+    sweeps_own: bool = (
+        False  # after each batch, as between the epochs of a quiet stream, and after a failed one
+    )
+    forgets: bool = (
+        False  # the rows of aborted transactions are gone: what is decided and expired is lost
+    )
+    slots: bool = (
+        False  # the decision log is the one of named slots, interleaved at each call of its storage
+    )
 
     def __str__(self) -> str:
         numbers = f"b{self.batches}p{self.participants}t{self.tasks}r{self.retried}"
@@ -93,7 +100,8 @@ def draw(rng: random.Random, setup: Setup, *, incarnations: int, steps_max: int)
         elif dice < 0.31:  # a run before it, for most first calls are Spark's
             steps += (f"{letter}{rng.randint(1, 25)}", f"{letter}{rng.choice(FAULTS)}")
         else:
-            steps.append(f"{letter}{rng.choice((1, 2, rng.randint(1, 12), rng.randint(1, 12), rng.randint(1, 40)))}")
+            some, many = (rng.randint(1, 12), rng.randint(1, 12)), rng.randint(1, 40)
+            steps.append(f"{letter}{rng.choice((1, 2, *some, many))}")
     return Schedule(setup, tuple(steps))
 
 

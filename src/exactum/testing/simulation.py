@@ -1,11 +1,13 @@
-"""Deterministic simulation: several incarnations of the real coordinator, interleaved at every port call.
+"""Deterministic simulation: several incarnations of the real coordinator, interleaved at every port
+call.
 
-Each process is a thread, but only the one that holds the baton runs, so a schedule (see ``schedule``)
-always gives the same run. A step of the schedule ends *between* two calls: the one before has taken effect,
-the one after has not, so a death there is a crash after one and before the other.
+Each process is a thread, but only the one that holds the baton runs, so a schedule (see
+``schedule``) always gives the same run. A step of the schedule ends *between* two calls: the one
+before has taken effect, the one after has not, so a death there is a crash after one and before the
+other.
 
-When the schedule is over, whoever still runs dies, a last incarnation ``z`` starts and runs everything to
-the end, one batch more than the others. Then the oracle looks (``verdict``)::
+When the schedule is over, whoever still runs dies, a last incarnation ``z`` starts and runs
+everything to the end, one batch more than the others. Then the oracle looks (``verdict``)::
 
     replay("b2p1t1r0k: a12 b* a*")
 """
@@ -32,8 +34,8 @@ class Violation(AssertionError):
 class Outcome:
     """How a run went. ``short`` are the indexes of steps whose process ended before its budget did.
 
-    ``happened`` counts events, deaths and faults by name; runs with the same ``trace`` made the same calls in the
-    same order (within one Python process: it is a ``hash``).
+    ``happened`` counts events, deaths and faults by name; runs with the same ``trace`` made the
+    same calls in the same order (within one Python process: it is a ``hash``).
     """
 
     schedule: Schedule
@@ -72,7 +74,9 @@ def play(schedule: Schedule, system: System | None = None) -> Outcome:
     last_one.run_out()
     world.look()
     for process in processes.values():
-        world.happened[f"ended: {type(process.ending).__name__ if process.ending else 'ran to the end'}"] += 1
+        world.happened[
+            f"ended: {type(process.ending).__name__ if process.ending else 'ran to the end'}"
+        ] += 1
     return Outcome(
         schedule,
         {letter: _ending(p) for letter, p in processes.items()},
@@ -106,15 +110,20 @@ def checked(outcome: Outcome) -> Outcome:
 
 
 def _ending(process: Process) -> str:
-    return f"{type(process.ending).__name__}: {process.ending}" if process.ending else "ran to the end"
+    return (
+        f"{type(process.ending).__name__}: {process.ending}" if process.ending else "ran to the end"
+    )
 
 
 # ---- exploring -----------------------------------------------------------------------------------
 
 
-def explore(setup: Setup, pattern: str, system: System | None = None, stride: int = 1) -> Iterator[Outcome]:
+def explore(
+    setup: Setup, pattern: str, system: System | None = None, stride: int = 1
+) -> Iterator[Outcome]:
     """Every schedule of a pattern: each ``?`` in it takes the values 0, 1, 2, ... until that
-    incarnation ends sooner. ``"a? b? a* b*"`` is every way to interrupt twice, ``"a? a! b*"`` every crash.
+    incarnation ends sooner. ``"a? b? a* b*"`` is every way to interrupt twice, ``"a? a! b*"`` every
+    crash.
 
     Raises:
         Violation: a promise was broken.
@@ -122,7 +131,9 @@ def explore(setup: Setup, pattern: str, system: System | None = None, stride: in
     return map(checked, outcomes(setup, pattern, system, stride))
 
 
-def outcomes(setup: Setup, pattern: str, system: System | None = None, stride: int = 1) -> Iterator[Outcome]:
+def outcomes(
+    setup: Setup, pattern: str, system: System | None = None, stride: int = 1
+) -> Iterator[Outcome]:
     """As ``explore``, but violations are only noted in the outcome."""
     return _explore(setup, tuple(pattern.split()), (), system, stride)
 
@@ -145,8 +156,12 @@ def _explore(
             return
 
 
-def schedules(seed: int, runs: int, setups: Sequence[Setup] = (), steps_max: int = 12) -> Iterator[Schedule]:
-    """``runs`` random schedules from ``seed``, of one to three incarnations, in one of ``setups`` or in any world."""
+def schedules(
+    seed: int, runs: int, setups: Sequence[Setup] = (), steps_max: int = 12
+) -> Iterator[Schedule]:
+    """``runs`` random schedules from ``seed``, of one to three incarnations, in one of ``setups``
+    or in any world.
+    """
     rng = random.Random(seed)
     for _ in range(runs):
         setup = rng.choice(setups) if setups else draw_setup(rng)
@@ -154,11 +169,17 @@ def schedules(seed: int, runs: int, setups: Sequence[Setup] = (), steps_max: int
 
 
 def wander(
-    seed: int, runs: int, setups: Sequence[Setup] = (), system: System | None = None, steps_max: int = 12
+    seed: int,
+    runs: int,
+    setups: Sequence[Setup] = (),
+    system: System | None = None,
+    steps_max: int = 12,
 ) -> Iterator[Outcome]:
     """The outcomes of ``schedules``.
 
     Raises:
         Violation: a promise was broken.
     """
-    return (checked(play(schedule, system)) for schedule in schedules(seed, runs, setups, steps_max))
+    return (
+        checked(play(schedule, system)) for schedule in schedules(seed, runs, setups, steps_max)
+    )

@@ -1,4 +1,5 @@
-"""One scenario of ``SinkContract``: a query of its own over the user's sink, its incarnations, and the oracle.
+"""One scenario of ``SinkContract``: a query of its own over the user's sink, its incarnations, and
+the oracle.
 
 It counts what has become visible since it began, so scenarios may follow each other on one target.
 """
@@ -33,7 +34,9 @@ from exactum.testing.task_job import Partition, TaskJob
 EPOCHS = 2
 PARTITIONS = 2
 CLEANINGS_MAX = 5
-"""How many starts a target may need until nothing is open: some show a dead client's transaction late."""
+"""How many starts a target may need until nothing is open: some show a dead client's transaction
+late.
+"""
 
 
 class SparkStopped(Exception):
@@ -75,7 +78,9 @@ class Opened:
 
 
 class Place:
-    """One scenario: a query of its own, its checkpoint and decision log, and what was visible before."""
+    """One scenario: a query of its own, its checkpoint and decision log, and what was visible
+    before.
+    """
 
     def __init__(self, hooks: SinkHooks) -> None:
         self.hooks = hooks
@@ -87,7 +92,9 @@ class Place:
         self._before = self._visible()
         needed = EPOCHS * PARTITIONS
         assert len(self.batches) >= needed, f"batches() must give {needed} record batches or more"
-        assert all(b.num_rows for b in self.batches[:needed]), "batches() must give record batches with rows"
+        assert all(b.num_rows for b in self.batches[:needed]), (
+            "batches() must give record batches with rows"
+        )
 
     # ---- steps
 
@@ -100,7 +107,9 @@ class Place:
         participant: str = "",
         through: Callable[[Sink], Sink] = lambda sink: sink,
     ) -> Iterator[Opened]:
-        """A sink of another process. It is closed at the end, which must leave every transaction as it is."""
+        """A sink of another process. It is closed at the end, which must leave every transaction as
+        it is.
+        """
         sink = through(self.hooks.make_sink())
         run = QueryRun(query_id or self.query_id, new_incarnation(), guarantee)
         opened = sink.open(run, participant or sink.name, self.hooks.columns)
@@ -110,15 +119,23 @@ class Place:
             opened.participant.close()
 
     def partitions(self, batch_id: int) -> list[Partition]:
-        """What the tasks of a batch write: one record batch each, an empty one with it; and a task without rows."""
-        mine = self.batches[batch_id * PARTITIONS : (batch_id + 1) * PARTITIONS] if batch_id < EPOCHS else []
+        """What the tasks of a batch write: one record batch each, an empty one with it; and a task
+        without rows.
+        """
+        mine = (
+            self.batches[batch_id * PARTITIONS : (batch_id + 1) * PARTITIONS]
+            if batch_id < EPOCHS
+            else []
+        )
         empty = self.batches[0].slice(0, 0)
         return [*([batch, empty] for batch in mine), [empty]]
 
     def count(self, batch_id: int) -> int:
         return sum(batch.num_rows for partition in self.partitions(batch_id) for batch in partition)
 
-    def prepare(self, one: Opened, partitions: Sequence[Partition]) -> Sequence[PreparedTransaction]:
+    def prepare(
+        self, one: Opened, partitions: Sequence[Partition]
+    ) -> Sequence[PreparedTransaction]:
         return TaskJob(one.sink.writers, partitions)(one.order(0))
 
     def permit(self, one: Opened, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
@@ -126,16 +143,25 @@ class Place:
         verified = tuple(one.sink.participant.verify(prepared))
         epoch = Epoch(one.run.query_id, 0)
         record = DecisionRecord(epoch, 0, Decision.COMMIT, one.run.incarnation, verified)
-        return CommitPermit(DecisionRecord.from_json(json.loads(json.dumps(record.to_json())), "of this test"))
+        return CommitPermit(
+            DecisionRecord.from_json(json.loads(json.dumps(record.to_json())), "of this test")
+        )
 
     def sightings(self, one: Opened, prepared: Sequence[PreparedTransaction]) -> Sequence[Sighting]:
-        """What the participant shows of ``prepared``; where it lists nothing, what it would show."""
+        """What the participant shows of ``prepared``; where it lists nothing, what it would
+        show.
+        """
         if not self.hooks.lists_open:
-            return [Sighting(p.participant, p.identity, one.run.incarnation, p.payload) for p in prepared]
+            return [
+                Sighting(p.participant, p.identity, one.run.incarnation, p.payload)
+                for p in prepared
+            ]
         mine = {p.identity for p in prepared}
         seen = [s for s in one.sink.participant.list_open() if s.identity in mine]
         assert {s.identity for s in seen} == mine, "list_open() does not show what is prepared"
-        assert {s.incarnation for s in seen} == {one.run.incarnation}, "list_open() shows another incarnation"
+        assert {s.incarnation for s in seen} == {one.run.incarnation}, (
+            "list_open() shows another incarnation"
+        )
         return seen
 
     def run(
@@ -147,9 +173,11 @@ class Place:
         only_sweep: bool = False,
         through: Callable[[Sink], Sink] = lambda sink: sink,
     ) -> Exception | None:
-        """One incarnation from where the checkpoint stands to the end, or to its death; returns what stopped it.
+        """One incarnation from where the checkpoint stands to the end, or to its death; returns
+        what stopped it.
 
-        ``only_sweep``: it runs one more epoch, without rows. ``through``: wraps the sink before it is opened.
+        ``only_sweep``: it runs one more epoch, without rows. ``through``: wraps the sink before it
+        is opened.
         """
         batch_ids = [len(self._done)] if only_sweep else range(len(self._done), EPOCHS)
         try:
@@ -165,7 +193,9 @@ class Place:
                         losers=self.hooks.lists_open,
                         kill=self.hooks.kill_task,
                     )
-                    coordinator.run(batch_id, SourceOffsets((), (f"end of {batch_id}",)), interpose(job, around))
+                    coordinator.run(
+                        batch_id, SourceOffsets((), (f"end of {batch_id}",)), interpose(job, around)
+                    )
                     around("Spark's commit log", lambda batch_id=batch_id: self._log_done(batch_id))  # type: ignore[misc]
         except (ExactumError, SparkStopped) as error:
             return error
@@ -181,7 +211,9 @@ class Place:
     # ---- oracle
 
     def finish(self, what: str = "") -> None:
-        """A last incarnation runs everything; then each row stands once and nothing is left open."""
+        """A last incarnation runs everything; then each row stands once and nothing is left
+        open.
+        """
         error = self.run()
         assert error is None, f"{what}: the last run ended with {type(error).__name__}: {error}"
         self._expect(Counter(self._rows(self.batches[: EPOCHS * PARTITIONS])), what)
@@ -198,18 +230,26 @@ class Place:
         self._expect(Counter(self._rows(batches)), "")
 
     def expect_at_most(self, batch_id: int) -> None:
-        extra = self._visible() - self._before - Counter(self._rows(self.batches[batch_id * PARTITIONS :][:PARTITIONS]))
+        extra = (
+            self._visible()
+            - self._before
+            - Counter(self._rows(self.batches[batch_id * PARTITIONS :][:PARTITIONS]))
+        )
         assert not extra, f"visible more often than once: {dict(extra)}"
 
     def expect_nothing_open(self, *, after_sweeping: bool = False) -> None:
-        """Neither the participant nor a plain client finds anything open, here or after some starts that sweep."""
+        """Neither the participant nor a plain client finds anything open, here or after some starts
+        that sweep.
+        """
         if not self.hooks.lists_open:
             return
         left: Sequence[object] = ()
         for cleaning in range(CLEANINGS_MAX if after_sweeping else 1):
             if after_sweeping:
                 error = self.run(only_sweep=True)
-                assert error is None, f"a start that had to sweep ended with {type(error).__name__}: {error}"
+                assert error is None, (
+                    f"a start that had to sweep ended with {type(error).__name__}: {error}"
+                )
                 time.sleep(0.1 * cleaning)
             with self.opened() as one:
                 left = [*one.sink.participant.list_open(), *self.hooks.leftovers()]
@@ -219,11 +259,15 @@ class Place:
 
     def _expect(self, expected: Counter[str], what: str) -> None:
         deadline_s = time.monotonic() + self.hooks.visible_within_s
-        while (seen := self._visible() - self._before) != expected and time.monotonic() < deadline_s:
+        while (
+            seen := self._visible() - self._before
+        ) != expected and time.monotonic() < deadline_s:
             if seen - expected:
                 break
             time.sleep(0.05)
-        assert seen == expected, f"{what}: missing {dict(expected - seen)}, too many {dict(seen - expected)}"
+        assert seen == expected, (
+            f"{what}: missing {dict(expected - seen)}, too many {dict(seen - expected)}"
+        )
 
     def _visible(self) -> Counter[str]:
         return Counter(map(repr, self.hooks.visible_rows()))
@@ -251,7 +295,9 @@ class Stall:
 
 
 def die_before(label: str, after: int = 1) -> Around:
-    """An ``Around`` with which the process dies at the ``after``-th call of ``label``, without its effect."""
+    """An ``Around`` with which the process dies at the ``after``-th call of ``label``, without its
+    effect.
+    """
     seen = {"calls": 0, "dead": 0}
 
     def around(name: str, call: Any) -> object:

@@ -1,4 +1,6 @@
-"""The coordinator's ``write`` port over real writers: the tasks of a write job, run as Spark would run them."""
+"""The coordinator's ``write`` port over real writers: the tasks of a write job, run as Spark would
+run them.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ class TaskJob:
         partitions: what each task writes. One without rows opens no writer, as in Spark.
         around: every call of every writer goes through it, until the first task has died.
         tries_max: more than 1: a task that fails or dies is tried again, as Spark does.
-        losers: before its winning try the first task runs twice for nothing: one copy is prepared and never told
+        losers: before its winning try the first task runs twice for nothing: one copy is prepared
+        and never told
             of (speculation), one is killed half-way.
-        kill: called with the writer of a task that has died, to let go of what the system would take back.
+        kill: called with the writer of a task that has died, to let go of what the system would
+        take back.
     """
 
     def __init__(
@@ -40,7 +44,9 @@ class TaskJob:
         kill: Callable[[Writer], None] = lambda writer: None,
     ) -> None:
         self._writers = writers
-        self._partitions = [[batch for batch in partition if batch.num_rows] for partition in partitions]
+        self._partitions = [
+            [batch for batch in partition if batch.num_rows] for partition in partitions
+        ]
         self._around = around
         self._tries_max = tries_max
         self._losers = losers
@@ -61,7 +67,9 @@ class TaskJob:
             prepared.append(self._task(order, partition_id, batches))
         return tuple(p for p in prepared if p is not None)
 
-    def _task(self, order: WriteOrder, partition_id: int, batches: Partition) -> PreparedTransaction | None:
+    def _task(
+        self, order: WriteOrder, partition_id: int, batches: Partition
+    ) -> PreparedTransaction | None:
         for attempt in range(self._tries_max - 1):
             try:
                 return self._try(order, TaskName(partition_id, attempt, 0), batches)
@@ -69,7 +77,9 @@ class TaskJob:
                 self._around = straight
         return self._try(order, TaskName(partition_id, self._tries_max - 1, 0), batches)
 
-    def _try(self, order: WriteOrder, task: TaskName, batches: Partition) -> PreparedTransaction | None:
+    def _try(
+        self, order: WriteOrder, task: TaskName, batches: Partition
+    ) -> PreparedTransaction | None:
         """One try, with the clean-up of ``spark.write_task``: an error aborts, death does not."""
         writer: Writer | None = None
         opened: list[Writer] = []
@@ -79,7 +89,9 @@ class TaskJob:
             return opened[-1]
 
         try:
-            writer = interpose(cast(Writer, self._around("open a writer", open_writer)), self._around)
+            writer = interpose(
+                cast(Writer, self._around("open a writer", open_writer)), self._around
+            )
             for batch in batches:
                 writer.write(batch)
             return writer.prepare()

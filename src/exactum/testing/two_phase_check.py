@@ -1,7 +1,8 @@
 """One line that crashes a user's ``TwoPhaseCommitSink`` at every call of every method of it::
 
 def test_my_sink() -> None:
-    check_two_phase_commit_sink(lambda: MySink(folder), lambda: read_by_hand(folder), lambda: record_batches)
+    check_two_phase_commit_sink(lambda: MySink(folder), lambda: read_by_hand(folder), lambda:
+    record_batches)
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from exactum.testing.participant_contract import NOT_REPEATED, SinkContract
 from exactum.testing.sink_place import Place, Stall, die_before
 
 IN_TASKS = ("begin_transaction", "invoke", "pre_commit")
-IDEMPOTENT = ("commit", "abort", "recover_and_commit", "recover_and_abort", "list_transactions", "verify")
+IDEMPOTENT = (
+    "commit",
+    "abort",
+    "recover_and_commit",
+    "recover_and_abort",
+    "list_transactions",
+    "verify",
+)
 
 Lose = Callable[[Participant, Sequence[PreparedTransaction]], None]
 
@@ -36,18 +44,19 @@ def check_two_phase_commit_sink(
     tells_lost: bool = True,
     visible_within_s: float = 10.0,
 ) -> int:
-    """Run the whole ``SinkContract`` over the sink, then crash it before and after each call of each of its methods.
+    """Run the whole ``SinkContract`` over the sink, then crash it before and after each call of
+    each of its methods.
 
     Args:
         make_sink: gives a sink over the same place at each call, another object each time.
         visible_rows: what a plain reader of the target sees; never by the sink's own code.
-        batches: gives four Arrow record batches or more, none empty, all rows different; called for each scenario.
-        rows_in: the rows of a record batch as ``visible_rows`` gives them; default: tuples of Python values.
-        reset: empties the target before each scenario; default: it fills up.
-        leftovers: what a plain client finds that is neither visible nor gone; default: it does not look.
-        lose: undoes prepared transactions behind exactum's back; default: by the sink's own ``abort``.
-        lists_open: False if the sink has no ``list_transactions``.
-        tells_lost: False if it cannot tell that a transaction is lost (never raises ``TransactionLost``).
+        batches: gives four Arrow record batches or more, none empty, all rows different; called for
+        each scenario. rows_in: the rows of a record batch as ``visible_rows`` gives them; default:
+        tuples of Python values. reset: empties the target before each scenario; default: it fills
+        up. leftovers: what a plain client finds that is neither visible nor gone; default: it does
+        not look. lose: undoes prepared transactions behind exactum's back; default: by the sink's
+        own ``abort``. lists_open: False if the sink has no ``list_transactions``. tells_lost: False
+        if it cannot tell that a transaction is lost (never raises ``TransactionLost``).
         visible_within_s: how long a commit may take to show in ``visible_rows``.
 
     Returns:
@@ -108,15 +117,23 @@ def _crash_at_every_call(given: SinkContract) -> int:
     return runs + _stall_at_every_call(given, everything)
 
 
-def _first_run(given: SinkContract, plan: FaultPlan, methods: Sequence[str], tries_max: int = 1) -> None:
-    """The fault strikes a run that begins with nothing; with ``tries_max`` 2 the task dies, and its driver lives."""
+def _first_run(
+    given: SinkContract, plan: FaultPlan, methods: Sequence[str], tries_max: int = 1
+) -> None:
+    """The fault strikes a run that begins with nothing; with ``tries_max`` 2 the task dies, and its
+    driver lives.
+    """
     place = Place(given)
-    place.run(through=lambda sink: interpose_methods(sink, methods, plan.around), tries_max=tries_max)
+    place.run(
+        through=lambda sink: interpose_methods(sink, methods, plan.around), tries_max=tries_max
+    )
     place.finish()
 
 
 def _second_run(given: SinkContract, plan: FaultPlan, label: str, after: int) -> None:
-    """The fault strikes a run that finds another one's leftovers, or its decision to be redelivered."""
+    """The fault strikes a run that finds another one's leftovers, or its decision to be
+    redelivered.
+    """
     place = Place(given)
     place.run(around=die_before(label, after))
     place.run(through=lambda sink: interpose_methods(sink, (*IN_TASKS, *IDEMPOTENT), plan.around))
@@ -137,7 +154,9 @@ def _stall_at_every_call(given: SinkContract, methods: Sequence[str]) -> int:
 
 
 def interpose_methods(sink: Any, methods: Sequence[str], around: Around) -> Any:
-    """``sink`` itself, with each call of these methods, by whomever, passed through ``around``. Its copies as well."""
+    """``sink`` itself, with each call of these methods, by whomever, passed through ``around``. Its
+    copies as well.
+    """
     given = type(sink)
 
     def interposed(method: str) -> Callable[..., object]:
@@ -146,6 +165,10 @@ def interpose_methods(sink: Any, methods: Sequence[str], around: Around) -> Any:
 
         return call
 
-    members: dict[str, Any] = {method: interposed(method) for method in methods if hasattr(given, method)}
-    object.__setattr__(sink, "__class__", type(given.__name__, (given,), {"__slots__": (), **members}))
+    members: dict[str, Any] = {
+        method: interposed(method) for method in methods if hasattr(given, method)
+    }
+    object.__setattr__(
+        sink, "__class__", type(given.__name__, (given,), {"__slots__": (), **members})
+    )
     return sink

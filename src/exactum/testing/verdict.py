@@ -1,11 +1,20 @@
-"""The oracle of a simulation: what is wrong at rest. It knows rows, records and who ran, no code of the protocol."""
+"""The oracle of a simulation: what is wrong at rest. It knows rows, records and who ran, no code of
+the protocol.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from exactum.errors import CheckpointRefused, EpochAborted, Fenced, HeuristicOutcome, OutcomeUnknown, Unavailable
+from exactum.errors import (
+    CheckpointRefused,
+    EpochAborted,
+    Fenced,
+    HeuristicOutcome,
+    OutcomeUnknown,
+    Unavailable,
+)
 from exactum.protocol.model import Decision
 from exactum.testing.faults import Crash
 from exactum.testing.memory import MemoryWrite, Row
@@ -34,20 +43,29 @@ def _not_exact(world: World) -> Iterator[str]:
     for target in world.targets:
         seen = Counter(target.visible)
         if seen != expected:
-            yield f"{target.name}: missing {dict(expected - seen)}, too many {dict(seen - expected)}"
+            yield (
+                f"{target.name}: missing {dict(expected - seen)}, too many {dict(seen - expected)}"
+            )
         if target.unsettled():
             yield f"{target.name}: left open {target.unsettled()}"
 
 
 def _beyond_the_report(world: World) -> Iterator[str]:
-    """The last run said that decided rows are gone: of one decided epoch, and all before it is whole."""
-    lost = max((r.epoch.batch_id for r in world.history.made if r.decision is Decision.COMMIT), default=-1)
+    """The last run said that decided rows are gone: of one decided epoch, and all before it is
+    whole.
+    """
+    lost = max(
+        (r.epoch.batch_id for r in world.history.made if r.decision is Decision.COMMIT), default=-1
+    )
     before = sum((_rows(world, b) for b in range(lost)), Counter[Row]())
     whole = before + _rows(world, lost)
     for target in world.targets:
         seen = Counter(target.visible)
         if before - seen or seen - whole:
-            yield f"{target.name}: batch {lost} is reported, missing {dict(before - seen)}, double {dict(seen - whole)}"
+            yield (
+                f"{target.name}: batch {lost} is reported, missing {dict(before - seen)}, double "
+                f"{dict(seen - whole)}"
+            )
     if not world.timeouts or all(Counter(target.visible) == whole for target in world.targets):
         yield f"batch {lost} is reported as undone, and nothing of it is missing"
 
@@ -78,7 +96,8 @@ def _ending(world: World, process: Process, processes: Mapping[str, Process]) ->
         Fenced: rivals,
         SparkStopped: rivals,
         CheckpointRefused: rivals and process.began_batch < world.storage.floor,
-        # A successor's sweep must end in Fenced, unless the look at the log that tells it was struck.
+        # A successor's sweep must end in Fenced, unless the look at the log that tells it was
+        # struck.
         EpochAborted: world.timeouts > 0 or process.struck,
         Unavailable: process.struck,
         OutcomeUnknown: process.struck,

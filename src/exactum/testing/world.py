@@ -1,4 +1,6 @@
-"""What outlives the processes of a simulation: storage, targets, Spark's checkpoint, and what has happened."""
+"""What outlives the processes of a simulation: storage, targets, Spark's checkpoint, and what has
+happened.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ class MakeCoordinator(Protocol):
     """``Coordinator`` itself, or a broken one."""
 
     def __call__(
-        self, run: QueryRun, participants: Sequence[Participant], log: DecisionLog, *, on_event: events.Listener
+        self,
+        run: QueryRun,
+        participants: Sequence[Participant],
+        log: DecisionLog,
+        *,
+        on_event: events.Listener,
     ) -> Coordinator: ...
 
 
@@ -38,7 +45,9 @@ MakeLog = Callable[[Setup, SlotStorage, Around], DecisionLog]
 
 
 def memory_log(setup: Setup, storage: SlotStorage, around: Around) -> DecisionLog:
-    """The log that ``setup`` asks for: one whose calls take effect at once, or the real one over named slots."""
+    """The log that ``setup`` asks for: one whose calls take effect at once, or the real one over
+    named slots.
+    """
     if setup.slots:
         return MemorySlotLog(storage, QUERY_ID, around)
     return interpose(MemoryDecisionLog(storage, QUERY_ID), around)
@@ -84,7 +93,9 @@ class History(dict[tuple[str, int, int], DecisionRecord]):
 
 
 class World:
-    """Everything that outlives a process. ``happened`` counts what did, ``trace`` tells two runs apart."""
+    """Everything that outlives a process. ``happened`` counts what did, ``trace`` tells two runs
+    apart.
+    """
 
     def __init__(self, setup: Setup, system: System) -> None:
         self.setup = setup
@@ -93,7 +104,8 @@ class World:
         self.storage = SlotStorage(records=self.history)
         self.checkpoint = Checkpoint()
         self.targets = [
-            MemoryTarget(f"target{i}", keeps_aborted_rows=not setup.forgets) for i in range(setup.participants)
+            MemoryTarget(f"target{i}", keeps_aborted_rows=not setup.forgets)
+            for i in range(setup.participants)
         ]
         self.reader_saw: list[list[Row]] = [[] for _ in self.targets]
         self.problems: list[str] = []
@@ -112,7 +124,9 @@ class World:
             self.happened["transactions expired"] += target.expire()
 
     def look(self) -> None:
-        """A reader who looks from time to time, between two steps: what was visible stays visible."""
+        """A reader who looks from time to time, between two steps: what was visible stays
+        visible.
+        """
         for target, before in zip(self.targets, self.reader_saw, strict=True):
             now = target.visible
             if now[: len(before)] != before:

@@ -1,4 +1,6 @@
-"""The beginning of a long text, for a message. Knows neither pyarrow nor Spark, so that anything may import it."""
+"""The beginning of a long text, for a message. Knows neither pyarrow nor Spark, so that anything
+may import it.
+"""
 
 from __future__ import annotations
 

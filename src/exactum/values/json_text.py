@@ -1,8 +1,9 @@
-"""Arrow arrays as JSON, a text for each value, by whole arrays: what Spark's ``to_json`` writes, but for three things.
+"""Arrow arrays as JSON, a text for each value, by whole arrays: what Spark's ``to_json`` writes,
+but for three things.
 
-An instant is in UTC and keeps its microseconds; the key of a map is the text that its value would be; bytes that are no
-UTF-8 are shown as ``\\xff``. So a field that is null is left out, an element that is null is not; decimals are numbers;
-NaN and the infinities are text; bytes are base64.
+An instant is in UTC and keeps its microseconds; the key of a map is the text that its value would
+be; bytes that are no UTF-8 are shown as ``\\xff``. So a field that is null is left out, an element
+that is null is not; decimals are numbers; NaN and the infinities are text; bytes are base64.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _ESCAPES = {chr(c): json.dumps(chr(c))[1:-1] for c in (0x5C, 0x22, *range(0x20))
 def json_texts(values: Any, *, keep_bytes: bool = False) -> Any:
     """A large_string array, null where the value is null.
 
-    ``keep_bytes``: text that is no UTF-8 is an object with its bytes, ``{"base64":"/w=="}``; not the key of a map.
+    ``keep_bytes``: text that is no UTF-8 is an object with its bytes, ``{"base64":"/w=="}``; not
+    the key of a map.
 
     Raises:
         TypeError: a type that has no JSON (``is_writable``).
@@ -42,7 +44,12 @@ def json_texts(values: Any, *, keep_bytes: bool = False) -> Any:
         items = pc.fill_null(json_texts(pairs.field(1), keep_bytes=keep_bytes), "null")
         return _joined(entries, _concatenated(_keys(pairs.field(0)), ":", items), "{", "}")
     if pa.types.is_nested(kind):
-        return _joined(values, pc.fill_null(json_texts(values.flatten(), keep_bytes=keep_bytes), "null"), "[", "]")
+        return _joined(
+            values,
+            pc.fill_null(json_texts(values.flatten(), keep_bytes=keep_bytes), "null"),
+            "[",
+            "]",
+        )
     if keep_bytes and is_text(kind):
         return _with_bytes(values)
     return _leaves(values)
@@ -53,8 +60,9 @@ def is_writable(kind: Any) -> bool:
     if pa.types.is_nested(kind):
         return all(is_writable(kind.field(i).type) for i in range(kind.num_fields))
     tests = (
-        is_text, is_bytes, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
-        pa.types.is_date32, pa.types.is_timestamp, pa.types.is_time, pa.types.is_null,
+        is_text, is_bytes, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
+        pa.types.is_decimal, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_time,
+        pa.types.is_null,
     )  # fmt: skip
     return any(test(kind) for test in tests)
 
@@ -64,9 +72,16 @@ def _leaves(values: Any) -> Any:
     if is_text(kind):
         return _quoted(repaired(values).cast(TEXT))
     if is_bytes(kind):
-        texts = (None if b is None else f'"{base64.b64encode(b).decode()}"' for b in values.to_pylist())
+        texts = (
+            None if b is None else f'"{base64.b64encode(b).decode()}"' for b in values.to_pylist()
+        )
         return pa.array(texts, TEXT)
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
+    ):
         return values.cast(TEXT)
     if pa.types.is_floating(kind):
         return _floats(values)
@@ -101,7 +116,9 @@ def _structs(values: Any, keep_bytes: bool) -> Any:
         for i in range(kind.num_fields)
     ]
     start = pa.repeat(_scalar("{"), len(values))
-    texts = pc.binary_join_element_wise(start, *fields, _scalar("}"), _scalar(""), null_handling="replace")
+    texts = pc.binary_join_element_wise(
+        start, *fields, _scalar("}"), _scalar(""), null_handling="replace"
+    )
     return _where_valid(values, pc.replace_substring(texts, "{,", "{", max_replacements=1))
 
 
@@ -139,7 +156,9 @@ def _floats(values: Any) -> Any:
     finite = pc.is_finite(values)
     if pc.all(finite).as_py():
         return texts
-    names = pc.if_else(pc.is_nan(values), '"NaN"', pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"'))
+    names = pc.if_else(
+        pc.is_nan(values), '"NaN"', pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"')
+    )
     return pc.if_else(finite, texts, names.cast(TEXT))
 
 
@@ -161,4 +180,6 @@ def _scalar(text: Any) -> Any:
 
 
 def _where_valid(values: Any, texts: Any) -> Any:
-    return pc.if_else(values.is_valid(), texts, pa.scalar(None, TEXT)) if values.null_count else texts
+    return (
+        pc.if_else(values.is_valid(), texts, pa.scalar(None, TEXT)) if values.null_count else texts
+    )

@@ -1,4 +1,6 @@
-"""Arrow arrays within arrays: the elements of lists, structs and maps, and the rows that they are of."""
+"""Arrow arrays within arrays: the elements of lists, structs and maps, and the rows that they are
+of.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,16 @@ def as_list(values: Any) -> Any:
     kind = values.type
     if not pa.types.is_map(kind):
         return values
-    entry = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
+    entry = pa.struct(
+        [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
+    )
     return values.cast(pa.list_(entry))
 
 
 def rows_where(values: Any, test: Test) -> Any:
-    """Which rows hold, at any depth, a value for which ``test`` is true: a NumPy mask, or None for none."""
+    """Which rows hold, at any depth, a value for which ``test`` is true: a NumPy mask, or None for
+    none.
+    """
     kind = values.type
     if pa.types.is_struct(kind):
         masks = [rows_where(child, test) for child in values.flatten()]
@@ -50,11 +56,17 @@ def rows_where(values: Any, test: Test) -> Any:
 
 def data_of(values: Any) -> Any:
     """The bytes of all values of a text or binary array, one after another, as NumPy sees them."""
-    width = np.int64 if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type) else np.int32
+    width = (
+        np.int64
+        if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+        else np.int32
+    )
     _, offsets, data = values.buffers()
     if data is None or len(values) == 0:
         return np.zeros(0, np.uint8)
-    bounds = np.frombuffer(offsets, width, len(values) + 1, values.offset * np.dtype(width).itemsize)
+    bounds = np.frombuffer(
+        offsets, width, len(values) + 1, values.offset * np.dtype(width).itemsize
+    )
     return np.frombuffer(data, np.uint8)[int(bounds[0]) : int(bounds[-1])]
 
 

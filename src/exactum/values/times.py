@@ -1,4 +1,6 @@
-"""Days and instants as text, of any year that Arrow holds: Python's dates end with the years 1 and 9999."""
+"""Days and instants as text, of any year that Arrow holds: Python's dates end with the years 1 and
+9999.
+"""
 
 from __future__ import annotations
 
@@ -68,27 +70,40 @@ def are_ordinary(values: Any) -> bool:
 
 
 def texts(values: Any, spell: Spell = iso_day, between: str = " ") -> Any:
-    """A date32 or timestamp array as text (see ``day_text`` and ``instant_text``); null stays null."""
+    """A date32 or timestamp array as text (see ``day_text`` and ``instant_text``); null stays
+    null.
+    """
     if pa.types.is_date32(values.type):
         return _texts(values.view(pa.int32()), pa.date32(), 1, lambda n: day_text(n, spell), "")
     return _texts(
-        micros_of(values), pa.timestamp("us"), MICROS_A_DAY, lambda n: instant_text(n, spell, between), between
+        micros_of(values),
+        pa.timestamp("us"),
+        MICROS_A_DAY,
+        lambda n: instant_text(n, spell, between),
+        between,
     )
 
 
 def _texts(numbers: Any, kind: Any, unit: int, spelled: Callable[[int], str], between: str) -> Any:
     first, end = DAY_FIRST * unit, (DAY_LAST + 1) * unit
     outside = pc.or_(
-        pc.less(numbers, pa.scalar(first, numbers.type)), pc.greater_equal(numbers, pa.scalar(end, numbers.type))
+        pc.less(numbers, pa.scalar(first, numbers.type)),
+        pc.greater_equal(numbers, pa.scalar(end, numbers.type)),
     )
     if not pc.any(outside).as_py():
         return _ordinary(numbers.view(kind), between)
     outside = pc.fill_null(outside, False)
-    inner = _ordinary(pc.if_else(outside, pa.scalar(None, numbers.type), numbers).view(kind), between)
+    inner = _ordinary(
+        pc.if_else(outside, pa.scalar(None, numbers.type), numbers).view(kind), between
+    )
     odd = [spelled(n) for n in numbers.filter(outside).to_pylist()]
     return pc.replace_with_mask(inner, outside, pa.array(odd, pa.string()))
 
 
 def _ordinary(values: Any, between: str) -> Any:
     text = values.cast(pa.string())
-    return text if between in ("", " ") else pc.replace_substring(text, " ", between, max_replacements=1)
+    return (
+        text
+        if between in ("", " ")
+        else pc.replace_substring(text, " ", between, max_replacements=1)
+    )

@@ -16,7 +16,9 @@ def not_utf8(values: Any) -> Any:
 
 
 def repaired(values: Any) -> Any:
-    """A text array in which each byte that is no UTF-8 is shown as ``\\xff``; itself where there is none."""
+    """A text array in which each byte that is no UTF-8 is shown as ``\\xff``; itself where there is
+    none.
+    """
     broken = _not_utf8(values)
     if broken is None:
         return values
@@ -27,12 +29,16 @@ def repaired(values: Any) -> Any:
 def _not_utf8(values: Any) -> Any:
     if not is_text(values.type) or _all_utf8(values):
         return None
-    broken = np.fromiter((b is not None and not _is_utf8(b) for b in _bytes(values)), bool, len(values))
+    broken = np.fromiter(
+        (b is not None and not _is_utf8(b) for b in _bytes(values)), bool, len(values)
+    )
     return broken if broken.any() else None
 
 
 def _all_utf8(values: Any) -> bool:
-    """False where some value may be bad. A look at all bytes at once settles plain ASCII in a fraction of the time."""
+    """False where some value may be bad. A look at all bytes at once settles plain ASCII in a
+    fraction of the time.
+    """
     data = data_of(values)
     if not len(data) or data.max() < 0x80:
         return True

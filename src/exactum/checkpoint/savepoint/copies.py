@@ -20,7 +20,9 @@ AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Copied:
-    """One file: its path relative to the folder that was copied, its size in bytes and its digest."""
+    """One file: its path relative to the folder that was copied, its size in bytes and its
+    digest.
+    """
 
     path: str
     size: int
@@ -38,8 +40,8 @@ def writing(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(
-            f"{place} could not be written: {error}. Look at the room and the rights there, or give another place. "
-            "Nothing of it is left."
+            f"{place} could not be written: {error}. Look at the room and the rights there, or "
+            "give another place. Nothing of it is left."
         ) from error
 
 

@@ -31,22 +31,29 @@ TRIES_MAX = 5
 """How often the query may outrun the copy before we give up."""
 
 
-def create(checkpoint: str, to: Path, *, stop_query: bool = False, timeout_s: float = STOP_TIMEOUT_S) -> Manifest:
+def create(
+    checkpoint: str, to: Path, *, stop_query: bool = False, timeout_s: float = STOP_TIMEOUT_S
+) -> Manifest:
     """A savepoint of the query with this checkpoint, under the path ``to``, which must not exist.
 
-    With ``stop_query`` the query is stopped first, after the epoch at hand, for which it has ``timeout_s``.
+    With ``stop_query`` the query is stopped first, after the epoch at hand, for which it has
+    ``timeout_s``.
 
     Raises:
         CheckpointRefused: there is no complete epoch, one is in doubt, or something is damaged.
-        Unavailable: the query did not stop in time, or outran the copy again and again, or ``to`` cannot be written.
+        Unavailable: the query did not stop in time, or outran the copy again and again, or ``to``
+        cannot be written.
     """
     folder = cut.local_checkpoint(checkpoint)
     to = to.absolute()
     if to.exists():
-        raise CheckpointRefused(f"{to} exists already. Give a path that does not. Nothing was written.")
+        raise CheckpointRefused(
+            f"{to} exists already. Give a path that does not. Nothing was written."
+        )
     if to.is_relative_to(folder):
         raise CheckpointRefused(
-            f"{to} lies within the checkpoint {folder}. Keep savepoints elsewhere. Nothing was written."
+            f"{to} lies within the checkpoint {folder}. Keep savepoints elsewhere. Nothing was "
+            "written."
         )
     stopped = stop(folder, timeout_s) if stop_query else None
     why = ""
@@ -55,8 +62,8 @@ def create(checkpoint: str, to: Path, *, stop_query: bool = False, timeout_s: fl
         batch_id = cut.last_complete(folder)
         if batch_id < 0:
             raise CheckpointRefused(
-                f"The query of checkpoint {folder} has not completed an epoch yet, so there is nothing to save. Run it "
-                "first. Nothing was written."
+                f"The query of checkpoint {folder} has not completed an epoch yet, so there is "
+                "nothing to save. Run it first. Nothing was written."
             )
         if not running:
             refuse_doubt(folder, batch_id, stopped)
@@ -67,18 +74,19 @@ def create(checkpoint: str, to: Path, *, stop_query: bool = False, timeout_s: fl
             why = str(error)
             if not running and cut.last_complete(folder) == batch_id:
                 raise CheckpointRefused(
-                    f"The checkpoint {folder} is damaged: {why} is missing, and epoch {batch_id} needs it. Nothing was "
-                    "written."
+                    f"The checkpoint {folder} is damaged: {why} is missing, and epoch {batch_id} "
+                    "needs it. Nothing was written."
                 ) from error
     raise Unavailable(
-        f"The query of checkpoint {folder} went on faster than its files could be copied, {TRIES_MAX} times (at last "
-        f"{why} was gone). Stop it for the savepoint (--stop), or raise spark.sql.streaming.minBatchesToRetain."
+        f"The query of checkpoint {folder} went on faster than its files could be copied, "
+        f"{TRIES_MAX} times (at last {why} was gone). Stop it for the savepoint (--stop), or raise "
+        "spark.sql.streaming.minBatchesToRetain."
     )
 
 
 def _at_rest(folder: Path) -> bool:
-    """False where a run lives. Gives it a moment to finish what is decided; one that has just ended is seen for
-    seconds still.
+    """False where a run lives. Gives it a moment to finish what is decided; one that has just ended
+    is seen for seconds still.
     """
     deadline_s = time.monotonic() + SETTLE_S
     while living(folder):
@@ -89,24 +97,29 @@ def _at_rest(folder: Path) -> bool:
 
 
 def refuse_doubt(folder: Path, batch_id: int, stopped: Stopped | None) -> None:
-    """Refuse an epoch after ``batch_id`` that may be decided and is not complete. For a query that does not run.
+    """Refuse an epoch after ``batch_id`` that may be decided and is not complete. For a query that
+    does not run.
 
     Raises:
         CheckpointRefused: there is one, or nobody can tell.
     """
-    finish = "Start the query once, so that it finishes it, and stop it again; then make the savepoint."
+    finish = (
+        "Start the query once, so that it finishes it, and stop it again; then make the savepoint."
+    )
     decided = cut.last_decided(folder)
     if decided > batch_id:
         raise CheckpointRefused(
-            f"Epoch {decided} of the query of checkpoint {folder} is decided, and Spark's commit log has only epoch "
-            f"{batch_id}: its driver died in between. {finish} Nothing was written."
+            f"Epoch {decided} of the query of checkpoint {folder} is decided, and Spark's commit "
+            f"log has only epoch {batch_id}: its driver died in between. {finish} Nothing was "
+            "written."
         )
     planned = cut.last_planned(folder)
     told = stopped is not None and stopped.batch_id == batch_id
     if not (folder / DECISIONS).is_dir() and planned > batch_id and not told:
         raise CheckpointRefused(
-            f"Epoch {planned} of the query of checkpoint {folder} was begun and is not complete, and its decision log "
-            f"lies elsewhere, so nobody can tell from here whether it is decided. {finish} Nothing was written."
+            f"Epoch {planned} of the query of checkpoint {folder} was begun and is not complete, "
+            "and its decision log lies elsewhere, so nobody can tell from here whether it is "
+            f"decided. {finish} Nothing was written."
         )
 
 

@@ -1,7 +1,9 @@
-"""Which files of a checkpoint are its state after one complete epoch. Only looks; the checkpoint may be in use.
+"""Which files of a checkpoint are its state after one complete epoch. Only looks; the checkpoint
+may be in use.
 
-Of Spark's: ``metadata``, ``offsets`` and ``commits`` up to epoch N, ``sources``, and each state store at version
-N + 1. Of exactum's: the decisions up to N, and all small records but those of later epochs and of runs.
+Of Spark's: ``metadata``, ``offsets`` and ``commits`` up to epoch N, ``sources``, and each state
+store at version N + 1. Of exactum's: the decisions up to N, and all small records but those of
+later epochs and of runs.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORED)
 
 @dataclass(frozen=True)
 class Operator:
-    """The state of one stateful operator: ``stores`` in ``partitions`` partitions, ``size_bytes`` in all."""
+    """The state of one stateful operator: ``stores`` in ``partitions`` partitions, ``size_bytes``
+    in all.
+    """
 
     number: int
     name: str
@@ -60,14 +64,14 @@ def local_checkpoint(text: str) -> Path:
     folder = offset_log.local_folder(text)
     if folder is None:
         raise CheckpointRefused(
-            f"The checkpoint {text} does not lie on a local or shared file system. Savepoints of checkpoints in object "
-            "stores are not supported yet. Nothing was written."
+            f"The checkpoint {text} does not lie on a local or shared file system. Savepoints of "
+            "checkpoints in object stores are not supported yet. Nothing was written."
         )
     folder = Path(os.path.abspath(folder))
     if not (folder / "metadata").is_file():
         raise CheckpointRefused(
-            f"{folder} is not a checkpoint of a streaming query: it has no file 'metadata'. Give the folder that the "
-            "query has as its checkpointLocation. Nothing was written."
+            f"{folder} is not a checkpoint of a streaming query: it has no file 'metadata'. Give "
+            "the folder that the query has as its checkpointLocation. Nothing was written."
         )
     return folder
 
@@ -103,7 +107,11 @@ def last_decided(folder: Path) -> int:
         CheckpointRefused: a record is damaged.
     """
     log = folder / DECISIONS
-    names = sorted((p.name for p in log.iterdir() if slots([p.name])), reverse=True) if log.is_dir() else []
+    names = (
+        sorted((p.name for p in log.iterdir() if slots([p.name])), reverse=True)
+        if log.is_dir()
+        else []
+    )
     for name in names:
         try:
             record = json.loads((log / name).read_text())
@@ -141,7 +149,9 @@ def _cut(folder: Path, batch_id: int) -> Cut:
         if path.name in ("metadata", "offsets", "commits") or path.name.startswith("."):
             continue
         if path.name == "state":
-            for operator in sorted((p for p in path.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)):
+            for operator in sorted(
+                (p for p in path.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
+            ):
                 found, names = _operator(folder, operator, batch_id, _shuffle_partitions(offsets))
                 operators.append(found)
                 files.extend(names)
@@ -159,7 +169,9 @@ def _cut(folder: Path, batch_id: int) -> Cut:
     )
 
 
-def _operator(folder: Path, operator: Path, batch_id: int, shuffle_partitions: int) -> tuple[Operator, list[str]]:
+def _operator(
+    folder: Path, operator: Path, batch_id: int, shuffle_partitions: int
+) -> tuple[Operator, list[str]]:
     """The state of one operator, and its files."""
     files: list[Path] = []
     partitions: set[int] = set()
@@ -185,7 +197,9 @@ def _operator(folder: Path, operator: Path, batch_id: int, shuffle_partitions: i
 
 
 def _plain(folder: Path, path: Path, batch_id: int | None) -> list[str]:
-    """All files below ``path`` that are no side files; of one epoch only up to ``batch_id``, if that is given."""
+    """All files below ``path`` that are no side files; of one epoch only up to ``batch_id``, if
+    that is given.
+    """
     return [
         one.relative_to(folder).as_posix()
         for one in _walk(path)
@@ -208,7 +222,9 @@ def _epoch_of(folder: Path, path: Path) -> int:
 
 
 def _described(operator: Path) -> tuple[str, set[int]]:
-    """What Spark's own metadata say: its name, and in how many partitions it is or was. Empty where there are none."""
+    """What Spark's own metadata say: its name, and in how many partitions it is or was. Empty where
+    there are none.
+    """
     name, partitions = "", set()
     for path in _walk(operator / "_metadata"):
         if path.name.startswith("."):
@@ -219,14 +235,16 @@ def _described(operator: Path) -> tuple[str, set[int]]:
             partitions |= {int(store["numPartitions"]) for store in value["stateStoreInfo"]}
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointRefused(
-                f"The state's metadata {path} cannot be read ({type(error).__name__}: {error}). It is damaged, or of a "
-                "Spark that this exactum does not know. Nothing was written."
+                f"The state's metadata {path} cannot be read ({type(error).__name__}: {error}). It "
+                "is damaged, or of a Spark that this exactum does not know. Nothing was written."
             ) from error
     return name, partitions
 
 
 def _shuffle_partitions(offsets: str) -> int:
-    """How many partitions the state has since this epoch; without an entry, as many as are found."""
+    """How many partitions the state has since this epoch; without an entry, as many as are
+    found.
+    """
     try:
         return int(json.loads(offsets.splitlines()[1])["conf"][SHUFFLE_PARTITIONS])
     except (ValueError, KeyError, IndexError, TypeError):

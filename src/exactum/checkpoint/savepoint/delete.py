@@ -13,7 +13,8 @@ from exactum.errors import CheckpointRefused
 
 
 def delete(savepoint: Path) -> None:
-    """Delete a savepoint, a damaged one too. First its name goes: half a savepoint is never taken for one.
+    """Delete a savepoint, a damaged one too. First its name goes: half a savepoint is never taken
+    for one.
 
     Raises:
         CheckpointRefused: the folder is no savepoint, or holds other files besides.
@@ -22,8 +23,8 @@ def delete(savepoint: Path) -> None:
     there = {p.name for p in savepoint.iterdir()} if savepoint.is_dir() else set()
     if MANIFEST not in there or not there <= {MANIFEST, CONTENT}:
         raise CheckpointRefused(
-            f"{savepoint} is not a savepoint: a folder with {MANIFEST} and {CONTENT}/ and nothing else. Nothing was "
-            "deleted."
+            f"{savepoint} is not a savepoint: a folder with {MANIFEST} and {CONTENT}/ and nothing "
+            "else. Nothing was deleted."
         )
     doomed = savepoint.with_name(f".{savepoint.name}.deleting-{secrets.token_hex(4)}")
     os.rename(savepoint, doomed)

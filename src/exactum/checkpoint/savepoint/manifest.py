@@ -27,8 +27,9 @@ SHOWN_MAX = 5
 
 @dataclass(frozen=True)
 class Manifest:
-    """A savepoint, in words. ``checkpoint`` and ``host`` are where it was made; ``decision_log`` is "checkpoint" where
-    the decisions are in the savepoint, else "elsewhere"; ``spark`` is empty where no run has left its version."""
+    """A savepoint, in words. ``checkpoint`` and ``host`` are where it was made; ``decision_log`` is
+    "checkpoint" where the decisions are in the savepoint, else "elsewhere"; ``spark`` is empty
+    where no run has left its version."""
 
     id: str
     created_at: str
@@ -64,21 +65,27 @@ def read_manifest(savepoint: Path) -> Manifest:
         version = int(value["format"])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointRefused(
-            f"{savepoint} is not a savepoint: it has no {MANIFEST}. A savepoint that was not finished has none either."
+            f"{savepoint} is not a savepoint: it has no {MANIFEST}. A savepoint that was not "
+            "finished has none either."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(savepoint, f"its {MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
+        raise _damaged(
+            savepoint, f"its {MANIFEST} cannot be read ({type(error).__name__}: {error})"
+        ) from error
     if version > FORMAT:
         raise CheckpointRefused(
-            f"The savepoint {savepoint} has format {version}; this exactum reads up to {FORMAT}. Use the exactum that "
-            f"made it: {value.get('exactum')}."
+            f"The savepoint {savepoint} has format {version}; this exactum reads up to {FORMAT}. "
+            f"Use the exactum that made it: {value.get('exactum')}."
         )
     if digest != _digest(value):
         raise _damaged(savepoint, f"its {MANIFEST} was changed")
     del value["format"]
     outside = [each["path"] for each in value["files"] if not stays_below(str(each["path"]))]
     if outside:
-        raise _damaged(savepoint, f"its {MANIFEST} names a file outside of it, {outside[0]!r}: somebody changed it")
+        raise _damaged(
+            savepoint,
+            f"its {MANIFEST} names a file outside of it, {outside[0]!r}: somebody changed it",
+        )
     return Manifest(
         **{
             **value,
@@ -90,16 +97,23 @@ def read_manifest(savepoint: Path) -> Manifest:
 
 
 def verify(savepoint: Path) -> Manifest:
-    """Check everything: manifest, every file's bytes, no file too many, no links, and that the state is whole.
+    """Check everything: manifest, every file's bytes, no file too many, no links, and that the
+    state is whole.
 
     Raises:
         CheckpointRefused: something is wrong; the message says what.
     """
     manifest = read_manifest(savepoint)
     content = savepoint / CONTENT
-    links = [p.relative_to(savepoint).as_posix() for p in (content, *content.rglob("*")) if p.is_symlink()]
+    links = [
+        p.relative_to(savepoint).as_posix()
+        for p in (content, *content.rglob("*"))
+        if p.is_symlink()
+    ]
     if links:
-        raise _damaged(savepoint, f"{sorted(links)[0]} is a symbolic link, and a savepoint has none")
+        raise _damaged(
+            savepoint, f"{sorted(links)[0]} is a symbolic link, and a savepoint has none"
+        )
     wrong = [text for file in manifest.files if (text := _wrong(content, file))]
     known = {file.path for file in manifest.files}
     there = {p.relative_to(content).as_posix() for p in content.rglob("*") if not p.is_dir()}
@@ -136,7 +150,9 @@ def _wrong(content: Path, file: Copied) -> str | None:
 
 
 def _damaged(savepoint: Path, how: str) -> CheckpointRefused:
-    return CheckpointRefused(f"The savepoint {savepoint} is damaged: {how}. Do not start from it; take another copy.")
+    return CheckpointRefused(
+        f"The savepoint {savepoint} is damaged: {how}. Do not start from it; take another copy."
+    )
 
 
 def _digest(value: Mapping[str, Any] | Sequence[Any]) -> str:

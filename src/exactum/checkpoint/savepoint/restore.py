@@ -1,9 +1,14 @@
-"""Starts from a savepoint: makes a checkpoint of it, under a new identity (a fork) or under the same one (a move).
+"""Starts from a savepoint: makes a checkpoint of it, under a new identity (a fork) or under the
+same one (a move).
 
-fork   a new query id: Spark's ``metadata`` gets it, and the decisions of the parent stay behind. Everything that
-       sinks name after the query (transactional ids, ledger rows, staged files) is its own from then on.
-same   the query itself goes on in another place. Only from its very last epoch: targets know which epochs of a
-       query they have, so an epoch of the same name must never be written with other rows. The original is retired.
+fork   a new query id: Spark's ``metadata`` gets it, and the decisions of the parent stay behind.
+Everything that
+       sinks name after the query (transactional ids, ledger rows, staged files) is its own from
+       then on.
+same   the query itself goes on in another place. Only from its very last epoch: targets know which
+epochs of a
+       query they have, so an epoch of the same name must never be written with other rows. The
+       original is retired.
 """
 
 from __future__ import annotations
@@ -42,7 +47,8 @@ class Identity(Enum):
 
 @dataclass(frozen=True)
 class Restored:
-    """``already`` is True where the checkpoint had been made of this savepoint before: nothing was done.
+    """``already`` is True where the checkpoint had been made of this savepoint before: nothing was
+    done.
 
     ``moved_aside`` is where a checkpoint that was replaced lies now.
     """
@@ -62,11 +68,13 @@ def restore(
     replace: bool = False,
     original_is_gone: bool = False,
 ) -> Restored:
-    """Make the folder ``checkpoint`` a checkpoint from which a query starts after the savepoint's epoch. Idempotent.
+    """Make the folder ``checkpoint`` a checkpoint from which a query starts after the savepoint's
+    epoch. Idempotent.
 
-    The folder must be absent or empty, or made of this savepoint before: a query's own checkpoint goes before a
-    savepoint. ``replace`` moves one that is there aside instead. ``original_is_gone`` is for ``Identity.SAME``: the
-    caller vouches that the original checkpoint is lost and that no driver of it lives.
+    The folder must be absent or empty, or made of this savepoint before: a query's own checkpoint
+    goes before a savepoint. ``replace`` moves one that is there aside instead. ``original_is_gone``
+    is for ``Identity.SAME``: the caller vouches that the original checkpoint is lost and that no
+    driver of it lives.
 
     Raises:
         CheckpointRefused: the savepoint is damaged, or starting from it like this would be unsafe.
@@ -81,8 +89,9 @@ def restore(
     occupied = folder.exists() and any(folder.iterdir())
     if occupied and not replace:
         raise CheckpointRefused(
-            f"There is a checkpoint in {folder} already, and it goes before a savepoint: start the query without one. "
-            "Or give another --checkpoint, or move it aside with --replace. Nothing was changed."
+            f"There is a checkpoint in {folder} already, and it goes before a savepoint: start the "
+            "query without one. Or give another --checkpoint, or move it aside with --replace. "
+            "Nothing was changed."
         )
     if occupied:
         _refuse_unless_at_rest(folder)
@@ -107,8 +116,8 @@ def _target(checkpoint: str) -> Path:
     folder = offset_log.local_folder(checkpoint)
     if folder is None:
         raise CheckpointRefused(
-            f"The checkpoint {checkpoint} does not lie on a local or shared file system; a savepoint can only be "
-            "restored to one. Nothing was changed."
+            f"The checkpoint {checkpoint} does not lie on a local or shared file system; a "
+            "savepoint can only be restored to one. Nothing was changed."
         )
     folder = folder.absolute()
     if folder.exists() and not folder.is_dir():
@@ -130,8 +139,9 @@ def _restored_before(folder: Path, manifest: Manifest, identity: Identity) -> Re
         return None
     if value.get("as") != identity.value:
         raise CheckpointRefused(
-            f"{folder} was made of this savepoint before, as {value.get('as')}, not as {identity.value}. Start the "
-            "query from it as it is, or give another --checkpoint. Nothing was changed."
+            f"{folder} was made of this savepoint before, as {value.get('as')}, not as "
+            f"{identity.value}. Start the query from it as it is, or give another --checkpoint. "
+            "Nothing was changed."
         )
     return Restored(folder, cut.query_id_of(folder), manifest.batch_id, already=True)
 
@@ -139,14 +149,15 @@ def _restored_before(folder: Path, manifest: Manifest, identity: Identity) -> Re
 def _refuse_unless_at_rest(folder: Path) -> None:
     """
     Raises:
-        CheckpointRefused: what is in ``folder`` is no checkpoint, is used, or has an epoch in doubt.
+        CheckpointRefused: what is in ``folder`` is no checkpoint, is used, or has an epoch in
+        doubt.
     """
     cut.local_checkpoint(str(folder))
     alive = outliving(folder, ENDING_S)
     if alive:
         raise CheckpointRefused(
-            f"The query of checkpoint {folder} runs: {alive[0]}. Stop it before its checkpoint is replaced. Nothing "
-            "was changed."
+            f"The query of checkpoint {folder} runs: {alive[0]}. Stop it before its checkpoint is "
+            "replaced. Nothing was changed."
         )
     refuse_doubt(folder, cut.last_complete(folder), None)
 
@@ -160,22 +171,27 @@ def _original_at_rest(manifest: Manifest, folder: Path) -> Path:
     original = Path(manifest.checkpoint)
     if not (original / "metadata").is_file() or cut.query_id_of(original) != manifest.query_id:
         raise CheckpointRefused(
-            f"The original checkpoint {original} (on {manifest.host}) of query {manifest.query_id} is not to be found, "
-            "so it cannot be retired: two queries of one identity would spoil each other's epochs. Run this where it "
-            "can be seen; or, if it is lost for good and no driver of it lives, say --original-is-gone; or start a "
-            "fork (--as fork). Nothing was changed."
+            f"The original checkpoint {original} (on {manifest.host}) of query {manifest.query_id} "
+            "is not to be found, so it cannot be retired: two queries of one identity would spoil "
+            "each other's epochs. Run this where it can be seen; or, if it is lost for good and "
+            "no driver of it lives, say --original-is-gone; or start a fork (--as fork). Nothing "
+            "was changed."
         )
     alive = outliving(original, ENDING_S)
     if alive:
         raise CheckpointRefused(
-            f"The original query runs: {alive[0]}, checkpoint {original}. Stop it with a new savepoint (exactum "
-            "savepoint create --stop), or start a fork (--as fork). Nothing was changed."
+            f"The original query runs: {alive[0]}, checkpoint {original}. Stop it with a new "
+            "savepoint (exactum savepoint create --stop), or start a fork (--as fork). Nothing "
+            "was changed."
         )
     retired = retirement.retired(original)
-    if retired is not None and (retired.get("savepoint"), retired.get("to")) != (manifest.id, str(folder)):
+    if retired is not None and (retired.get("savepoint"), retired.get("to")) != (
+        manifest.id,
+        str(folder),
+    ):
         raise CheckpointRefused(
-            f"The original checkpoint {original} is retired: {retired.get('to')} took its place. Start the query from "
-            "there, or start a fork (--as fork). Nothing was changed."
+            f"The original checkpoint {original} is retired: {retired.get('to')} took its place. "
+            "Start the query from there, or start a fork (--as fork). Nothing was changed."
         )
     _refuse_rollback(original, manifest)
     return original
@@ -185,7 +201,8 @@ def _retire(original: Path, manifest: Manifest, folder: Path) -> None:
     """See to it that nobody goes on under this identity in the original place. Idempotent.
 
     Raises:
-        CheckpointRefused: a driver that was asleep has decided until just now; the original is not retired.
+        CheckpointRefused: a driver that was asleep has decided until just now; the original is not
+        retired.
     """
     retirement.retire(original, {"to": str(folder), "savepoint": manifest.id})
     try:
@@ -203,14 +220,17 @@ def _refuse_rollback(original: Path, manifest: Manifest) -> None:
     last = max(cut.last_complete(original), cut.last_decided(original))
     if last > manifest.batch_id:
         raise CheckpointRefused(
-            f"The query has gone on to epoch {last} since this savepoint of epoch {manifest.batch_id} was made. Its "
-            "targets have those epochs, so under the same identity epochs of the same names would be refused there, or "
-            "lost. To go back, start a fork (--as fork); to move the query, make a new savepoint of its last epoch. "
+            f"The query has gone on to epoch {last} since this savepoint of epoch "
+            f"{manifest.batch_id} was made. Its targets have those epochs, so under the same "
+            "identity epochs of the same names would be refused there, or lost. To go back, start "
+            "a fork (--as fork); to move the query, make a new savepoint of its last epoch. "
             "Nothing was changed."
         )
 
 
-def _build(savepoint: Path, manifest: Manifest, folder: Path, identity: Identity, query_id: str) -> Path:
+def _build(
+    savepoint: Path, manifest: Manifest, folder: Path, identity: Identity, query_id: str
+) -> Path:
     """The new checkpoint, beside its place."""
     make_folder(folder.parent)
     built = folder.with_name(f".{folder.name}.restoring-{secrets.token_hex(4)}")
@@ -218,11 +238,17 @@ def _build(savepoint: Path, manifest: Manifest, folder: Path, identity: Identity
     try:
         fork = identity is Identity.FORK
         decisions = DECISIONS.as_posix() + "/"
-        left_out = [f.path for f in manifest.files if fork and (f.path == "metadata" or f.path.startswith(decisions))]
+        left_out = [
+            f.path
+            for f in manifest.files
+            if fork and (f.path == "metadata" or f.path.startswith(decisions))
+        ]
         wanted = [f for f in manifest.files if f.path not in left_out]
         copied = copy_files(savepoint / CONTENT, built, [f.path for f in wanted])
         if list(copied) != wanted:
-            raise CheckpointRefused(f"The savepoint {savepoint} changed while it was copied. Nothing was changed.")
+            raise CheckpointRefused(
+                f"The savepoint {savepoint} changed while it was copied. Nothing was changed."
+            )
         _point_to_schemas(built, folder)
         if fork:
             write_durably(built / "metadata", json.dumps({"id": query_id}).encode())
@@ -245,7 +271,8 @@ def _build(savepoint: Path, manifest: Manifest, folder: Path, identity: Identity
 
 
 def _point_to_schemas(built: Path, folder: Path) -> None:
-    """Spark names state schemas by absolute paths: let them lead into the new place, not into the original one.
+    """Spark names state schemas by absolute paths: let them lead into the new place, not into the
+    original one.
 
     Raises:
         CheckpointRefused: a schema that is named is not in the savepoint.
@@ -255,12 +282,18 @@ def _point_to_schemas(built: Path, folder: Path) -> None:
         value = json.loads(body)
         for store in value.get("stateStoreInfo", ()):
             names = [_SCHEMA_FILE.fullmatch(name) for name in store.get("stateSchemaFilePaths", ())]
-            if any(name is None or not stays_below(name[1]) or not (built / name[1]).is_file() for name in names):
+            if any(
+                name is None or not stays_below(name[1]) or not (built / name[1]).is_file()
+                for name in names
+            ):
                 raise CheckpointRefused(
-                    f"The savepoint lacks a state schema that {path.relative_to(built)} names: {store}. Its checkpoint "
-                    "was copied by hand from another place: make it from the original. Nothing was changed."
+                    f"The savepoint lacks a state schema that {path.relative_to(built)} names: "
+                    f"{store}. Its checkpoint was copied by hand from another place: make it from "
+                    "the original. Nothing was changed."
                 )
-            store["stateSchemaFilePaths"] = [f"file:{folder}/{name[1]}" for name in names if name is not None]
+            store["stateSchemaFilePaths"] = [
+                f"file:{folder}/{name[1]}" for name in names if name is not None
+            ]
         path.unlink()
         write_durably(path, f"{head}\n{json.dumps(value, separators=(',', ':'))}".encode())
         sync_folder(path.parent)

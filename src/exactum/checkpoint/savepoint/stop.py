@@ -16,13 +16,16 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Stopped:
-    """How the query came to rest: the last epoch that the run said it had completed; None where it said nothing."""
+    """How the query came to rest: the last epoch that the run said it had completed; None where it
+    said nothing.
+    """
 
     batch_id: int | None
 
 
 def stop(checkpoint: Path, timeout_s: float) -> Stopped:
-    """Stop the query of this checkpoint after the epoch at hand. Returns when nothing of it runs any more.
+    """Stop the query of this checkpoint after the epoch at hand. Returns when nothing of it runs
+    any more.
 
     Raises:
         CheckpointRefused: nothing runs here.
@@ -31,8 +34,8 @@ def stop(checkpoint: Path, timeout_s: float) -> Stopped:
     alive = living(checkpoint)
     if not alive:
         raise CheckpointRefused(
-            f"Nothing runs on the checkpoint {checkpoint} (a query is seen from its first batch on), so there is "
-            "nothing to stop. Leave --stop out. Nothing was written."
+            f"Nothing runs on the checkpoint {checkpoint} (a query is seen from its first batch "
+            "on), so there is nothing to stop. Leave --stop out. Nothing was written."
         )
     deadline_s = time.monotonic() + timeout_s
     requests = [(run, request_file.ask(checkpoint, run.incarnation, timeout_s)) for run in alive]
@@ -43,7 +46,8 @@ def stop(checkpoint: Path, timeout_s: float) -> Stopped:
                 if time.monotonic() >= deadline_s:
                     raise _too_slow(checkpoint, run, request.answered(checkpoint), timeout_s)
                 time.sleep(POLL_S)
-            # It has let go of its file, and says its last word before that. Without one it ended by itself, or died.
+            # It has let go of its file, and says its last word before that. Without one it ended by
+            # itself, or died.
             answer = request.answered(checkpoint)
             if answer is not None and answer.stopped:
                 last = answer.batch_id
@@ -60,6 +64,7 @@ def _too_slow(checkpoint: Path, run: Run, answer: Answer | None, timeout_s: floa
         else "it has seen the request, and its epoch is not over yet"
     )
     return Unavailable(
-        f"The query of checkpoint {checkpoint}, {run}, did not stop within {timeout_s:.0f} s: {how}. The request is "
-        "taken back, so it goes on. Wait for longer with --timeout, or leave --stop out. No savepoint was made."
+        f"The query of checkpoint {checkpoint}, {run}, did not stop within {timeout_s:.0f} s: "
+        f"{how}. The request is taken back, so it goes on. Wait for longer with --timeout, or "
+        "leave --stop out. No savepoint was made."
     )

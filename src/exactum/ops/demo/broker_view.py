@@ -29,7 +29,9 @@ class BrokerView:
         self._partitions = partitions
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         # Only this client lists transactions.
-        self._transactions = _patiently(lambda: KafkaAdminClient(bootstrap_servers=bootstrap_servers))
+        self._transactions = _patiently(
+            lambda: KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+        )
         self._lock = threading.Lock()
 
     def end(self, topic: str) -> int:
@@ -44,7 +46,9 @@ class BrokerView:
     def open_transactions(self) -> int:
         """How many transactions are open, whoever opened them."""
         with self._lock:
-            listed = _patiently(lambda: self._transactions.list_transactions(state_filters=["Ongoing"]))
+            listed = _patiently(
+                lambda: self._transactions.list_transactions(state_filters=["Ongoing"])
+            )
         return sum(len(of_broker) for of_broker in listed.values())
 
     def close(self) -> None:
@@ -54,17 +58,22 @@ class BrokerView:
             del self._admin
 
     def _ends(self, topic: str, isolation: IsolationLevel) -> int:
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(self._partitions)}
+        asked = {
+            TopicPartition(topic, number): OffsetSpec.latest() for number in range(self._partitions)
+        }
 
         def ask() -> int:
-            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
+            futures = self._admin.list_offsets(
+                asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
+            )
             return sum(int(future.result(REQUEST_TIMEOUT_S).offset) for future in futures.values())
 
         return _patiently(ask)
 
 
 def _patiently(ask: Callable[[], T]) -> T:
-    """Ask again while the broker says that it cannot answer just now: on a busy machine it elects its leaders anew.
+    """Ask again while the broker says that it cannot answer just now: on a busy machine it elects
+    its leaders anew.
 
     Raises:
         Unavailable: it has not answered for ``PATIENCE_S``.
@@ -75,5 +84,7 @@ def _patiently(ask: Callable[[], T]) -> T:
             return ask()
         except (KafkaException, KafkaProtocolError, FutureTimeoutError) as error:
             if time.monotonic() > deadline:
-                raise Unavailable(f"the demo's broker has not answered for {PATIENCE_S:.0f} s: {error}") from error
+                raise Unavailable(
+                    f"the demo's broker has not answered for {PATIENCE_S:.0f} s: {error}"
+                ) from error
         time.sleep(PAUSE_S)

@@ -1,7 +1,8 @@
 """Kills a driver with SIGKILL when it hurts most, and starts it again: one thread for each driver.
 
-A kill at random nearly never meets the moment that matters, so most are aimed, by what the checkpoint and
-the topic show: while output is being written, or between exactum's decision and its commit.
+A kill at random nearly never meets the moment that matters, so most are aimed, by what the
+checkpoint and the topic show: while output is being written, or between exactum's decision and its
+commit.
 """
 
 from __future__ import annotations
@@ -43,10 +44,14 @@ class PlannedKill:
     wait_s: float
 
 
-def plan(kills: int, seconds: float, aims: Sequence[Aim], seed: int, lead: float = 0.4) -> list[PlannedKill]:
-    """``kills`` kills spread over ``seconds``, with the ``aims`` in turn. The same seed gives the same plan.
+def plan(
+    kills: int, seconds: float, aims: Sequence[Aim], seed: int, lead: float = 0.4
+) -> list[PlannedKill]:
+    """``kills`` kills spread over ``seconds``, with the ``aims`` in turn. The same seed gives the
+    same plan.
 
-    Each kill comes when the part ``lead`` of its share of the time is over, or up to a fifth of it later.
+    Each kill comes when the part ``lead`` of its share of the time is over, or up to a fifth of it
+    later.
     """
     dice = random.Random(seed)
     gap = seconds / max(kills, 1)
@@ -61,7 +66,9 @@ def plan(kills: int, seconds: float, aims: Sequence[Aim], seed: int, lead: float
 
 
 class Chaos:
-    """The life of one driver under chaos. ``run`` belongs to a thread of its own; the counts may be read by all."""
+    """The life of one driver under chaos. ``run`` belongs to a thread of its own; the counts may be
+    read by all.
+    """
 
     def __init__(
         self,
@@ -89,7 +96,8 @@ class Chaos:
         return self.kills == len(self._plan) and self.state == "working"
 
     def run(self, begin: threading.Event, stop: threading.Event) -> None:
-        """Start the driver; from ``begin`` on kill and restart it as planned; then watch it until ``stop``.
+        """Start the driver; from ``begin`` on kill and restart it as planned; then watch it until
+        ``stop``.
 
         Raises:
             ExactumError: the driver ended by itself, or does not begin to work.
@@ -120,7 +128,10 @@ class Chaos:
         if not stop.is_set():
             self.state = "working"
             again = " again" if self._driver.starts > 1 else ""
-            self._say(f"{self._driver.name}: works{again}, {time.monotonic() - began:.1f} s after its start")
+            self._say(
+                f"{self._driver.name}: works{again}, {time.monotonic() - began:.1f} s after its "
+                "start"
+            )
 
     def _kill(self, aim: Aim) -> None:
         processes = self._driver.kill()
@@ -129,13 +140,20 @@ class Chaos:
         moment, found = aim.value, ""
         if self._transactional:
             hidden = self._broker.hidden(self._topic)
-            found = f", {hidden:,} records in open transactions" if hidden else ", no transaction was open"
+            found = (
+                f", {hidden:,} records in open transactions"
+                if hidden
+                else ", no transaction was open"
+            )
             if aim is Aim.DECIDED and not hidden:
-                moment = "right after a commit"  # a few milliseconds late: say what it met, not what was aimed at
+                # a few milliseconds late: say what it met, not what was aimed at
+                moment = "right after a commit"
         self._say(f"{self._driver.name}: SIGKILL {moment}, {processes} processes{found}")
 
     def _await_turn(self, due: float, stop: threading.Event) -> None:
-        """Wait until the kill is due, and the driver has worked for a while since its last start."""
+        """Wait until the kill is due, and the driver has worked for a while since its last
+        start.
+        """
         enough = self._checkpoint.last_commit() + WORK_BATCHES_MIN - 1
         deadline = time.monotonic() + WORK_TIMEOUT_S
         while not stop.wait(WATCH_INTERVAL_S) and time.monotonic() < deadline:
@@ -144,7 +162,9 @@ class Chaos:
                 return
 
     def _aim(self, kill: PlannedKill, stop: threading.Event) -> Aim:
-        """Wait for the moment, and return which one it became: when the aimed one does not come, any will do."""
+        """Wait for the moment, and return which one it became: when the aimed one does not come,
+        any will do.
+        """
         self._driver.look()
         deadline = time.monotonic() + AIM_TIMEOUT_S
         if kill.aim is Aim.RANDOM:
@@ -154,7 +174,9 @@ class Chaos:
         return kill.aim if met(deadline, stop) else Aim.RANDOM
 
     def _meets_decision(self, deadline: float, stop: threading.Event) -> bool:
-        """A record has appeared. Its content is not looked at: only a starting driver records an ABORT."""
+        """A record has appeared. Its content is not looked at: only a starting driver records an
+        ABORT.
+        """
         before = self._checkpoint.last_record()
         while time.monotonic() < deadline and not stop.wait(AIM_INTERVAL_S):
             if self._checkpoint.last_record() > before:
@@ -168,7 +190,10 @@ class Chaos:
         while time.monotonic() < deadline and not stop.wait(AIM_INTERVAL_S):
             now = self._broker.end(self._topic)
             if (last := self._checkpoint.last_commit()) != batch:
-                batch, end = last, self._broker.end(self._topic)  # read after the commit: its own markers are in
+                batch, end = (
+                    last,
+                    self._broker.end(self._topic),
+                )  # read after the commit: its own markers are in
             elif now > end and batch != first:
                 return True
         return False

@@ -15,7 +15,9 @@ _RECORD = re.compile(r"\d{20}-\d+\.json")
 
 
 class Checkpoint:
-    """A checkpoint of Spark, with exactum's decision log in it if it is exactum's. Threads may share it."""
+    """A checkpoint of Spark, with exactum's decision log in it if it is exactum's. Threads may
+    share it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,7 +38,9 @@ class Checkpoint:
         return max(_names(self.folder / DECISIONS, _RECORD), default="")
 
     def decided(self) -> int:
-        """How many COMMIT records have been seen since the beginning (old ones are pruned from the folder)."""
+        """How many COMMIT records have been seen since the beginning (old ones are pruned from the
+        folder).
+        """
         decisions = self.folder / DECISIONS
         for name in _names(decisions, _RECORD):
             if name not in self._commits and name not in self._aborts:

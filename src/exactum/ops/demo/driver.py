@@ -19,7 +19,9 @@ LOG_LINES_SHOWN = 15
 
 
 class Driver:
-    """Runs ``python -m module arguments...`` in a session of its own. Used from one thread at a time."""
+    """Runs ``python -m module arguments...`` in a session of its own. Used from one thread at a
+    time.
+    """
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], log_file: Path) -> None:
         self.name = name
@@ -58,7 +60,8 @@ class Driver:
         if process is None or guard is None:
             return 0
         killed = process_session.kill_all(process.pid, self._known)
-        # While the dead process is not reaped nobody else gets its id: the guard must end before that.
+        # While the dead process is not reaped nobody else gets its id: the guard must end before
+        # that.
         guard.end()
         process.wait()
         self._process = self._guard = None
@@ -72,7 +75,10 @@ class Driver:
         """
         # WNOWAIT leaves it unreaped, so that its id stays its own until ``kill`` has cleaned up.
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        if self._process is None or (ended := os.waitid(os.P_PID, self._process.pid, options)) is None:
+        if (
+            self._process is None
+            or (ended := os.waitid(os.P_PID, self._process.pid, options)) is None
+        ):
             return
         how = f"exit status {ended.si_status}"
         if ended.si_code != os.CLD_EXITED:
@@ -82,7 +88,8 @@ class Driver:
     def failure(self, what: str) -> ExactumError:
         """The error that says ``what`` became of the driver, with the end of its log."""
         return ExactumError(
-            f"the driver of {self.name} {what}. The last lines of {self._log_file}:\n{self._log_tail()}"
+            f"the driver of {self.name} {what}. The last lines of "
+            f"{self._log_file}:\n{self._log_tail()}"
         )
 
     def _log_tail(self) -> str:

@@ -1,7 +1,8 @@
-"""Writes numbered orders at a steady rate until its standard input ends, then prints how many it wrote.
+"""Writes numbered orders at a steady rate until its standard input ends, then prints how many it
+wrote.
 
-Run as a process: python -m exactum.ops.demo.producer BOOTSTRAP_SERVERS TOPIC RECORDS_PER_SECOND. It is
-idempotent and waits for every acknowledgement, so that what it prints is what is in the topic.
+Run as a process: python -m exactum.ops.demo.producer BOOTSTRAP_SERVERS TOPIC RECORDS_PER_SECOND. It
+is idempotent and waits for every acknowledgement, so that what it prints is what is in the topic.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def produce(bootstrap_servers: str, topic: str, records_per_second: float) -> in
             refused.append(str(error))
 
     producer = Producer(
-        {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "partitioner": "murmur2_random"}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+        }
     )
     number, started = 0, time.monotonic()
     while not select.select([sys.stdin], [], [], TICK_S)[0] and not refused:
@@ -45,7 +50,9 @@ def produce(bootstrap_servers: str, topic: str, records_per_second: float) -> in
         producer.poll(0)
     left = producer.flush(FLUSH_TIMEOUT_S)
     if refused or left:
-        raise RuntimeError(f"{left + len(refused)} of {number} orders were not written: {refused[:1]}")
+        raise RuntimeError(
+            f"{left + len(refused)} of {number} orders were not written: {refused[:1]}"
+        )
     return number
 
 

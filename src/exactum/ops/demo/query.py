@@ -8,11 +8,15 @@ import exactum
 def main(bootstrap_servers: str, checkpoint: str) -> None:
     """Shout every order, exactly once."""
     spark = exactum.local_session("exactum-demo", master="local[2]")
-    orders = exactum.read_kafka(spark, "orders", bootstrap_servers=bootstrap_servers, start="earliest")
+    orders = exactum.read_kafka(
+        spark, "orders", bootstrap_servers=bootstrap_servers, start="earliest"
+    )
     query = (
         orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
         .writeStream.trigger(processingTime="500 milliseconds")
-        .foreachBatch(exactum.exactly_once(exactum.KafkaSink("shouted", bootstrap_servers=bootstrap_servers)))
+        .foreachBatch(
+            exactum.exactly_once(exactum.KafkaSink("shouted", bootstrap_servers=bootstrap_servers))
+        )
         .option("checkpointLocation", checkpoint)
         .start()
     )

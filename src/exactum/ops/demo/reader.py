@@ -1,4 +1,6 @@
-"""Read_committed readers of an output topic: one that runs all along, and a fresh one at the end."""
+"""Read_committed readers of an output topic: one that runs all along, and a fresh one at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ POLL_S = 0.1
 FRESH_TIMEOUT_S = 60.0
 
 
-def follow(bootstrap_servers: str, topic: str, partitions: int, tally: Tally, stop: threading.Event) -> None:
+def follow(
+    bootstrap_servers: str, topic: str, partitions: int, tally: Tally, stop: threading.Event
+) -> None:
     """Count everything in the topic into ``tally``, from the beginning until ``stop`` is set."""
     consumer = _consumer(bootstrap_servers, topic, partitions)
     try:
@@ -38,7 +42,10 @@ def read_all(bootstrap_servers: str, topic: str, partitions: int) -> Tally:
         while len(ended) < partitions:
             ended |= _consume(consumer, tally)
             if time.monotonic() > deadline:
-                raise ExactumError(f"the topic {topic} could not be read to its end within {FRESH_TIMEOUT_S:.0f} s.")
+                raise ExactumError(
+                    f"the topic {topic} could not be read to its end within {FRESH_TIMEOUT_S:.0f} "
+                    "s."
+                )
     finally:
         consumer.close()
     return tally

@@ -19,7 +19,9 @@ LIVE_REFRESHES_PER_SECOND = 4
 
 @dataclass(frozen=True)
 class Standing:
-    """One query's numbers at a moment. ``open_transactions`` is None for a sink without transactions."""
+    """One query's numbers at a moment. ``open_transactions`` is None for a sink without
+    transactions.
+    """
 
     name: str
     state: str
@@ -46,7 +48,9 @@ class Standings:
 
 
 class Screen:
-    """Shows ``standings()`` again and again while it is entered, and lines by ``say``, which threads may call."""
+    """Shows ``standings()`` again and again while it is entered, and lines by ``say``, which
+    threads may call.
+    """
 
     def __init__(self, standings: Callable[[], Standings], console: Console | None = None) -> None:
         self._standings = standings
@@ -68,7 +72,10 @@ class Screen:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._live is not None:
             self._live.stop()
@@ -84,16 +91,22 @@ class Screen:
             line = Text(f"{self._clock()} {text}")
             if style:
                 line.stylize(style)
-            self._console.print(line, soft_wrap=not self._is_live)  # a line of a pipe stays one line
+            self._console.print(
+                line, soft_wrap=not self._is_live
+            )  # a line of a pipe stays one line
             self._console.file.flush()
 
     def tick(self) -> None:
-        """In a pipe: print the numbers (before there are any: the phase), at most every two seconds."""
+        """In a pipe: print the numbers (before there are any: the phase), at most every two
+        seconds.
+        """
         if self._is_live or self.seconds - self._printed_s < PLAIN_INTERVAL_S:
             return
         self._printed_s = self.seconds
         now = self._standings()
-        numbers = " | ".join([f"produced {now.produced:,}", *(_line(query) for query in now.queries)])
+        numbers = " | ".join(
+            [f"produced {now.produced:,}", *(_line(query) for query in now.queries)]
+        )
         self.say(numbers if now.produced else f"{now.phase} ...")
 
     def _clock(self) -> str:
@@ -101,13 +114,21 @@ class Screen:
 
     def _table(self) -> Table:
         now = self._standings()
-        table = Table(title=f"{self._clock()} {now.phase}", title_justify="left", title_style="bold", min_width=60)
+        table = Table(
+            title=f"{self._clock()} {now.phase}",
+            title_justify="left",
+            title_style="bold",
+            min_width=60,
+        )
         table.add_column("")
         for query in now.queries:
             table.add_column(query.name, justify="right", min_width=18)
         queries = now.queries
         rows: list[tuple[str, list[Text]]] = [
-            ("driver", [Text(q.state, "green" if q.state == "working" else "yellow") for q in queries]),
+            (
+                "driver",
+                [Text(q.state, "green" if q.state == "working" else "yellow") for q in queries],
+            ),
             ("restarts", [_number(q.restarts) for q in queries]),
             ("produced", [_number(now.produced) for _ in queries]),
             ("committed, as a reader sees it", [_number(q.committed) for q in queries]),
@@ -128,6 +149,6 @@ def _number(value: int | None, style: str = "") -> Text:
 def _line(query: Standing) -> str:
     transactions = "" if query.open_transactions is None else f"open {query.open_transactions}, "
     return (
-        f"{query.name}: committed {query.committed:,}, duplicates {query.duplicates:,}, "
-        f"in flight {query.missing:,}, {transactions}epochs {query.epochs:,}, restarts {query.restarts}"
+        f"{query.name}: committed {query.committed:,}, duplicates {query.duplicates:,}, in flight "
+        f"{query.missing:,}, {transactions}epochs {query.epochs:,}, restarts {query.restarts}"
     )

@@ -27,7 +27,9 @@ PARTITIONS = 4
 ORDERS = "orders"
 WATCH_INTERVAL_S = 0.25
 SWITCH_INTERVAL_S = 0.0005
-"""An aimed kill has a few milliseconds: it cannot wait 5 ms, Python's default, for another thread's turn to end."""
+"""An aimed kill has a few milliseconds: it cannot wait 5 ms, Python's default, for another
+thread's turn to end.
+"""
 REST_S = 1.5
 """Three triggers of the queries: nothing has changed for so long when they have come to rest."""
 DRAIN_TIMEOUT_S = 120.0
@@ -97,11 +99,15 @@ class Show:
         return self._exact
 
     def _start(self, ending: ExitStack) -> Stage:
-        """Start the broker, the topics, the producer, the readers, and the drivers; ``ending`` ends them."""
+        """Start the broker, the topics, the producer, the readers, and the drivers; ``ending`` ends
+        them.
+        """
         self._enter("starting the broker")
         ending.callback(self._kafka.stop)
         if not self._settings.keep:
-            ending.callback(self._kafka.kill)  # nobody needs its data any more, so it need not take leave
+            ending.callback(
+                self._kafka.kill
+            )  # nobody needs its data any more, so it need not take leave
         self._kafka.start()
         contenders = [EXACTUM, SPARK] if self._settings.comparison else [EXACTUM]
         for topic in (ORDERS, *(contender.topic for contender in contenders)):
@@ -155,7 +161,9 @@ class Show:
         self._begin_chaos.set()
         begun = time.monotonic()
         while (past := time.monotonic() - begun) < self._settings.seconds + OVERTIME_MAX_S:
-            if past >= self._settings.seconds and all(subject.chaos.done for subject in stage.subjects):
+            if past >= self._settings.seconds and all(
+                subject.chaos.done for subject in stage.subjects
+            ):
                 return
             self._watch(stage)
         self._screen.say("this machine is slow: not all kills were made")
@@ -168,7 +176,9 @@ class Show:
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
         before, changed = self._standings(), time.monotonic()
         # All orders seen is not the end: a batch may be on its way a second time.
-        while time.monotonic() - changed < REST_S or not all(query.finished for query in before.queries):
+        while time.monotonic() - changed < REST_S or not all(
+            query.finished for query in before.queries
+        ):
             if time.monotonic() > deadline:
                 self._screen.say(f"a query has not finished within {DRAIN_TIMEOUT_S:.0f} s")
                 return
@@ -211,10 +221,15 @@ class Show:
 
     def _standings(self) -> Standings:
         produced = self._produced
-        return Standings(self._phase, produced, [subject.standing(produced) for subject in self._subjects])
+        return Standings(
+            self._phase, produced, [subject.standing(produced) for subject in self._subjects]
+        )
 
     def _dispose(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Remove the work folder, unless it is wanted or shows why the demo failed."""
         failed = not self._exact and not isinstance(error, KeyboardInterrupt)

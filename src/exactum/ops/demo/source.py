@@ -14,7 +14,9 @@ STOP_TIMEOUT_S = 40.0
 class Source:
     """The producer. It ends with the demo, because its standard input ends then."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, records_per_second: float, log_file: Path) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, records_per_second: float, log_file: Path
+    ) -> None:
         arguments = (bootstrap_servers, topic, str(records_per_second))
         self._command = [sys.executable, "-m", "exactum.ops.demo.producer", *arguments]
         self._log_file = log_file
@@ -43,7 +45,9 @@ class Source:
         try:
             output, _ = self._process.communicate(timeout=STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
-            raise ExactumError(f"the producer did not end within {STOP_TIMEOUT_S:.0f} s.") from error
+            raise ExactumError(
+                f"the producer did not end within {STOP_TIMEOUT_S:.0f} s."
+            ) from error
         if self._process.returncode != 0:
             raise ExactumError(f"the producer failed:\n{self._log_file.read_text()}")
         return int(output)

@@ -8,7 +8,9 @@ import exactum
 def main(bootstrap_servers: str, checkpoint: str) -> None:
     """Shout every order, at least once."""
     spark = exactum.local_session("spark-demo", master="local[2]")
-    orders = exactum.read_kafka(spark, "orders", bootstrap_servers=bootstrap_servers, start="earliest")
+    orders = exactum.read_kafka(
+        spark, "orders", bootstrap_servers=bootstrap_servers, start="earliest"
+    )
     query = (
         orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
         .writeStream.trigger(processingTime="500 milliseconds")

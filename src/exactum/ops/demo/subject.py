@@ -1,4 +1,6 @@
-"""One query of the demo with everything that belongs to it: driver, output, reader, chaos, numbers."""
+"""One query of the demo with everything that belongs to it: driver, output, reader, chaos,
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from exactum.ops.demo.tally import Tally
 
 @dataclass(frozen=True)
 class Contender:
-    """What tells the two queries apart: each is killed equally often, at the moments that hurt it most.
+    """What tells the two queries apart: each is killed equally often, at the moments that hurt it
+    most.
 
-    The ``lead`` of their kills differs, so that on two cores only one of them starts again at a time.
+    The ``lead`` of their kills differs, so that on two cores only one of them starts again at a
+    time.
     """
 
     name: str
@@ -48,7 +52,9 @@ SPARK = Contender(
 
 
 class Subject:
-    """A contender at work. Threads share it: the tally has one writer, and everybody reads plain numbers."""
+    """A contender at work. Threads share it: the tally has one writer, and everybody reads plain
+    numbers.
+    """
 
     def __init__(
         self,
@@ -90,6 +96,8 @@ class Subject:
             duplicates=self.tally.duplicates,
             missing=max(0, produced - self.tally.distinct),
             open_transactions=self.open_transactions,
-            epochs=self.checkpoint.last_commit() + 1 if self.open_transactions is None else self.checkpoint.decided(),
+            epochs=self.checkpoint.last_commit() + 1
+            if self.open_transactions is None
+            else self.checkpoint.decided(),
             restarts=max(0, self.driver.starts - 1),
         )

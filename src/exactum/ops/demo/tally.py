@@ -8,9 +8,9 @@ from exactum.ops.demo.order import number_of
 class Tally:
     """What was seen so far of the orders 0, 1, 2, ... in the order of a reader.
 
-    ``committed`` counts all records, ``duplicates`` those whose number was seen before, ``disordered`` new
-    ones that come after a later order of their customer or in another partition than the customer's orders
-    before, ``damaged`` those that are no shouted order.
+    ``committed`` counts all records, ``duplicates`` those whose number was seen before,
+    ``disordered`` new ones that come after a later order of their customer or in another partition
+    than the customer's orders before, ``damaged`` those that are no shouted order.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""The verdict of the demo: what a reader that began at the beginning saw, against what was produced."""
+"""The verdict of the demo: what a reader that began at the beginning saw, against what was
+produced.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from exactum.ops.demo.tally import Tally
 class Verdict:
     """The counts of one output topic at rest.
 
-    ``hidden`` is how many offsets open transactions hide from a read_committed reader (high watermark minus
-    last stable offset); ``stable`` is whether the reader that ran all along saw the same as the fresh one.
+    ``hidden`` is how many offsets open transactions hide from a read_committed reader (high
+    watermark minus last stable offset); ``stable`` is whether the reader that ran all along saw the
+    same as the fresh one.
     """
 
     name: str
@@ -28,7 +31,9 @@ class Verdict:
 
     @staticmethod
     def of(name: str, kills: int, produced: int, fresh: Tally, live: Tally, hidden: int) -> Verdict:
-        """Judge ``fresh``, the tally of a reader from the beginning at rest; ``live`` is the one that ran along."""
+        """Judge ``fresh``, the tally of a reader from the beginning at rest; ``live`` is the one
+        that ran along.
+        """
         return Verdict(
             name=name,
             kills=kills,
@@ -44,7 +49,9 @@ class Verdict:
 
     @property
     def exact(self) -> bool:
-        """Every order that was produced is there once, in order, and nothing else; and something was produced."""
+        """Every order that was produced is there once, in order, and nothing else; and something
+        was produced.
+        """
         faults = self.duplicates + self.missing + self.unexpected + self.disordered + self.hidden
         return self.stable and faults == 0 and self.produced == self.committed > 0
 
@@ -57,7 +64,9 @@ class Verdict:
             f"{self.duplicates:,} duplicates",
             f"{self.missing:,} missing",
             f"order {order}",
-            "no transaction left open" if self.hidden == 0 else f"{self.hidden:,} offsets hidden by open transactions",
+            "no transaction left open"
+            if self.hidden == 0
+            else f"{self.hidden:,} offsets hidden by open transactions",
         ]
         if self.unexpected:
             parts.append(f"{self.unexpected:,} records that nobody produced")

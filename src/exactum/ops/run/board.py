@@ -1,4 +1,6 @@
-"""What a watched script has told of its queries, as numbers for a screen. Pure: no clock, no terminal."""
+"""What a watched script has told of its queries, as numbers for a screen. Pure: no clock, no
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class QueryBoard:
         return sum(rows for _, rows in self._rows) / RATE_WINDOW_S
 
     def phase_ms(self, phase: str) -> tuple[float, float] | None:
-        """The median and the 95th percentile of a phase over the last epochs; ``epoch`` is all of them together."""
+        """The median and the 95th percentile of a phase over the last epochs; ``epoch`` is all of
+        them together.
+        """
         values = sorted(phases[phase] for phases in self._phases if phase in phases)
         return (quantile(values, 0.5), quantile(values, 0.95)) if values else None
 

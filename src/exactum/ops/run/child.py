@@ -21,15 +21,19 @@ GRACE_S = 5.0
 """How long the JVM of a script that ended by itself has to leave by its own door."""
 POLL_S = 0.02
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
-"""For a script that prints to a pipe, and whose lines are wanted when it prints them, as on a terminal."""
+"""For a script that prints to a pipe, and whose lines are wanted when it prints them, as on a
+terminal.
+"""
 
 
 class Child:
-    """Started at once. ``captured``: which of ``output.STREAMS`` go to ``outputs`` instead of where ours go.
+    """Started at once. ``captured``: which of ``output.STREAMS`` go to ``outputs`` instead of where
+    ours go.
 
-    ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in ``exactly_once``. ``works``: it
-    has completed an epoch. ``heard_s`` is when it last said something, ``turn_s`` when it got its turn. ``began``: a
-    query of it has begun. ``reports`` are the errors that ended its queries, by query id, ``last`` that of the script.
+    ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in
+    ``exactly_once``. ``works``: it has completed an epoch. ``heard_s`` is when it last said
+    something, ``turn_s`` when it got its turn. ``began``: a query of it has begun. ``reports`` are
+    the errors that ended its queries, by query id, ``last`` that of the script.
     """
 
     def __init__(self, command: Sequence[str], *, captured: Collection[str] = ()) -> None:
@@ -38,12 +42,17 @@ class Child:
             theirs.set_inheritable(True)
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,  # in a session of its own it cannot read from the terminal
+                # in a session of its own it cannot read from the terminal
+                stdin=subprocess.DEVNULL,
                 stdout=pipe_if(STDOUT in captured),
                 stderr=pipe_if(STDERR in captured),
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
-                env={**(UNBUFFERED if captured else {}), **os.environ, VARIABLE: address_of(theirs)},
+                env={
+                    **(UNBUFFERED if captured else {}),
+                    **os.environ,
+                    VARIABLE: address_of(theirs),
+                },
             )
         ours.setblocking(False)
         self._link = ours
@@ -96,11 +105,15 @@ class Child:
         self._say("source", options=options)
 
     def _say(self, kind: str, **fields: Any) -> None:
-        with contextlib.suppress(OSError):  # it is dead, or frozen with a full buffer: seen by other signs
+        with contextlib.suppress(
+            OSError
+        ):  # it is dead, or frozen with a full buffer: seen by other signs
             self._link.sendall(Message(kind, fields).encoded())
 
     def status(self) -> int | None:
-        """How it ended, negative for a signal; None while it runs. It is not reaped: its id stays its own."""
+        """How it ended, negative for a signal; None while it runs. It is not reaped: its id stays
+        its own.
+        """
         ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return None
@@ -111,9 +124,11 @@ class Child:
         os.kill(self.pid, number)  # not reaped yet, so it is nobody else's id
 
     def bury(self, grace_s: float = 0.0, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when this returns.
+        """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when
+        this returns.
 
-        ``outputs`` can still be read. ``meanwhile`` is called now and then as long as the grace lasts.
+        ``outputs`` can still be read. ``meanwhile`` is called now and then as long as the grace
+        lasts.
 
         Raises:
             ExactumError: a process survives SIGKILL for seconds.

@@ -11,7 +11,13 @@ import click
 
 from exactum.errors import SettingRefused
 from exactum.ops.run.duration import seconds
-from exactum.ops.run.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+from exactum.ops.run.restart import (
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RestartStrategy,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,9 +50,19 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
 )
 @_option("fixed-delay", "attempts", type=click.IntRange(min=0), default=1, help="Restarts in all.")
 @_option("fixed-delay", "delay", type=duration, default="1 s", help="Before each restart.")
-@_option("exponential-delay", "initial-backoff", type=duration, default="1 s", help="The first delay.")
-@_option("exponential-delay", "max-backoff", type=duration, default="1 min", help="The longest delay.")
-@_option("exponential-delay", "backoff-multiplier", type=float, default=1.5, help="From one delay to the next.")
+@_option(
+    "exponential-delay", "initial-backoff", type=duration, default="1 s", help="The first delay."
+)
+@_option(
+    "exponential-delay", "max-backoff", type=duration, default="1 min", help="The longest delay."
+)
+@_option(
+    "exponential-delay",
+    "backoff-multiplier",
+    type=float,
+    default=1.5,
+    help="From one delay to the next.",
+)
 @_option(
     "exponential-delay",
     "reset-backoff-threshold",
@@ -54,7 +70,13 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
     default="1 h",
     help="After so long without a death the first delay comes next.",
 )
-@_option("exponential-delay", "jitter-factor", type=float, default=0.1, help="Share by which a delay is varied.")
+@_option(
+    "exponential-delay",
+    "jitter-factor",
+    type=float,
+    default=0.1,
+    help="Share by which a delay is varied.",
+)
 @_option(
     "exponential-delay",
     "attempts-before-reset-backoff",
@@ -62,8 +84,20 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
     default=None,
     help="Restarts in a row; by default without end.",
 )
-@_option("failure-rate", "max-failures-per-interval", type=click.IntRange(min=1), default=1, help="One more: give up.")
-@_option("failure-rate", "failure-rate-interval", type=duration, default="1 min", help="In which they are counted.")
+@_option(
+    "failure-rate",
+    "max-failures-per-interval",
+    type=click.IntRange(min=1),
+    default=1,
+    help="One more: give up.",
+)
+@_option(
+    "failure-rate",
+    "failure-rate-interval",
+    type=duration,
+    default="1 min",
+    help="In which they are counted.",
+)
 @_option("failure-rate", "delay", type=duration, default="1 s", help="Before each restart.")
 @click.option(
     "--start-attempts",
@@ -72,7 +106,9 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
     show_default=True,
     help="Give up on a script that ends so often before any query of it has begun.",
 )
-@click.option("--standby", is_flag=True, help="Keep a second process ready that takes over within seconds.")
+@click.option(
+    "--standby", is_flag=True, help="Keep a second process ready that takes over within seconds."
+)
 @click.option(
     "--standby-timeout",
     type=duration,
@@ -91,19 +127,29 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
     "--from-savepoint",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="PATH",
-    help="Make the checkpoint of this savepoint first, unless it was made of it before. Needs --checkpoint.",
+    help="Make the checkpoint of this savepoint first, unless it was made of it before. Needs "
+    "--checkpoint.",
 )
-@click.option("--checkpoint", metavar="DIR", help="The checkpointLocation of the script's query, for --from-savepoint.")
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="The checkpointLocation of the script's query, for --from-savepoint.",
+)
 @click.option(
     "--as",
     "identity",
     type=click.Choice(["fork", "same"]),
     default="fork",
     show_default=True,
-    help="Who starts from the savepoint: a query with an identity of its own, or the query itself, moved.",
+    help="Who starts from the savepoint: a query with an identity of its own, or the query "
+    "itself, moved.",
 )
-@click.option("--watch", is_flag=True, help="Show the queries' progress; live on a terminal, else as lines.")
-@click.option("--no-kill", is_flag=True, hidden=True, help="Leave a frozen process alive (tests of fencing).")
+@click.option(
+    "--watch", is_flag=True, help="Show the queries' progress; live on a terminal, else as lines."
+)
+@click.option(
+    "--no-kill", is_flag=True, hidden=True, help="Leave a frozen process alive (tests of fencing)."
+)
 def run(
     script: Path,
     arguments: tuple[str, ...],
@@ -119,11 +165,13 @@ def run(
     no_kill: bool,
     **strategy: float | int | None,
 ) -> None:
-    """Keep an ordinary PySpark SCRIPT running: start it again when it dies, and finish first what it had decided.
+    """Keep an ordinary PySpark SCRIPT running: start it again when it dies, and finish first what
+    it had decided.
 
-    Give the script's own arguments after "--". SIGTERM or Ctrl-C stops its queries after their epochs. A query that
-    was fenced or refused is not started again. Ends with status 0 when the script is done or was stopped, 1 when it
-    is not started again because it failed too often (or did not stop in time), 3 when it must not be.
+    Give the script's own arguments after "--". SIGTERM or Ctrl-C stops its queries after their
+    epochs. A query that was fenced or refused is not started again. Ends with status 0 when the
+    script is done or was stopped, 1 when it is not started again because it failed too often (or
+    did not stop in time), 3 when it must not be.
     """
     from exactum.ops.run.board import Board
     from exactum.ops.run.supervisor import Plan, Supervisor
@@ -142,13 +190,18 @@ def run(
             captured=view.captures,
             start_attempts=start_attempts,
         )
-        supervisor = Supervisor(plan, chosen, board, say=view.say, pass_on=view.pass_on, tick=view.tick)
+        supervisor = Supervisor(
+            plan, chosen, board, say=view.say, pass_on=view.pass_on, tick=view.tick
+        )
         status = supervisor.run()
     sys.exit(status.value)
 
 
-def _restore(savepoint: Path | None, checkpoint: str | None, identity: str, say: Callable[[str], None]) -> None:
-    """Make ``checkpoint`` of ``savepoint``, where one is given. Idempotent, so that a start may be repeated.
+def _restore(
+    savepoint: Path | None, checkpoint: str | None, identity: str, say: Callable[[str], None]
+) -> None:
+    """Make ``checkpoint`` of ``savepoint``, where one is given. Idempotent, so that a start may be
+    repeated.
 
     Raises:
         SettingRefused: only one of the two is given.
@@ -158,25 +211,36 @@ def _restore(savepoint: Path | None, checkpoint: str | None, identity: str, say:
         return
     if savepoint is None or checkpoint is None:
         raise SettingRefused(
-            "--from-savepoint and --checkpoint belong together: the savepoint, and the checkpointLocation that the "
-            "script gives to its query. Nothing was started."
+            "--from-savepoint and --checkpoint belong together: the savepoint, and the "
+            "checkpointLocation that the script gives to its query. Nothing was started."
         )
     from exactum.checkpoint.savepoint.restore import Identity, restore
 
     done = restore(savepoint, checkpoint, Identity(identity))
-    how = "was made of this savepoint before" if done.already else f"is made of savepoint {savepoint}"
+    how = (
+        "was made of this savepoint before" if done.already else f"is made of savepoint {savepoint}"
+    )
     say(f"{done.checkpoint} {how}: query {done.query_id} goes on after epoch {done.batch_id}")
 
 
 def strategy_of(name: str, options: dict[str, float | int | None]) -> RestartStrategy:
-    """The strategy of this name with its options, which are named ``fixed_delay_attempts`` and so on.
+    """The strategy of this name with its options, which are named ``fixed_delay_attempts`` and so
+    on.
 
     Raises:
         SettingRefused: a value that it cannot have.
     """
     prefix = name.replace("-", "_") + "_"
-    own = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
-    durations = ("delay", "initial_backoff", "max_backoff", "reset_backoff_threshold", "failure_rate_interval")
+    own = {
+        key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)
+    }
+    durations = (
+        "delay",
+        "initial_backoff",
+        "max_backoff",
+        "reset_backoff_threshold",
+        "failure_rate_interval",
+    )
     settings = {f"{key}_s" if key in durations else key: value for key, value in own.items()}
     if name == "fixed-delay":
         return FixedDelay(**settings)  # type: ignore[arg-type]

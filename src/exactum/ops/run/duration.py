@@ -20,13 +20,15 @@ def seconds(text: str) -> float:
     """The duration in seconds.
 
     Raises:
-        SettingRefused: it is no duration, or it has no unit: Flink takes a bare number for milliseconds, most people
+        SettingRefused: it is no duration, or it has no unit: Flink takes a bare number for
+        milliseconds, most people
             for seconds.
     """
     found = _DURATION.fullmatch(text.strip())
     unit = _UNITS_S.get(found[2].lower()) if found else None
     if found is None or unit is None:
         raise SettingRefused(
-            f"{text!r} is not a duration. Write a number and its unit: 500 ms, 10 s, 1 min, 2 h or 1 d."
+            f"{text!r} is not a duration. Write a number and its unit: 500 ms, 10 s, 1 min, 2 h or "
+            "1 d."
         )
     return float(found[1]) * unit

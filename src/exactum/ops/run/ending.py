@@ -1,7 +1,9 @@
-"""How a script ended, and what that means: an exit status cannot tell a crash from a query that must not go on.
+"""How a script ended, and what that means: an exit status cannot tell a crash from a query that
+must not go on.
 
-An error that ended a query counts for the death that it caused, and for no later one: a script may deal with it and go
-on. What a script ends with says whose error that is, where it is an exception that nobody catches.
+An error that ended a query counts for the death that it caused, and for no later one: a script may
+deal with it and go on. What a script ends with says whose error that is, where it is an exception
+that nobody catches.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class Meaning(Enum):
 
 @dataclass(frozen=True)
 class Report:
-    """The error with which a query ended, told before it ended. ``heard_s`` is by any clock that never goes back."""
+    """The error with which a query ended, told before it ended. ``heard_s`` is by any clock that
+    never goes back.
+    """
 
     name: str
     disposition: Disposition
@@ -37,8 +41,8 @@ class Report:
 
 @dataclass(frozen=True)
 class LastError:
-    """The exception that ended the script. ``disposition`` is None where no error of exactum is in it; ``queries`` are
-    those whose errors it carries.
+    """The exception that ended the script. ``disposition`` is None where no error of exactum is in
+    it; ``queries`` are those whose errors it carries.
     """
 
     name: str
@@ -54,8 +58,9 @@ class LastError:
 class Ending:
     """``text`` says in one line how it ended and why, ``error`` the last part of it.
 
-    ``is_transient``: with an error of exactum that another start may mend. ``suspects`` are queries (with the name of
-    their error) that must not be started again and failed shortly before, where nothing says that this was the cause.
+    ``is_transient``: with an error of exactum that another start may mend. ``suspects`` are queries
+    (with the name of their error) that must not be started again and failed shortly before, where
+    nothing says that this was the cause.
     """
 
     meaning: Meaning
@@ -67,13 +72,19 @@ class Ending:
 
 HALTING = (Disposition.FENCED, Disposition.HALT)
 RELATED_S = 30.0
-"""A script that ends so soon after a query of it, and does not say why, may have ended because of it."""
+"""A script that ends so soon after a query of it, and does not say why, may have ended because
+of it.
+"""
 
 
-def ending(status: int, reports: Mapping[str, Report], last: LastError | None, now_s: float) -> Ending:
-    """What an exit status (negative: the signal that ended it) and the last words of that life mean.
+def ending(
+    status: int, reports: Mapping[str, Report], last: LastError | None, now_s: float
+) -> Ending:
+    """What an exit status (negative: the signal that ended it) and the last words of that life
+    mean.
 
-    ``reports`` are by query id. A script that exits with 0 is done, whatever it has reported: it has dealt with that.
+    ``reports`` are by query id. A script that exits with 0 is done, whatever it has reported: it
+    has dealt with that.
     """
     if status == 0:
         return Ending(Meaning.DONE, "it ended by itself")
@@ -82,12 +93,16 @@ def ending(status: int, reports: Mapping[str, Report], last: LastError | None, n
     if cause is not None and cause.disposition in HALTING:
         return Ending(Meaning.HALT, f"it {_how(status)} with {cause}", str(cause))
     if cause is not None and cause.disposition is not None:
-        return Ending(Meaning.RESTART, f"it {_how(status)} with {cause}", str(cause), is_transient=True)
+        return Ending(
+            Meaning.RESTART, f"it {_how(status)} with {cause}", str(cause), is_transient=True
+        )
     return Ending(
         Meaning.RESTART,
         f"it {_how(status)}" + ("" if cause is None else f" with {cause}"),
         "" if cause is None else str(cause),
-        suspects=frozenset((query, each.name) for query, each in recent.items() if each.disposition in HALTING),
+        suspects=frozenset(
+            (query, each.name) for query, each in recent.items() if each.disposition in HALTING
+        ),
     )
 
 

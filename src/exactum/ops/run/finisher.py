@@ -1,10 +1,12 @@
-"""The process that finishes what is decided, a helper of ``exactum run``: ``python -m exactum.ops.run.finisher FD``.
+"""The process that finishes what is decided, a helper of ``exactum run``: ``python -m
+exactum.ops.run.finisher FD``.
 
     supervisor -> finisher    handover, finish
     finisher -> supervisor    finished, trouble
 
-It is a process of its own so that a client library that hangs, or a sink's own code, can be cut short; and it is there
-before it is needed, with everything imported. What it is handed may hold credentials and stays in its memory.
+It is a process of its own so that a client library that hangs, or a sink's own code, can be cut
+short; and it is there before it is needed, with everything imported. What it is handed may hold
+credentials and stays in its memory.
 """
 
 from __future__ import annotations
@@ -27,21 +29,27 @@ from exactum.spark.supervised.handover import Columns, Handover, unpickled
 
 READ_BYTES = 1 << 16
 SINK_TIMEOUT_S = 12.0
-"""How long a sink may take: less than the supervisor waits for the answer that says what became of all of them."""
+"""How long a sink may take: less than the supervisor waits for the answer that says what became
+of all of them.
+"""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What of each decided batch stands now; ``troubles`` says of a sink, by its name, why it was not finished."""
+    """What of each decided batch stands now; ``troubles`` says of a sink, by its name, why it was
+    not finished.
+    """
 
     batches: Sequence[Finished]
     troubles: Mapping[str, str]
 
 
 def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S) -> Outcome:
-    """Finish what is decided of the query from ``batch_id`` on; opens targets only where something is. Idempotent.
+    """Finish what is decided of the query from ``batch_id`` on; opens targets only where something
+    is. Idempotent.
 
-    All sinks at once, and none waits for another: what one target cannot take now, the others show all the same.
+    All sinks at once, and none waits for another: what one target cannot take now, the others show
+    all the same.
 
     Raises:
         ExactumError: the decision log did not answer, or refused.
@@ -74,10 +82,17 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
 
 
 class _Part(threading.Thread):
-    """One sink's part. Nobody waits for its end: a client that hangs must not keep the other sinks back."""
+    """One sink's part. Nobody waits for its end: a client that hangs must not keep the other sinks
+    back.
+    """
 
     def __init__(
-        self, sink: Sink, name: str, columns: Columns, by: QueryRun, records: Sequence[DecisionRecord]
+        self,
+        sink: Sink,
+        name: str,
+        columns: Columns,
+        by: QueryRun,
+        records: Sequence[DecisionRecord],
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._sink = sink

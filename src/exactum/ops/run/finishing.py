@@ -1,4 +1,6 @@
-"""The supervisor's side of finishing: hands on what the script handed over, and asks for it to be done in time."""
+"""The supervisor's side of finishing: hands on what the script handed over, and asks for it to be
+done in time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from exactum.ops.run.output import STDERR, STDOUT, Output, outputs_of, pipe_if
 from exactum.spark.supervised.channel import Decoder, Message
 
 TIMEOUT_S = 15.0
-"""How long finishing may take before the script is started anyway: its own recovery does the same."""
+"""How long finishing may take before the script is started anyway: its own recovery does the
+same.
+"""
 SEND_TIMEOUT_S = 10.0
 
 
@@ -52,7 +56,8 @@ class _Process:
 
 
 class Finishing:
-    """Keeps what the queries handed over, in memory, and the helper process that uses it. One thread.
+    """Keeps what the queries handed over, in memory, and the helper process that uses it. One
+    thread.
 
     ``captured``: which of the helper's streams are to be passed on by whoever reads ``outputs``.
     """
@@ -79,7 +84,9 @@ class Finishing:
         query_id = str(run.fields["query_id"])
         self._handovers.pop(query_id, None)
         if run.fields.get("trouble"):
-            self._say(f"what is decided will be finished by the next start only: {run.fields['trouble']}")
+            self._say(
+                f"what is decided will be finished by the next start only: {run.fields['trouble']}"
+            )
         if run.body:
             self._handovers[query_id] = Message(
                 "handover", {"query_id": query_id, "path": run.fields["path"]}, run.body
@@ -94,7 +101,9 @@ class Finishing:
                 self._waiting.add(query_id)
 
     def busy(self, now_s: float) -> bool:
-        """Whether an answer is still waited for; takes what has arrived. What takes too long is ended."""
+        """Whether an answer is still waited for; takes what has arrived. What takes too long is
+        ended.
+        """
         self._receive()
         if self._waiting and now_s >= self._deadline_s:
             self._lose(f"not done within {TIMEOUT_S:.0f} s")
@@ -141,18 +150,30 @@ class Finishing:
     def _hear(self, message: Message) -> None:
         fields = message.fields
         if message.kind == "trouble":
-            when = "it cannot take what the query handed over" if fields["at"] == "handover" else "it did not succeed"
-            self._say(f"finishing of query {fields['query_id']}: {when}; the next start does it. {fields['text']}")
+            when = (
+                "it cannot take what the query handed over"
+                if fields["at"] == "handover"
+                else "it did not succeed"
+            )
+            self._say(
+                f"finishing of query {fields['query_id']}: {when}; the next start does it. "
+                f"{fields['text']}"
+            )
         elif fields["batches"]:
             self._say(_told(fields))
             for sink, text in fields["troubles"].items():
-                self._say(f"finishing of query {fields['query_id']}: sink {sink!r} is left to the next start. {text}")
+                self._say(
+                    f"finishing of query {fields['query_id']}: sink {sink!r} is left to the next "
+                    f"start. {text}"
+                )
         if message.kind == "finished" or fields["at"] == "finish":
             self._waiting.discard(str(fields["query_id"]))
 
     def _lose(self, why: str) -> None:
         if self._waiting:
-            self._say(f"what is decided could not be finished ahead ({why}); the next start does it")
+            self._say(
+                f"what is decided could not be finished ahead ({why}); the next start does it"
+            )
         self.close()
 
 
@@ -162,8 +183,11 @@ def _told(fields: Mapping[str, Any]) -> str:
     done, left, took_ms = fields["transactions"], fields["left"], f"{fields['took_ms']:.0f} ms"
     query = f"query {fields['query_id']}: epoch {epochs} is decided"
     if not left:
-        return f"{query} and stands in every sink ({fields['rows']} rows in {done} transactions, {took_ms})"
+        return (
+            f"{query} and stands in every sink ({fields['rows']} rows in {done} transactions, "
+            f"{took_ms})"
+        )
     return (
-        f"{query}, and {done} of its {done + left} transactions are committed ({fields['rows']} rows, {took_ms}); "
-        f"{left} transactions are left to the next start"
+        f"{query}, and {done} of its {done + left} transactions are committed ({fields['rows']} "
+        f"rows, {took_ms}); {left} transactions are left to the next start"
     )

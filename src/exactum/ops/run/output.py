@@ -48,7 +48,11 @@ class Output:
         self._begun = b""
         while read := self._read():
             data += read
-        return [line.decode(errors="replace") for line in data.removesuffix(b"\n").split(b"\n")] if data else []
+        return (
+            [line.decode(errors="replace") for line in data.removesuffix(b"\n").split(b"\n")]
+            if data
+            else []
+        )
 
     def close(self) -> None:
         self._pipe.close()

@@ -1,6 +1,8 @@
-"""Whether and when a script that died is started again: Flink's strategies, with Flink's names and defaults.
+"""Whether and when a script that died is started again: Flink's strategies, with Flink's names and
+defaults.
 
-Each is told of a failure and answers with a delay, or gives up. None of them knows a clock but the time it is told.
+Each is told of a failure and answers with a delay, or gives up. None of them knows a clock but the
+time it is told.
 """
 
 from __future__ import annotations
@@ -64,9 +66,11 @@ class FixedDelay:
 
 @dataclass
 class FailureRate:
-    """Restarts after ``delay_s``, unless more than ``max_failures_per_interval`` failures lie within one interval.
+    """Restarts after ``delay_s``, unless more than ``max_failures_per_interval`` failures lie
+    within one interval.
 
-    The interval ends with the failure at hand; a failure exactly ``failure_rate_interval_s`` ago is still within it.
+    The interval ends with the failure at hand; a failure exactly ``failure_rate_interval_s`` ago is
+    still within it.
     """
 
     max_failures_per_interval: int = 1
@@ -85,19 +89,21 @@ class FailureRate:
             self._failures_s.popleft()
         if len(self._failures_s) > self.max_failures_per_interval:
             return GiveUp(
-                f"it failed {len(self._failures_s)} times within {self.failure_rate_interval_s:g} s, and "
-                f"{self.max_failures_per_interval} are allowed (failure-rate.max-failures-per-interval)"
+                f"it failed {len(self._failures_s)} times within {self.failure_rate_interval_s:g} "
+                f"s, and {self.max_failures_per_interval} are allowed "
+                "(failure-rate.max-failures-per-interval)"
             )
         return StartAgain(self.delay_s)
 
 
 @dataclass
 class ExponentialDelay:
-    """Restarts after a delay that grows by ``backoff_multiplier``, and begins anew after a time without failure.
+    """Restarts after a delay that grows by ``backoff_multiplier``, and begins anew after a time
+    without failure.
 
-    The delay is varied by ``jitter_factor`` of itself and stays between the two backoffs. The time without failure
-    counts from the end of the last delay. ``attempts_before_reset_backoff`` is how many failures in a row are
-    followed by a restart; None: all.
+    The delay is varied by ``jitter_factor`` of itself and stays between the two backoffs. The time
+    without failure counts from the end of the last delay. ``attempts_before_reset_backoff`` is how
+    many failures in a row are followed by a restart; None: all.
     """
 
     initial_backoff_s: float = 1.0
@@ -113,21 +119,35 @@ class ExponentialDelay:
     def __post_init__(self) -> None:
         _refuse_below("exponential-delay.initial-backoff", self.initial_backoff_s, 0.001)
         _refuse_below("exponential-delay.max-backoff", self.max_backoff_s, self.initial_backoff_s)
-        _refuse_below("exponential-delay.reset-backoff-threshold", self.reset_backoff_threshold_s, 0.001)
+        _refuse_below(
+            "exponential-delay.reset-backoff-threshold", self.reset_backoff_threshold_s, 0.001
+        )
         if self.attempts_before_reset_backoff is not None:
-            _refuse_below("exponential-delay.attempts-before-reset-backoff", self.attempts_before_reset_backoff, 1)
+            _refuse_below(
+                "exponential-delay.attempts-before-reset-backoff",
+                self.attempts_before_reset_backoff,
+                1,
+            )
         if self.backoff_multiplier <= 1:
-            raise SettingRefused(f"exponential-delay.backoff-multiplier={self.backoff_multiplier} must be above 1.")
+            raise SettingRefused(
+                f"exponential-delay.backoff-multiplier={self.backoff_multiplier} must be above 1."
+            )
         if not 0 <= self.jitter_factor <= 1:
-            raise SettingRefused(f"exponential-delay.jitter-factor={self.jitter_factor} must be from 0 to 1.")
+            raise SettingRefused(
+                f"exponential-delay.jitter-factor={self.jitter_factor} must be from 0 to 1."
+            )
 
     def failed(self, now_s: float) -> StartAgain | GiveUp:
-        if self._started_s is not None and now_s - self._started_s >= self.reset_backoff_threshold_s:
+        if (
+            self._started_s is not None
+            and now_s - self._started_s >= self.reset_backoff_threshold_s
+        ):
             self._failures = 0
         allowed = self.attempts_before_reset_backoff
         if allowed is not None and self._failures >= allowed:
             return GiveUp(
-                f"it failed {self._failures + 1} times in a row (exponential-delay.attempts-before-reset-backoff)"
+                f"it failed {self._failures + 1} times in a row "
+                "(exponential-delay.attempts-before-reset-backoff)"
             )
         delay_s = self._delay_s()
         self._failures += 1
@@ -145,10 +165,12 @@ class ExponentialDelay:
 
 @dataclass
 class FirstStarts:
-    """Gives up on a script that ends again and again before any query of it has begun: no delay mends its mistake.
+    """Gives up on a script that ends again and again before any query of it has begun: no delay
+    mends its mistake.
 
-    Once a query has begun, in whichever life, the script is known to be sound, and this has no more to say. Neither
-    does it count a life that was long, or one that ended with an error that another start may mend.
+    Once a query has begun, in whichever life, the script is known to be sound, and this has no more
+    to say. Neither does it count a life that was long, or one that ended with an error that another
+    start may mend.
     """
 
     allowed: int = 3
@@ -168,7 +190,9 @@ class FirstStarts:
         if self._ended < self.allowed:
             return None
         times = "at its first start" if self._ended == 1 else f"{self._ended} times"
-        return GiveUp(f"it ended {times} before any query of it began (--start-attempts {self.allowed})")
+        return GiveUp(
+            f"it ended {times} before any query of it began (--start-attempts {self.allowed})"
+        )
 
 
 def _refuse_below(setting: str, value: float, least: float) -> None:

@@ -12,7 +12,9 @@ WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
 class Signals:
-    """While entered, signals only wake who waits for ``reader`` and are read by ``taken``. For the main thread."""
+    """While entered, signals only wake who waits for ``reader`` and are read by ``taken``. For the
+    main thread.
+    """
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()

@@ -1,10 +1,13 @@
-"""Keeps a script running: starts it, hears how it ends, finishes what is decided, and starts it again or does not.
+"""Keeps a script running: starts it, hears how it ends, finishes what is decided, and starts it
+again or does not.
 
-    running --dies--> finishing --delay--> running        running --dies or freezes--> the standby's turn, finishing
-    running --SIGTERM--> stopping --> out                 running --done, fenced, refused, too often--> out
+    running --dies--> finishing --delay--> running        running --dies or freezes--> the standby's
+    turn, finishing running --SIGTERM--> stopping --> out                 running --done, fenced,
+    refused, too often--> out
 
-One thread, one loop: it waits for signals, for what the children say and for the next moment at which something is
-due. It decides nothing about an epoch: a child that it takes for dead and that is not is fenced by the next one.
+One thread, one loop: it waits for signals, for what the children say and for the next moment at
+which something is due. It decides nothing about an epoch: a child that it takes for dead and that
+is not is fenced by the next one.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from exactum.spark.supervised.channel import Message
 
 LOOK_EVERY_S = 0.1
 STANDBY_AFTER_S = 20.0
-"""A standby is started when the active one has completed an epoch, at the latest after this time: a starting JVM takes
-all the processors it gets, and the active one needs them."""
+"""A standby is started when the active one has completed an epoch, at the latest after this time: a
+starting JVM takes all the processors it gets, and the active one needs them."""
 STANDBY_AGAIN_S = 10.0
 KILL_AFTER_S = 10.0
 """How long after SIGTERM follows SIGKILL."""
@@ -45,10 +48,11 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Plan:
-    """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests only.
+    """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests
+    only.
 
-    ``captured``: which of its streams (``output.STREAMS``) are passed on line by line. ``start_attempts``: how often it
-    may end before any query of it has begun.
+    ``captured``: which of its streams (``output.STREAMS``) are passed on line by line.
+    ``start_attempts``: how often it may end before any query of it has begun.
     """
 
     command: tuple[str, ...]
@@ -61,7 +65,9 @@ class Plan:
 
 
 class Supervisor:
-    """Runs one script. ``say`` shows a line to a person, ``pass_on`` the lines that a captured script prints."""
+    """Runs one script. ``say`` shows a line to a person, ``pass_on`` the lines that a captured
+    script prints.
+    """
 
     def __init__(
         self,
@@ -84,9 +90,13 @@ class Supervisor:
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []
-        self._open: dict[str, int] = {}  # the batch that was begun last, by query, unless it is known to be complete
+        self._open: dict[
+            str, int
+        ] = {}  # the batch that was begun last, by query, unless it is known to be complete
         self._suspects: frozenset[tuple[str, str]] = frozenset()  # of the last death
-        self._source: Mapping[str, str] | None = None  # options of what the script reads; they may hold a password
+        self._source: Mapping[str, str] | None = (
+            None  # options of what the script reads; they may hold a password
+        )
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stops = 0
@@ -98,7 +108,8 @@ class Supervisor:
         self._over = False
 
     def run(self) -> Status:
-        """Until the script is done, must not run any more, or a signal has stopped it. For the main thread.
+        """Until the script is done, must not run any more, or a signal has stopped it. For the main
+        thread.
 
         Raises:
             ExactumError: a process could not be killed.
@@ -123,13 +134,18 @@ class Supervisor:
             fds.append(self._finishing.link.fileno())
         for child in self._children():
             fds += [] if child.link is None else [child.link.fileno()]
-        outputs = [*self._finishing.outputs, *(output for child in self._children() for output in child.outputs)]
+        outputs = [
+            *self._finishing.outputs,
+            *(output for child in self._children() for output in child.outputs),
+        ]
         fds += [output.fileno() for output in outputs if not output.ended]
         select.select(fds, [], [], LOOK_EVERY_S)
 
     def _look(self, signals: Signals, now_s: float) -> None:
         taken = signals.taken()
-        if now_s - self._last_look_s > self._plan.standby_timeout_s / 2:  # we were frozen ourselves, and heard nobody
+        if (
+            now_s - self._last_look_s > self._plan.standby_timeout_s / 2
+        ):  # we were frozen ourselves, and heard nobody
             for child in self._children():
                 child.heard_s = now_s
         self._last_look_s = now_s
@@ -157,7 +173,9 @@ class Supervisor:
         self._tick()
 
     def _children(self) -> list[Child]:
-        return [child for child in (self._active, self._standby, *self._retired) if child is not None]
+        return [
+            child for child in (self._active, self._standby, *self._retired) if child is not None
+        ]
 
     def _hear(self, child: Child, message: Message, now_s: float) -> None:
         child.heard_s = now_s
@@ -196,7 +214,10 @@ class Supervisor:
         elif message.kind == "event":
             child.works = child.works or fields["name"] == "EpochCompleted"
             query_id, batch_id = str(fields["event"]["query_id"]), int(fields["event"]["batch_id"])
-            if fields["name"] in ("EpochCompleted", "EpochRedelivered") and self._open.get(query_id) == batch_id:
+            if (
+                fields["name"] in ("EpochCompleted", "EpochRedelivered")
+                and self._open.get(query_id) == batch_id
+            ):
                 del self._open[query_id]
             self._board.hear(str(fields["name"]), fields["event"], now_s)
         elif message.kind == "stopped" and self._stops and not fields["queries"]:
@@ -232,7 +253,13 @@ class Supervisor:
 
     def _start_standby(self, now_s: float) -> None:
         active = self._active
-        if not self._plan.standby or self._standby is not None or self._stops or active is None or not active.joined:
+        if (
+            not self._plan.standby
+            or self._standby is not None
+            or self._stops
+            or active is None
+            or not active.joined
+        ):
             return
         if self._standby_due_s is None or now_s < self._standby_due_s:
             return
@@ -242,7 +269,9 @@ class Supervisor:
                 self._standby.tell_source(self._source)
 
     def _go_on(self, now_s: float) -> None:
-        """What comes after a death, once everything decided is finished: the next life, or the end."""
+        """What comes after a death, once everything decided is finished: the next life, or the
+        end.
+        """
         if self._finishing.busy(now_s) or self._active is not None:
             return
         if self._outcome is not None:
@@ -278,17 +307,23 @@ class Supervisor:
             self._after(child, how, now_s)
 
     def _judged(self, how: Ending) -> Ending:
-        """A query that must not be started again, and failed right before two deaths in a row, was their cause."""
+        """A query that must not be started again, and failed right before two deaths in a row, was
+        their cause.
+        """
         again = how.suspects & self._suspects
         self._suspects = how.suspects
         if not again:
             return how
         query_id, error = min(again)
-        why = f"{how.text}; for the second time right after query {query_id} had failed with {error}"
+        why = (
+            f"{how.text}; for the second time right after query {query_id} had failed with {error}"
+        )
         return replace(how, meaning=Meaning.HALT, text=why)
 
     def _after(self, child: Child, how: Ending, now_s: float) -> None:
-        """The active one has ended: what is decided is finished, however it ended, and what is next."""
+        """The active one has ended: what is decided is finished, however it ended, and what is
+        next.
+        """
         self._finishing.begin(self._open, now_s)
         if how.meaning is Meaning.DONE:
             self._outcome = Status.DONE
@@ -299,7 +334,9 @@ class Supervisor:
             self._say("it is not started again: see the reason above")
         else:
             lived_s = now_s - child.turn_s
-            verdict = self._first_starts.ended(lived_s, began=child.began, is_transient=how.is_transient)
+            verdict = self._first_starts.ended(
+                lived_s, began=child.began, is_transient=how.is_transient
+            )
             self._failed(now_s, verdict, how.error)
 
     def _failed(self, now_s: float, given_up: GiveUp | None = None, error: str = "") -> None:
@@ -323,15 +360,24 @@ class Supervisor:
         self._say(f"process {self._active.pid} takes over")
 
     def _look_at_the_frozen(self, now_s: float) -> None:
-        """A frozen one is replaced where somebody stands by. If it lives, it is fenced as soon as it goes on."""
+        """A frozen one is replaced where somebody stands by. If it lives, it is fenced as soon as
+        it goes on.
+        """
         active, standby = self._active, self._standby
-        if active is None or not active.joined or standby is None or not standby.ready or self._stops:
+        if (
+            active is None
+            or not active.joined
+            or standby is None
+            or not standby.ready
+            or self._stops
+        ):
             return
         silent_s = now_s - active.heard_s
         if silent_s < self._plan.standby_timeout_s:
             return
         if ending(-signal.SIGKILL, active.reports, active.last, now_s).meaning is Meaning.HALT:
-            # It is not frozen but at its end, and has said why nobody may go on: its end is awaited.
+            # It is not frozen but at its end, and has said why nobody may go on: its end is
+            # awaited.
             if silent_s > self._plan.standby_timeout_s + KILL_AFTER_S:
                 active.signal(signal.SIGKILL)
             return
@@ -361,7 +407,9 @@ class Supervisor:
             self._outcome = self._outcome or Status.DONE
             self._say("stopped while nothing ran")
         elif active.joined:
-            self._say(f"the queries stop after their epochs, within {self._plan.stop_timeout_s:g} s")
+            self._say(
+                f"the queries stop after their epochs, within {self._plan.stop_timeout_s:g} s"
+            )
             active.ask_to_stop()
         else:
             self._terminate(active, "it has not begun", now_s)

@@ -1,4 +1,6 @@
-"""What a person sees of ``exactum run``: lines with the time before them; with ``--watch`` the queries' numbers."""
+"""What a person sees of ``exactum run``: lines with the time before them; with ``--watch`` the
+queries' numbers.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ ID_CHARACTERS = 8
 
 
 class View:
-    """Entered while the supervisor works. ``watch``: a live table on a terminal, lines now and then in a pipe.
+    """Entered while the supervisor works. ``watch``: a live table on a terminal, lines now and then
+    in a pipe.
 
-    ``captures``: the streams of the script that would draw over the table, and whose lines ``pass_on`` takes instead.
+    ``captures``: the streams of the script that would draw over the table, and whose lines
+    ``pass_on`` takes instead.
     """
 
     def __init__(self, board: Board, *, watch: bool, console: Console | None = None) -> None:
@@ -62,7 +66,9 @@ class View:
     def tick(self) -> None:
         """Called several times a second."""
         now_s = time.monotonic()
-        if not self._watch or now_s - self._printed_s < (REFRESH_EVERY_S if self.is_live else PLAIN_EVERY_S):
+        if not self._watch or now_s - self._printed_s < (
+            REFRESH_EVERY_S if self.is_live else PLAIN_EVERY_S
+        ):
             return
         self._printed_s = now_s
         if self._live is not None:
@@ -84,7 +90,10 @@ class View:
         if not board.queries:
             return title
         table, options = _table(board, now_s), self._console.options
-        if Measurement.get(self._console, options.update(width=WIDE), table).maximum <= options.max_width:
+        if (
+            Measurement.get(self._console, options.update(width=WIDE), table).maximum
+            <= options.max_width
+        ):
             return Group(title, table)
         texts = [line(query, board.restarts, now_s) for query in board.queries.values()]
         return Group(title, *(Text(text, overflow="fold", no_wrap=False) for text in texts))
@@ -114,7 +123,8 @@ def line(query: QueryBoard, restarts: int, now_s: float) -> str:
     phases = "; ".join(_phases(query))
     return (
         f"query {query.name or query.query_id}: epoch {_number(query.epoch)}, {query.rows:,} rows, "
-        f"{query.rows_per_s(now_s):,.0f} rows/s{lag}{state}, restarts {restarts}" + (f", {phases}" if phases else "")
+        f"{query.rows_per_s(now_s):,.0f} rows/s{lag}{state}, restarts {restarts}"
+        + (f", {phases}" if phases else "")
     )
 
 

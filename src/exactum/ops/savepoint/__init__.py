@@ -1,1 +1,3 @@
-"""Savepoints: a user-ordered, verified copy of a query's checkpoint at one complete epoch, and starting from it."""
+"""Savepoints: a user-ordered, verified copy of a query's checkpoint at one complete epoch, and
+starting from it.
+"""

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 PLACE = click.Path(path_type=Path)
-CHECKPOINT = click.option("--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation.")
+CHECKPOINT = click.option(
+    "--checkpoint", required=True, metavar="DIR", help="The query's checkpointLocation."
+)
 SAVEPOINT = click.argument("savepoint", type=PLACE, metavar="PATH")
 
 
@@ -18,8 +20,12 @@ def savepoint() -> None:
 
 @savepoint.command()
 @CHECKPOINT
-@click.option("--to", required=True, type=PLACE, metavar="PATH", help="The new savepoint; must not exist.")
-@click.option("--stop", "stop_query", is_flag=True, help="First stop the query, after the epoch at hand.")
+@click.option(
+    "--to", required=True, type=PLACE, metavar="PATH", help="The new savepoint; must not exist."
+)
+@click.option(
+    "--stop", "stop_query", is_flag=True, help="First stop the query, after the epoch at hand."
+)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -35,7 +41,10 @@ def create(checkpoint: str, to: Path, stop_query: bool, timeout_s: float) -> Non
 
     made = create(checkpoint, to, stop_query=stop_query, timeout_s=timeout_s)
     stopped = "; the query is stopped" if stop_query else ""
-    click.echo(f"savepoint {to}: epoch {made.batch_id}, {len(made.files)} files, {made.size_bytes:,} bytes{stopped}")
+    click.echo(
+        f"savepoint {to}: epoch {made.batch_id}, {len(made.files)} files, {made.size_bytes:,} "
+        f"bytes{stopped}"
+    )
 
 
 @savepoint.command()
@@ -79,7 +88,8 @@ def delete(savepoint: Path) -> None:
     type=click.Choice(["fork", "same"]),
     default="fork",
     show_default=True,
-    help="A new query with an identity of its own, or the query itself, moved: then the original is retired.",
+    help="A new query with an identity of its own, or the query itself, moved: then the original "
+    "is retired.",
 )
 @click.option("--replace", is_flag=True, help="Move a checkpoint that is in DIR aside.")
 @click.option(
@@ -87,12 +97,24 @@ def delete(savepoint: Path) -> None:
     is_flag=True,
     help="With --as same: the original checkpoint is lost, and no driver of it lives.",
 )
-def restore(savepoint: Path, checkpoint: str, identity: str, replace: bool, original_is_gone: bool) -> None:
-    """Make a checkpoint of a savepoint: a query that is started on DIR goes on after the savepoint's epoch."""
+def restore(
+    savepoint: Path, checkpoint: str, identity: str, replace: bool, original_is_gone: bool
+) -> None:
+    """Make a checkpoint of a savepoint: a query that is started on DIR goes on after the
+    savepoint's epoch.
+    """
     from exactum.checkpoint.savepoint.restore import Identity, restore
 
-    done = restore(savepoint, checkpoint, Identity(identity), replace=replace, original_is_gone=original_is_gone)
+    done = restore(
+        savepoint,
+        checkpoint,
+        Identity(identity),
+        replace=replace,
+        original_is_gone=original_is_gone,
+    )
     if done.moved_aside is not None:
         click.echo(f"the checkpoint that was there is now {done.moved_aside}")
     how = "was made of this savepoint before" if done.already else "is ready"
-    click.echo(f"{done.checkpoint} {how}: query {done.query_id} goes on with epoch {done.batch_id + 1}")
+    click.echo(
+        f"{done.checkpoint} {how}: query {done.query_id} goes on with epoch {done.batch_id + 1}"
+    )

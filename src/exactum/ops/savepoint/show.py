@@ -21,7 +21,10 @@ def shown(manifest: Manifest) -> RenderableType:
         ("query", manifest.query_id),
         ("epoch", f"{manifest.batch_id:,}"),
         ("checkpoint", manifest.checkpoint),
-        ("decision log", "in the checkpoint" if manifest.decision_log == "checkpoint" else "elsewhere"),
+        (
+            "decision log",
+            "in the checkpoint" if manifest.decision_log == "checkpoint" else "elsewhere",
+        ),
         ("files", f"{len(manifest.files):,}, {decimal(manifest.size_bytes)}"),
     ):
         facts.add_row(f"[bold]{name}", value)
@@ -46,13 +49,23 @@ def _offsets(text: str | None) -> list[tuple[str, str]]:
     value = json.loads(text) if text.startswith("{") else text
     if isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
         return [
-            (f"{topic}-{p}", f"{offset:,}") for topic in sorted(value) for p, offset in sorted(value[topic].items())
+            (f"{topic}-{p}", f"{offset:,}")
+            for topic in sorted(value)
+            for p, offset in sorted(value[topic].items())
         ]
     return [("", text)]
 
 
 def _state(manifest: Manifest) -> Table:
-    table = Table("operator", "name", "partitions", "stores", "size", title="State", title_justify="left")
+    table = Table(
+        "operator", "name", "partitions", "stores", "size", title="State", title_justify="left"
+    )
     for each in manifest.operators:
-        table.add_row(str(each.number), each.name, str(each.partitions), str(each.stores), decimal(each.size_bytes))
+        table.add_row(
+            str(each.number),
+            each.name,
+            str(each.partitions),
+            str(each.stores),
+            decimal(each.size_bytes),
+        )
     return table

@@ -1,4 +1,6 @@
-"""A short query whose JVM leaves the archive of its classes, for every later session on this machine."""
+"""A short query whose JVM leaves the archive of its classes, for every later session on this
+machine.
+"""
 
 from exactum.ops.training.make import make_class_archive
 

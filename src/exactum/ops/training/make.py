@@ -1,4 +1,6 @@
-"""Makes the class archive of Spark's drivers, where it is missing: a broker, one driver that is trained, one rename."""
+"""Makes the class archive of Spark's drivers, where it is missing: a broker, one driver that is
+trained, one rename.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,23 @@ def make_class_archive(*, echo: Callable[[str], None] = lambda _line: None) -> P
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="exactum-training-") as name, LocalKafka() as kafka:
         _train(archive, kafka, Path(name))
-    echo(f"Made {archive.path} in {time.monotonic() - began_s:.0f} s. Local sessions start with it from now on.")
+    echo(
+        f"Made {archive.path} in {time.monotonic() - began_s:.0f} s. Local sessions start with it "
+        "from now on."
+    )
     return archive.path
 
 
 def _train(archive: ClassArchive, kafka: LocalKafka, folder: Path) -> None:
     kafka.create_topic("in", partitions=2)
     kafka.create_topic("out", partitions=2)
-    command = [sys.executable, "-m", "exactum.ops.training.query", kafka.bootstrap_servers, str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "exactum.ops.training.query",
+        kafka.bootstrap_servers,
+        str(folder),
+    ]
     log = folder / "log"
     with log.open("wb") as output:
         try:
@@ -64,4 +75,6 @@ def _train(archive: ClassArchive, kafka: LocalKafka, folder: Path) -> None:
     # What a JVM that ended badly has left may be half an archive.
     if not (well and archive.keep_made(folder)):
         text = log.read_text(errors="replace")[-LOG_CHARS_SHOWN:]
-        raise LocalServerError(f"The driver that should leave its class archive {status}. Its last words:\n{text}")
+        raise LocalServerError(
+            f"The driver that should leave its class archive {status}. Its last words:\n{text}"
+        )

@@ -1,4 +1,5 @@
-"""The query that a driver is trained with: it loads what streaming jobs load. Run as a module, in a process of its own.
+"""The query that a driver is trained with: it loads what streaming jobs load. Run as a module, in a
+process of its own.
 
 Arguments: bootstrap servers, a folder, and the JVM's options that make it leave its class archive.
 """
@@ -21,7 +22,9 @@ SETTING = "spark.driver.defaultJavaOptions"
 
 def main(bootstrap_servers: str, folder: Path, options: list[str]) -> int:
     """Returns the exit status of the JVM."""
-    spark = exactum.local_session("exactum-training", master="local[2]", **{SETTING: java_options(options)})
+    spark = exactum.local_session(
+        "exactum-training", master="local[2]", **{SETTING: java_options(options)}
+    )
     spark.sparkContext.setLogLevel("ERROR")
     produce(spark, bootstrap_servers)
     run(spark, bootstrap_servers, folder / "checkpoint")
@@ -30,8 +33,12 @@ def main(bootstrap_servers: str, folder: Path, options: list[str]) -> int:
 
 
 def produce(spark: SparkSession, bootstrap_servers: str) -> None:
-    rows = spark.range(100).selectExpr("cast(id % 7 as string) as key", "to_json(struct(id)) as value")
-    rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers).option("topic", "in").save()
+    rows = spark.range(100).selectExpr(
+        "cast(id % 7 as string) as key", "to_json(struct(id)) as value"
+    )
+    rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers).option(
+        "topic", "in"
+    ).save()
 
 
 def run(spark: SparkSession, bootstrap_servers: str, checkpoint: Path) -> None:
@@ -53,7 +60,9 @@ def run(spark: SparkSession, bootstrap_servers: str, checkpoint: Path) -> None:
 
 
 def end_jvm() -> int:
-    """Let the JVM leave by its own door, and wait for it: writing the archive takes it some ten seconds."""
+    """Let the JVM leave by its own door, and wait for it: writing the archive takes it some ten
+    seconds.
+    """
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
     process = gateway.proc

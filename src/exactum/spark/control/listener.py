@@ -1,4 +1,6 @@
-"""Brings a control stream's rules to an epoch: read to the end, recorded, and sent along with its tasks."""
+"""Brings a control stream's rules to an epoch: read to the end, recorded, and sent along with its
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,17 @@ class ControlListener(EpochListener):
     """One control stream of one run. Reads at once, for the run's first batch.
 
     Raises:
-        CheckpointRefused: the checkpoint is not on a local or shared file system; or the topic was made anew.
-        RowsRefused: a record has no key, cannot be decoded, or the whole is too large.
-        SettingRefused: the topic does not exist.
-        Unavailable: the broker did not answer.
+        CheckpointRefused: the checkpoint is not on a local or shared file system; or the topic was
+        made anew. RowsRefused: a record has no key, cannot be decoded, or the whole is too large.
+        SettingRefused: the topic does not exist. Unavailable: the broker did not answer.
     """
 
     def __init__(self, stream: ControlStream, context: RunContext) -> None:
         running = context.query
         if running.folder is None:
             raise CheckpointRefused(
-                f"{running}: {stream} needs a checkpoint on a local or shared file system, where it records what each "
-                "epoch saw. Nothing was written."
+                f"{running}: {stream} needs a checkpoint on a local or shared file system, where "
+                "it records what each epoch saw. Nothing was written."
             )
         self._stream = stream
         self._context = context
@@ -47,9 +48,14 @@ class ControlListener(EpochListener):
         newest = self._records.newest()
         self._seen = newest or Seen(digest_of(text_of({})), text_of({}), {})
         self._last: dict[int, dict[bytes, bytes]] = {}  # by partition: the last value of each key
-        self._ends: Mapping[int, int] | None = None  # up to which this run has read; None: nothing yet
+        self._ends: Mapping[int, int] | None = (
+            None  # up to which this run has read; None: nothing yet
+        )
         self._reader = TopicReader(
-            stream.topic, stream.bootstrap_servers, checked(stream.consumer, repr(stream)), self._seen.offsets
+            stream.topic,
+            stream.bootstrap_servers,
+            checked(stream.consumer, repr(stream)),
+            self._seen.offsets,
         )
         self._shown_batch, self._text, self._thread = -1, "", threading.get_ident()
         try:
@@ -69,7 +75,8 @@ class ControlListener(EpochListener):
             self._records.prune(batch.batch_id - self._running.retained - 1)
 
     def close(self) -> None:
-        # What the thread of the query carries goes with it; after spark.stop() there is nobody to take it back from.
+        # What the thread of the query carries goes with it; after spark.stop() there is nobody to
+        # take it back from.
         self._reader.close()
         self._stream.forget_driver(self._thread)
 
@@ -85,8 +92,9 @@ class ControlListener(EpochListener):
     def _read(self, batch_id: int) -> Seen:
         """The view up to the topic's end, for an epoch that has no record yet.
 
-        A run reads the topic whole, once, whatever an earlier one had seen: what was removed meanwhile may have left no
-        trace but that it is not there. So the view depends on the topic alone, and not on when a query began.
+        A run reads the topic whole, once, whatever an earlier one had seen: what was removed
+        meanwhile may have left no trace but that it is not there. So the view depends on the topic
+        alone, and not on when a query began.
         """
         ends = self._reader.end_offsets()
         if ends == self._ends:
@@ -117,8 +125,9 @@ class ControlListener(EpochListener):
     def _apply(self, record: TopicRecord) -> None:
         if record.key is None:
             raise RowsRefused(
-                f"{self._stream}: the record at partition {record.partition}, offset {record.offset} has no key; the "
-                "last value of each key is what counts. Nothing was written."
+                f"{self._stream}: the record at partition {record.partition}, offset "
+                f"{record.offset} has no key; the last value of each key is what counts. Nothing "
+                "was written."
             )
         last = self._last.setdefault(record.partition, {})
         if record.value is None:
@@ -127,18 +136,21 @@ class ControlListener(EpochListener):
             last[record.key] = record.value
 
     def _check(self, view: View, text: str) -> None:
-        """Decode once here: a rule that cannot be read is one clear error, not one in every task."""
+        """Decode once here: a rule that cannot be read is one clear error, not one in every
+        task.
+        """
         size_bytes = sum(len(k) + len(v) for k, v in view.items())
         if size_bytes > self._stream.max_bytes:
             raise RowsRefused(
-                f"{self._stream}: its {len(view)} keys and values take {size_bytes} bytes, more than "
-                f"max_bytes={self._stream.max_bytes}. Raise it, or join with a table instead: a control stream travels "
-                "with every task. Nothing was written."
+                f"{self._stream}: its {len(view)} keys and values take {size_bytes} bytes, more "
+                f"than max_bytes={self._stream.max_bytes}. Raise it, or join with a table instead: "
+                "a control stream travels with every task. Nothing was written."
             )
         try:
             self._stream.decoded(text)
         except Exception as error:
             raise RowsRefused(
-                f"{self._stream}: a rule cannot be decoded ({type(error).__name__}: {error}). Write a correct value, "
-                "or null, for its key and start the query again. Nothing was written."
+                f"{self._stream}: a rule cannot be decoded ({type(error).__name__}: {error}). "
+                "Write a correct value, or null, for its key and start the query again. Nothing "
+                "was written."
             ) from error

@@ -1,11 +1,13 @@
-"""What every epoch saw of a control stream, on disk: so that an epoch that is run again sees the same.
+"""What every epoch saw of a control stream, on disk: so that an epoch that is run again sees the
+same.
 
-    <checkpoint>/exactum/control/<name>/00000000000000000042.json     epoch 42: offsets, and which view
-    <checkpoint>/exactum/control/<name>/view-3f2a….json                a view: all keys and their values
-    <checkpoint>/exactum/control/<name>/topic.json                     which topic it is: topic id and cluster id
+    <checkpoint>/exactum/control/<name>/00000000000000000042.json     epoch 42: offsets, and which
+    view <checkpoint>/exactum/control/<name>/view-3f2a….json                a view: all keys and
+    their values <checkpoint>/exactum/control/<name>/topic.json                     which topic it
+    is: topic id and cluster id
 
-The view itself is kept, not only how far the topic was read: compaction and retention take from the topic what an
-epoch saw, and a crash may ask for it again. An unchanged view is written once.
+The view itself is kept, not only how far the topic was read: compaction and retention take from the
+topic what an epoch saw, and a crash may ask for it again. An unchanged view is written once.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ View = Mapping[bytes, bytes]
 
 @dataclass(frozen=True)
 class Seen:
-    """What one epoch saw: the view as text (``text_of``), its digest, and the offsets up to which it goes."""
+    """What one epoch saw: the view as text (``text_of``), its digest, and the offsets up to which
+    it goes.
+    """
 
     digest: str
     text: str
@@ -69,12 +73,17 @@ class ControlRecords:
         return self.read(max(batches)) if batches else None
 
     def record(self, batch_id: int, seen: Seen) -> Seen:
-        """Record what the epoch sees, unless that is recorded already; returns what stands. Durable on return.
+        """Record what the epoch sees, unless that is recorded already; returns what stands. Durable
+        on return.
 
         Raises:
             Unavailable: the file system failed.
         """
-        content = {"version": VERSION, "view": seen.digest, "offsets": {str(p): o for p, o in seen.offsets.items()}}
+        content = {
+            "version": VERSION,
+            "view": seen.digest,
+            "offsets": {str(p): o for p, o in seen.offsets.items()},
+        }
         try:
             make_folder(self._folder)
             if seen.digest not in self._kept:
@@ -83,7 +92,9 @@ class ControlRecords:
             created = create_whole(self._path(batch_id), (json.dumps(content) + "\n").encode())
             sync_folder(self._folder)
         except OSError as error:
-            raise Unavailable(f"The control records in {self._folder} could not be written: {error}") from error
+            raise Unavailable(
+                f"The control records in {self._folder} could not be written: {error}"
+            ) from error
         if created:
             return seen
         standing = self.read(batch_id)
@@ -106,8 +117,9 @@ class ControlRecords:
             raise Unavailable(f"The control record {path} could not be read: {error}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise InvariantBroken(
-                f"The control record {path} is damaged ({type(error).__name__}: {error}). Restore the checkpoint from "
-                "a backup; without it nobody can tell which topic the rules came from."
+                f"The control record {path} is damaged ({type(error).__name__}: {error}). Restore "
+                "the checkpoint from a backup; without it nobody can tell which topic the rules "
+                "came from."
             ) from error
 
     def record_topic(self, topic: TopicIdentity) -> None:
@@ -122,7 +134,9 @@ class ControlRecords:
             create_whole(self._folder / TOPIC, (json.dumps(content) + "\n").encode())
             sync_folder(self._folder)
         except OSError as error:
-            raise Unavailable(f"The control records in {self._folder} could not be written: {error}") from error
+            raise Unavailable(
+                f"The control records in {self._folder} could not be written: {error}"
+            ) from error
 
     def prune(self, below_batch_id: int) -> None:
         """Forget epochs that Spark can no longer ask for, and the views that only they saw.
@@ -137,14 +151,20 @@ class ControlRecords:
         try:
             for batch in doomed:
                 self._path(batch).unlink(missing_ok=True)
-            named = {json.loads(self._path(b).read_bytes())["view"] for b in batches if b >= below_batch_id}
+            named = {
+                json.loads(self._path(b).read_bytes())["view"]
+                for b in batches
+                if b >= below_batch_id
+            }
             for path in self._folder.iterdir():
                 view = _VIEW.fullmatch(path.name)
                 if view and view[1] not in named:
                     self._kept.discard(view[1])
                     path.unlink(missing_ok=True)
         except OSError as error:
-            raise Unavailable(f"The control records in {self._folder} could not be pruned: {error}") from error
+            raise Unavailable(
+                f"The control records in {self._folder} could not be pruned: {error}"
+            ) from error
 
     def _seen(self, path: Path, content: bytes) -> Seen:
         try:
@@ -156,8 +176,9 @@ class ControlRecords:
             return Seen(digest, text, {int(p): int(o) for p, o in record["offsets"].items()})
         except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
             raise InvariantBroken(
-                f"The control record {path} is damaged ({type(error).__name__}: {error}). Restore the checkpoint from "
-                "a backup; without it nobody can tell which rules the epoch was computed with."
+                f"The control record {path} is damaged ({type(error).__name__}: {error}). Restore "
+                "the checkpoint from a backup; without it nobody can tell which rules the epoch "
+                "was computed with."
             ) from error
 
     def _batches(self) -> list[int]:
@@ -166,7 +187,9 @@ class ControlRecords:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise Unavailable(f"The control records in {self._folder} could not be listed: {error}") from error
+            raise Unavailable(
+                f"The control records in {self._folder} could not be listed: {error}"
+            ) from error
         return [int(m[1]) for m in map(_RECORD.fullmatch, names) if m]
 
     def _path(self, batch_id: int) -> Path:
@@ -174,8 +197,13 @@ class ControlRecords:
 
 
 def text_of(view: View) -> str:
-    """The view as JSON text, always the same for the same content: pairs of key and value in base64."""
-    pairs = [[base64.b64encode(k).decode(), base64.b64encode(v).decode()] for k, v in sorted(view.items())]
+    """The view as JSON text, always the same for the same content: pairs of key and value in
+    base64.
+    """
+    pairs = [
+        [base64.b64encode(k).decode(), base64.b64encode(v).decode()]
+        for k, v in sorted(view.items())
+    ]
     return json.dumps(pairs, separators=(",", ":"))
 
 

@@ -1,7 +1,9 @@
-"""``control_stream``: a small topic of rules or settings that every task of an epoch sees in the same state.
+"""``control_stream``: a small topic of rules or settings that every task of an epoch sees in the
+same state.
 
-This is what Flink calls broadcast state. The driver reads the topic up to its end at the start of each epoch, records
-what it found, and sends it along with the epoch's tasks; a crash replays the epoch with the very same rules.
+This is what Flink calls broadcast state. The driver reads the topic up to its end at the start of
+each epoch, records what it found, and sends it along with the epoch's tasks; a crash replays the
+epoch with the very same rules.
 
 Workers import this module, so it imports neither pyspark nor a Kafka client at module level.
 """
@@ -38,18 +40,20 @@ def control_stream(
     max_bytes: int = SIZE_MAX_BYTES,
     consumer: Mapping[str, object] | None = None,
 ) -> ControlStream:
-    """A topic of rules, for ``exactly_once(..., control=rules)`` and ``rules.current()`` in the query's functions.
+    """A topic of rules, for ``exactly_once(..., control=rules)`` and ``rules.current()`` in the
+    query's functions.
 
-    The last value of each key counts; a null value removes the key. Records without a key are not allowed. Where one
-    key is written to several partitions, each partition has a last value of it, and that of the highest partition
-    counts, whenever it was written; a null removes the key from its own partition.
+    The last value of each key counts; a null value removes the key. Records without a key are not
+    allowed. Where one key is written to several partitions, each partition has a last value of it,
+    and that of the highest partition counts, whenever it was written; a null removes the key from
+    its own partition.
 
     Args:
-        topic: its name; it is read whole, from its beginning. ``cleanup.policy=compact`` keeps it small.
-        bootstrap_servers: ``host:port`` or several, separated by commas.
-        key: from the key's bytes to what ``current()`` shows; default UTF-8 text.
-        value: the same for values, for example ``json.loads``. Both must be functions that Spark can ship.
-        max_bytes: keys and values of the whole view together may not take more, since it travels with every task;
+        topic: its name; it is read whole, from its beginning. ``cleanup.policy=compact`` keeps it
+        small. bootstrap_servers: ``host:port`` or several, separated by commas. key: from the key's
+        bytes to what ``current()`` shows; default UTF-8 text. value: the same for values, for
+        example ``json.loads``. Both must be functions that Spark can ship. max_bytes: keys and
+        values of the whole view together may not take more, since it travels with every task;
             default 1 MiB.
         consumer: further librdkafka settings (security).
 
@@ -65,7 +69,9 @@ def control_stream(
         if not callable(decoder):
             raise SettingRefused(f"{where}: {setting}={decoder!r} must be a function of bytes.")
     if consumer is not None and not isinstance(consumer, Mapping):
-        raise SettingRefused(f"{where}: consumer={consumer!r} must be a dictionary of librdkafka's settings.")
+        raise SettingRefused(
+            f"{where}: consumer={consumer!r} must be a dictionary of librdkafka's settings."
+        )
     if type(max_bytes) is not int:
         raise SettingRefused(f"{where}: max_bytes={max_bytes!r} must be a whole number of bytes.")
     if max_bytes < 1:
@@ -74,7 +80,9 @@ def control_stream(
 
 
 class ControlStream:
-    """The user's handle. It travels to the tasks by pickle; there, ``current`` finds what Spark brought along."""
+    """The user's handle. It travels to the tasks by pickle; there, ``current`` finds what Spark
+    brought along.
+    """
 
     def __init__(
         self,
@@ -91,9 +99,12 @@ class ControlStream:
         self.consumer = consumer
         self._key = key
         self._value = value
-        # The driver's copies of the views of epochs at hand, as text. Each query has a thread of its own.
+        # The driver's copies of the views of epochs at hand, as text. Each query has a thread of
+        # its own.
         self._carried: dict[int, str] = {}
-        self._current: tuple[str, Mapping[Any, Any]] | None = None  # what current() decoded last, and from which text
+        self._current: tuple[str, Mapping[Any, Any]] | None = (
+            None  # what current() decoded last, and from which text
+        )
 
     def __repr__(self) -> str:
         return f"control_stream({self.topic!r})"
@@ -107,10 +118,12 @@ class ControlStream:
         return PROPERTY + self.topic
 
     def current(self) -> Mapping[Any, Any]:
-        """The rules as this epoch sees them: decoded key to decoded value. Read-only; the same in every task.
+        """The rules as this epoch sees them: decoded key to decoded value. Read-only; the same in
+        every task.
 
         Raises:
-            SettingRefused: called outside of an epoch, or the stream was not given to ``exactly_once(control=)``.
+            SettingRefused: called outside of an epoch, or the stream was not given to
+            ``exactly_once(control=)``.
         """
         carried = self._find()
         # One task has one text, so that a call for each row costs no comparison of texts.
@@ -119,7 +132,9 @@ class ControlStream:
         return self._current[1]
 
     def show_driver(self, view: str) -> None:
-        """What ``current`` shows in this process, outside of tasks, in this thread, which is a query's."""
+        """What ``current`` shows in this process, outside of tasks, in this thread, which is a
+        query's.
+        """
         self._carried[threading.get_ident()] = view
 
     def forget_driver(self, thread_id: int) -> None:
@@ -131,7 +146,9 @@ class ControlStream:
         return {self._key(k): self._value(v) for k, v in view_of(view).items()}
 
     def _on_driver(self) -> str | None:
-        """In a query's thread what that query sees; in any other one what all queries see, if they see the same."""
+        """In a query's thread what that query sees; in any other one what all queries see, if they
+        see the same.
+        """
         carried = dict(self._carried)
         seen = carried.get(threading.get_ident())
         all_seen = set(carried.values())
@@ -142,11 +159,13 @@ class ControlStream:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        found = self._on_driver() if context is None else context.getLocalProperty(self.property_name)
+        found = (
+            self._on_driver() if context is None else context.getLocalProperty(self.property_name)
+        )
         if found is not None:
             return found
         raise SettingRefused(
             f"{self}.current() was called outside of an epoch. Give the stream to the query, "
-            "exactly_once(..., control=rules), and call current() within its functions (a UDF, a StatefulProcessor, "
-            "rows=)."
+            "exactly_once(..., control=rules), and call current() within its functions (a UDF, a "
+            "StatefulProcessor, rows=)."
         )

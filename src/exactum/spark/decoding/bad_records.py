@@ -1,8 +1,10 @@
-"""What a run of a query does about the bad records of its decodings: count what is skipped, write the dead letters.
+"""What a run of a query does about the bad records of its decodings: count what is skipped, write
+the dead letters.
 
-``decode`` leaves bad records out and counts them as an observed metric. Only where an epoch has some, its records are
-read and decoded a second time: the part of the query's plan below the metric, which holds this epoch's offsets, is run
-as a batch, and what it marks as bad is written to the epoch's dead letters, under the epoch's decision.
+``decode`` leaves bad records out and counts them as an observed metric. Only where an epoch has
+some, its records are read and decoded a second time: the part of the query's plan below the metric,
+which holds this epoch's offsets, is run as a batch, and what it marks as bad is written to the
+epoch's dead letters, under the epoch's decision.
 """
 
 from __future__ import annotations
@@ -48,8 +50,9 @@ class BadRecords(EpochListener):
         self._session: SparkSession | None = None
         if not dead_letters and self._of(Policy.DEAD_LETTER):
             raise SettingRefused(
-                f"{self._running} decodes with on_error='dead_letter', and has no sink for dead letters. Give one: "
-                "exactum.exactly_once(..., dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written."
+                f"{self._running} decodes with on_error='dead_letter', and has no sink for dead "
+                "letters. Give one: exactum.exactly_once(..., "
+                "dead_letters=exactum.KafkaSink('dead', ...)). Nothing was written."
             )
 
     @property
@@ -67,10 +70,15 @@ class BadRecords(EpochListener):
             self._context.emit(events.RowsSkipped(*self._context.about(batch.batch_id), skipped))
         # Where nothing is prepared, nobody else knows of them.
         if self._lettered and self._context.run.guarantee is not Guarantee.EXACTLY_ONCE:
-            self._context.emit(events.RowsDeadLettered(*self._context.about(batch.batch_id), self._lettered))
+            self._context.emit(
+                events.RowsDeadLettered(*self._context.about(batch.batch_id), self._lettered)
+            )
 
-    def write(self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan) -> list[PreparedTransaction]:
-        """Write the epoch's bad records to its dead letters (participant ``name``), after its other rows were written.
+    def write(
+        self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
+    ) -> list[PreparedTransaction]:
+        """Write the epoch's bad records to its dead letters (participant ``name``), after its other
+        rows were written.
 
         Raises:
             EpochAborted: fewer records are bad than were before; and as ``write_job.WriteJob.run``.
@@ -93,17 +101,20 @@ class BadRecords(EpochListener):
     def _refuse_fewer(self, found: int, expected: int, order: WriteOrder) -> None:
         if found < expected:
             raise EpochAborted(
-                f"{self._running}: {expected} records of epoch {order.batch_id} were bad when they were decoded, and "
-                f"{found} when they were decoded again for the dead letters, so some would be lost. A schema was "
-                "registered in between, a function that decodes is not deterministic, or Spark repeated a stage. "
-                "Start the query again: the epoch is read anew."
+                f"{self._running}: {expected} records of epoch {order.batch_id} were bad when they "
+                f"were decoded, and {found} when they were decoded again for the dead letters, so "
+                "some would be lost. A schema was registered in between, a function that decodes "
+                "is not deterministic, or Spark repeated a stage. Start the query again: the "
+                "epoch is read anew."
             )
 
     def _letters(self, frame: DataFrame, metric: Any) -> DataFrame:
-        """The bad records that the decoding below ``metric`` finds in the batch at hand: read again, as a batch.
+        """The bad records that the decoding below ``metric`` finds in the batch at hand: read
+        again, as a batch.
 
-        The plan's source is one that streams, with the offsets of the batch filled in, as Spark itself runs it; the
-        check that refuses such a plan outside of a query is switched off in a session of our own.
+        The plan's source is one that streams, with the offsets of the batch filled in, as Spark
+        itself runs it; the check that refuses such a plan outside of a query is switched off in a
+        session of our own.
         """
         spark_context: Any = frame.sparkSession.sparkContext
         if self._session is None:
@@ -112,15 +123,29 @@ class BadRecords(EpochListener):
             clone.conf().set(_CHECK, "false")
             self._session = SparkSession(spark_context, clone)
         session: Any = self._session
-        dataset = spark_context._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, metric.child())
+        dataset = spark_context._jvm.org.apache.spark.sql.classic.Dataset.ofRows(
+            session._jsparkSession, metric.child()
+        )
         found = DataFrame(dataset, session).filter(col(BAD).isNotNull())
-        return found.select("topic", "partition", "offset", "timestamp", f"{BAD}.key", f"{BAD}.value", f"{BAD}.error")
+        return found.select(
+            "topic",
+            "partition",
+            "offset",
+            "timestamp",
+            f"{BAD}.key",
+            f"{BAD}.value",
+            f"{BAD}.error",
+        )
 
     def _of(self, policy: Policy) -> list[str]:
-        return sorted(name for name in self._names if name.startswith(f"{METRIC_PREFIX}{policy.value}."))
+        return sorted(
+            name for name in self._names if name.startswith(f"{METRIC_PREFIX}{policy.value}.")
+        )
 
     def _bad(self, policy: Policy) -> dict[str, int]:
-        """How many bad records each metric of this policy has met in this batch; what ran before does not count."""
+        """How many bad records each metric of this policy has met in this batch; what ran before
+        does not count.
+        """
         names = self._of(policy)
         counts = self._counts() if names else {}
         return {name: counts.get(name, 0) - self._before.get(name, 0) for name in names}
@@ -129,13 +154,21 @@ class BadRecords(EpochListener):
         if not self._names:
             return {}
         observed = self._running.execution.lastExecution().observedMetrics()
-        return {name: int(observed.apply(name).getLong(0)) for name in self._names if observed.contains(name)}
+        return {
+            name: int(observed.apply(name).getLong(0))
+            for name in self._names
+            if observed.contains(name)
+        }
 
     def _metrics(self) -> Iterator[Any]:
-        """The nodes of our metrics in the plan of the batch at hand; one that is used twice comes twice."""
+        """The nodes of our metrics in the plan of the batch at hand; one that is used twice comes
+        twice.
+        """
 
         def walk(plan: Any) -> Iterator[Any]:
-            if plan.getClass().getSimpleName() == "CollectMetrics" and plan.name().startswith(METRIC_PREFIX):
+            if plan.getClass().getSimpleName() == "CollectMetrics" and plan.name().startswith(
+                METRIC_PREFIX
+            ):
                 yield plan
             children = plan.children()
             for place in range(children.size()):
@@ -146,7 +179,9 @@ class BadRecords(EpochListener):
 
 @dataclass(frozen=True)
 class LetterWriters:
-    """Writers that take the rows of ``BadRecords._letters`` and write them as dead letters. Picklable."""
+    """Writers that take the rows of ``BadRecords._letters`` and write them as dead letters.
+    Picklable.
+    """
 
     plan: DeadLetterPlan
 

@@ -1,10 +1,13 @@
-"""``decode``: the bytes of Kafka records as columns, and what becomes of records that are not what they should be.
+"""``decode``: the bytes of Kafka records as columns, and what becomes of records that are not what
+they should be.
 
-    frame --decode, mark what is bad--> observe (counts) --leave out what is bad--> frame of good records
+    frame --decode, mark what is bad--> observe (counts) --leave out what is bad--> frame of good
+    records
 
-Bad records cannot flow on through a plan that aggregates or joins. So they are only counted on their way, as Spark's
-observed metrics; ``bad_records`` writes them to the dead letters where an epoch has some. The node of the metrics also
-keeps Spark from moving filters of the user below the one that marks: no record is left out before it was looked at.
+Bad records cannot flow on through a plan that aggregates or joins. So they are only counted on
+their way, as Spark's observed metrics; ``bad_records`` writes them to the dead letters where an
+epoch has some. The node of the metrics also keeps Spark from moving filters of the user below the
+one that marks: no record is left out before it was looked at.
 """
 
 from __future__ import annotations
@@ -41,7 +44,11 @@ SOURCE_COLUMNS = {
 METRIC_PREFIX = "exactum.decode."
 """Observed metrics with this prefix are ours; the policy and a unique number follow."""
 BAD_TYPE = StructType(
-    [StructField("error", StringType()), StructField("key", BinaryType()), StructField("value", BinaryType())]
+    [
+        StructField("error", StringType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+    ]
 )
 READ_AGAIN = (
     "Project",
@@ -52,7 +59,9 @@ READ_AGAIN = (
     "Union",
     "StreamingRelationV2",
 )
-"""What may stand below a decoding with dead letters: it is computed a second time for an epoch with bad records."""
+"""What may stand below a decoding with dead letters: it is computed a second time for an epoch
+with bad records.
+"""
 
 
 class Policy(Enum):
@@ -75,31 +84,41 @@ def decode(
     """The frame with ``value`` (and ``key``) decoded, and without the records that cannot be.
 
     Args:
-        frame: a streaming frame of ``read_kafka``, with its columns topic, partition, offset, timestamp, key and
+        frame: a streaming frame of ``read_kafka``, with its columns topic, partition, offset,
+        timestamp, key and
             value as they came. Columns may be added and rows filtered out before.
-        value: how values are read: ``String()``, ``Json(...)``, ``Avro(...)``, ``Protobuf(...)``, ``Function(...)``,
-            or a function from bytes to a value of the type ``returns``. None leaves them as they are.
+        value: how values are read: ``String()``, ``Json(...)``, ``Avro(...)``, ``Protobuf(...)``,
+        ``Function(...)``,
+            or a function from bytes to a value of the type ``returns``. None leaves them as they
+            are.
         key: the same for keys.
         returns: Spark's type, or its DDL, of what a plain function returns.
-        on_error: what becomes of a bad record, key or value. "fail" (default): the query stops with ``RowsRefused``
-            that names topic, partition, offset and reason; nothing of the epoch is visible. "skip": it is left out and
-            counted (``events.RowsSkipped``). "dead_letter": it goes to the epoch's dead letters
-            (``exactly_once(dead_letters=...)``), in the same epoch under the same decision, with its original bytes,
-            the reason and where it came from.
-        nulls: "keep" (default): a null value or key (a tombstone) is null after decoding. "error": it is bad.
+        on_error: what becomes of a bad record, key or value. "fail" (default): the query stops with
+        ``RowsRefused``
+            that names topic, partition, offset and reason; nothing of the epoch is visible. "skip":
+            it is left out and counted (``events.RowsSkipped``). "dead_letter": it goes to the
+            epoch's dead letters (``exactly_once(dead_letters=...)``), in the same epoch under the
+            same decision, with its original bytes, the reason and where it came from.
+        nulls: "keep" (default): a null value or key (a tombstone) is null after decoding. "error":
+        it is bad.
 
     Returns:
-        The frame; a struct, an array or a plain column in the place of what was decoded, all else as it was.
+        The frame; a struct, an array or a plain column in the place of what was decoded, all else
+        as it was.
 
     Raises:
-        FrameRefused: the frame is not one of ``read_kafka``, or lacks a column, or cannot be read twice.
-        SettingRefused: a format that cannot be decoded, an unknown policy, a package that is missing, Spark Connect.
-        Unavailable: a schema registry did not answer.
+        FrameRefused: the frame is not one of ``read_kafka``, or lacks a column, or cannot be read
+        twice. SettingRefused: a format that cannot be decoded, an unknown policy, a package that is
+        missing, Spark Connect. Unavailable: a schema registry did not answer.
     """
     refuse_connect(frame)
     policy = _choice(on_error, "on_error", [one.value for one in Policy])
     null_is_bad = _choice(nulls, "nulls", ["keep", "error"]) == "error"
-    given = {name: _format(one, returns, name) for name, one in (("key", key), ("value", value)) if one is not None}
+    given = {
+        name: _format(one, returns, name)
+        for name, one in (("key", key), ("value", value))
+        if one is not None
+    }
     if not given:
         raise SettingRefused("decode() was told to decode nothing. Give value=, key= or both.")
     _check_frame(frame, Policy(policy))
@@ -110,7 +129,9 @@ def decode(
     else:
         marked, result = _marked(frame, bound, fail, null_is_bad), dict[str, Column]()
     name = f"{METRIC_PREFIX}{policy}.{uuid.uuid4().hex[:8]}"
-    good = marked.observe(name, f.count(f.col(BAD)).alias("bad")).filter(f.col(BAD).isNull()).drop(BAD)
+    good = (
+        marked.observe(name, f.count(f.col(BAD)).alias("bad")).filter(f.col(BAD).isNull()).drop(BAD)
+    )
     return good.withColumns(result) if result else good
 
 
@@ -129,11 +150,14 @@ def _marked(frame: DataFrame, bound: dict[str, Bound], fail: bool, null_is_bad: 
 def _text_marked(
     frame: DataFrame, names: list[str], fail: bool, null_is_bad: bool
 ) -> tuple[DataFrame, dict[str, Column]]:
-    """The frame with the column ``BAD``, found by Spark alone, and what its text columns are then."""
+    """The frame with the column ``BAD``, found by Spark alone, and what its text columns are
+    then.
+    """
     reasons: list[Column] = []
     for name in names:
         invalid = f.when(
-            f.col(name).isNotNull() & ~f.is_valid_utf8(f.col(name)), f.lit(f"{name}: it is not valid UTF-8")
+            f.col(name).isNotNull() & ~f.is_valid_utf8(f.col(name)),
+            f.lit(f"{name}: it is not valid UTF-8"),
         )
         null = f.when(f.col(name).isNull(), f.lit(f"{name}: {NULL_REASON}"))
         reasons.append(f.coalesce(invalid, null) if null_is_bad else invalid)
@@ -146,13 +170,18 @@ def _text_marked(
 
 
 def _raised(reason: Column) -> Column:
-    """The text of the error that a task raises for a bad record; ``failure.carried_by`` makes it ours again."""
-    where = f.concat(f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" at offset "), f.col("offset"))
+    """The text of the error that a task raises for a bad record; ``failure.carried_by`` makes it
+    ours again.
+    """
+    where = f.concat(
+        f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" at offset "), f.col("offset")
+    )
     before, _, rest = refusal_of("\0", "\1").partition("\0")
     between, _, after = rest.partition("\1")
     message = f.concat(f.lit(before), where, f.lit(between), reason, f.lit(after))
     return f.concat(
-        f.lit(f"{MARKER} "), f.to_json(f.struct(f.lit(RowsRefused.__name__).alias("error"), message.alias("message")))
+        f.lit(f"{MARKER} "),
+        f.to_json(f.struct(f.lit(RowsRefused.__name__).alias("error"), message.alias("message"))),
     )
 
 
@@ -166,24 +195,33 @@ def _map_in_arrow(frame: DataFrame, task: DecodeTask, schema: StructType) -> Dat
 
 def _check_frame(frame: DataFrame, policy: Policy) -> None:
     if not isinstance(frame, DataFrame):
-        raise SettingRefused(f"decode() was given {type(frame).__name__} as its frame, and takes a DataFrame.")
+        raise SettingRefused(
+            f"decode() was given {type(frame).__name__} as its frame, and takes a DataFrame."
+        )
     if not frame.isStreaming:
-        raise FrameRefused("decode() takes a streaming frame of exactum.read_kafka(), and this one is not streaming.")
+        raise FrameRefused(
+            "decode() takes a streaming frame of exactum.read_kafka(), and this one is not "
+            "streaming."
+        )
     found = dict(frame.dtypes)
     wrong = [f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items() if found.get(name) != kind]
     if wrong:
         raise FrameRefused(
-            f"decode() needs the columns of exactum.read_kafka() as they came; missing or changed: {', '.join(wrong)}. "
-            "Decode first, in one call for key and value, and transform afterwards."
+            "decode() needs the columns of exactum.read_kafka() as they came; missing or changed: "
+            f"{', '.join(wrong)}. Decode first, in one call for key and value, and transform "
+            "afterwards."
         )
     twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
     if twice:
-        raise FrameRefused(f"decode(): the frame has more than one column named {', '.join(twice)}.")
+        raise FrameRefused(
+            f"decode(): the frame has more than one column named {', '.join(twice)}."
+        )
     other = sorted(set(_nodes(frame)) - set(READ_AGAIN)) if policy is Policy.DEAD_LETTER else []
     if other:
         raise FrameRefused(
-            "decode(on_error='dead_letter') reads the records of an epoch with bad ones again, which is safe only "
-            f"where nothing but selections and filters stands before it; here is also {', '.join(other)}. Decode first."
+            "decode(on_error='dead_letter') reads the records of an epoch with bad ones again, "
+            "which is safe only where nothing but selections and filters stands before it; here "
+            f"is also {', '.join(other)}. Decode first."
         )
 
 
@@ -208,16 +246,19 @@ def _format(given: Any, returns: Any, name: str) -> Format:
     if callable(given) and not isinstance(given, type):
         if returns is None:
             raise SettingRefused(
-                f"decode({name}=a function) needs the type that the function returns: returns='id bigint, name string'."
+                f"decode({name}=a function) needs the type that the function returns: returns='id "
+                "bigint, name string'."
             )
         return Function(given, returns)
     raise SettingRefused(
-        f"decode({name}={given!r}) is no format. Give exactum.String(), Json(...), Avro(...), Protobuf(...), "
-        "Function(...), or a function from bytes to a value."
+        f"decode({name}={given!r}) is no format. Give exactum.String(), Json(...), Avro(...), "
+        "Protobuf(...), Function(...), or a function from bytes to a value."
     )
 
 
 def _choice(given: str, name: str, known: list[str]) -> str:
     if given not in known:
-        raise SettingRefused(f"decode({name}={given!r}) is not known; it may be {' or '.join(map(repr, known))}.")
+        raise SettingRefused(
+            f"decode({name}={given!r}) is not known; it may be {' or '.join(map(repr, known))}."
+        )
     return given

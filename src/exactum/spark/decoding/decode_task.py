@@ -1,4 +1,5 @@
-"""The executor half of ``decode``: record batches in, the same with decoded columns and what was bad out.
+"""The executor half of ``decode``: record batches in, the same with decoded columns and what was
+bad out.
 
 Workers import this module, so it imports neither pyspark nor pyarrow at module level.
 """
@@ -15,7 +16,9 @@ from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.write_task import current_task
 
 BAD = "__exactum_bad"
-"""The column that is null for a good record, and for a bad one holds the reason, its key and its value."""
+"""The column that is null for a good record, and for a bad one holds the reason, its key and its
+value.
+"""
 NULL_REASON = "it is null"
 
 
@@ -32,7 +35,8 @@ class Decoding:
 class DecodeTask:
     """What ``mapInArrow`` calls in each task.
 
-    ``fail`` raises at the first bad record instead of marking it; ``null_is_bad`` makes a null value one.
+    ``fail`` raises at the first bad record instead of marking it; ``null_is_bad`` makes a null
+    value one.
     """
 
     decodings: tuple[Decoding, ...]
@@ -64,7 +68,9 @@ class DecodeTask:
             columns[one.column], found = decoder.decode(batch.column(one.column))
             for row, reason in found.items():
                 reasons[row] = (
-                    f"{reasons[row]}; {one.column}: {reason}" if row in reasons else f"{one.column}: {reason}"
+                    f"{reasons[row]}; {one.column}: {reason}"
+                    if row in reasons
+                    else f"{one.column}: {reason}"
                 )
         if self.null_is_bad:
             self._add_nulls(batch, reasons)
@@ -83,26 +89,35 @@ class DecodeTask:
 
 
 def _records(batch: Any) -> str:
-    """Where the records of a batch stand: those of a task are of one partition, in order, or of a few."""
+    """Where the records of a batch stand: those of a task are of one partition, in order, or of a
+    few.
+    """
     if not batch.num_rows:
         return "no records"
     topics, partitions, offsets = (batch.column(name) for name in ("topic", "partition", "offset"))
-    first, last = (f"{topics[at].as_py()}-{partitions[at].as_py()}@{offsets[at].as_py()}" for at in (0, -1))
+    first, last = (
+        f"{topics[at].as_py()}-{partitions[at].as_py()}@{offsets[at].as_py()}" for at in (0, -1)
+    )
     return f"the records from {first} to {last}"
 
 
 def refusal(batch: Any, reasons: dict[int, str]) -> str:
-    """What ``RowsRefused`` says: where the first bad record of a batch is, why it is bad, and what can be done."""
+    """What ``RowsRefused`` says: where the first bad record of a batch is, why it is bad, and what
+    can be done.
+    """
     row = min(reasons)
-    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    topic, partition, offset = (
+        batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")
+    )
     more = f" ({len(reasons) - 1} more after it)" if len(reasons) > 1 else ""
     return refusal_of(f"{topic}-{partition} at offset {offset}", reasons[row] + more)
 
 
 def refusal_of(where: str, reason: str) -> str:
     return (
-        f"The record of {where} cannot be decoded: {reason}. Nothing of its epoch is visible. Decode it otherwise, or "
-        "let exactum.decode() put such records aside: on_error='dead_letter' (or 'skip')."
+        f"The record of {where} cannot be decoded: {reason}. Nothing of its epoch is visible. "
+        "Decode it otherwise, or let exactum.decode() put such records aside: "
+        "on_error='dead_letter' (or 'skip')."
     )
 
 

@@ -1,6 +1,8 @@
-"""The plan that Spark has made of the batch at hand: which of its nodes track event times, which keep state.
+"""The plan that Spark has made of the batch at hand: which of its nodes track event times, which
+keep state.
 
-Each look into the JVM costs a call, so the nodes' numbers are kept: the plan of a query's batches hardly changes.
+Each look into the JVM costs a call, so the nodes' numbers are kept: the plan of a query's batches
+hardly changes.
 """
 
 from __future__ import annotations
@@ -46,12 +48,15 @@ class BatchPlan:
             if known is not None:
                 return known
         found = [(number, node) for number, node in self._nodes() if _is_watermark(node)]
-        # Spark leaves branches without input out: only of all of them can it be said that there are no others.
+        # Spark leaves branches without input out: only of all of them can it be said that there are
+        # no others.
         self._marks_at = [number for number, _ in found]
         return [node for _, node in found]
 
     def state_writers(self) -> list[Any]:
-        """The nodes that keep state (StateStoreWriter), parents first. No batch is without any of them."""
+        """The nodes that keep state (StateStoreWriter), parents first. No batch is without any of
+        them.
+        """
         if self._writers_at is not None:
             known = self._at(self._writers_at, self._is_writer)
             if known is not None:

@@ -1,4 +1,6 @@
-"""What ``exactly_once`` and its like were given: where a query's batches go, and under which guarantee."""
+"""What ``exactly_once`` and its like were given: where a query's batches go, and under which
+guarantee.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,18 @@ class Targets:
         return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
 
     def names(self) -> list[str]:
-        """The participants' names: the sinks' own, the later of equal ones numbered, then ``DEAD_LETTERS``."""
+        """The participants' names: the sinks' own, the later of equal ones numbered, then
+        ``DEAD_LETTERS``.
+        """
         names = participant_names(self.sinks)
         return names if self.dead_letters is None else [*names, DEAD_LETTERS]
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One call of ``exactly_once``, ``at_least_once`` or ``at_most_once``: its checked arguments."""
+    """One call of ``exactly_once``, ``at_least_once`` or ``at_most_once``: its checked
+    arguments.
+    """
 
     targets: Targets
     guarantee: Guarantee
@@ -43,7 +49,9 @@ class Delivery:
 
 
 def participant_names(sinks: Sequence[Sink]) -> list[str]:
-    """The sinks' names, the later of equal ones numbered: ``name``, ``name#2``, ... in the order given."""
+    """The sinks' names, the later of equal ones numbered: ``name``, ``name#2``, ... in the order
+    given.
+    """
     names: list[str] = []
     for sink in sinks:
         name, number = sink.name, 1

@@ -1,4 +1,5 @@
-"""One run of a query under one guarantee: one micro-batch at a time, through its protocol into its sinks.
+"""One run of a query under one guarantee: one micro-batch at a time, through its protocol into its
+sinks.
 
 Spark's micro-batch --EpochRunner.batch--> offsets read --protocol.run--> write job | drained
 """
@@ -46,9 +47,9 @@ logger = logging.getLogger("exactum")
 IDLE_SWEEPS_S = (2.0, 6.0, 15.0)
 """How long after a quiet stream's last epoch its leftovers are looked for."""
 FAILED_SWEEPS_S = (1.0, 3.0)
-"""How long after a failed query was found to have ended its leftovers are looked for: a worker whose task Spark has
-cancelled may take its cut-off input for a whole one, and goes on until it finds nobody there to tell of what it has
-prepared."""
+"""How long after a failed query was found to have ended its leftovers are looked for: a worker
+whose task Spark has cancelled may take its cut-off input for a whole one, and goes on until it
+finds nobody there to tell of what it has prepared."""
 
 
 class EpochRunner:
@@ -88,7 +89,9 @@ class EpochRunner:
         """What each sink writes, in order."""
         return self._sinks.columns
 
-    def batch(self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]) -> Completed:
+    def batch(
+        self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]
+    ) -> Completed:
         """Bring one micro-batch into every sink, or drain it where it stands already.
 
         ``before_decision`` is called when everything is prepared and may refuse by raising.
@@ -102,9 +105,9 @@ class EpochRunner:
             return self._batch(frame, batch_id, before_decision)
 
     def ended(self) -> None:
-        """The query has ended. Its batch at hand goes on to its end or to Spark's cancelling it, and needs its
-        connections for that: a decided epoch as long as its commit has time, which only its sinks know. Then sweep what
-        its tasks leave.
+        """The query has ended. Its batch at hand goes on to its end or to Spark's cancelling it,
+        and needs its connections for that: a decided epoch as long as its commit has time, which
+        only its sinks know. Then sweep what its tasks leave.
         """
         with self._working:
             pass
@@ -118,17 +121,25 @@ class EpochRunner:
 
     @property
     def may_leave_open(self) -> bool:
-        """True where an epoch was abandoned: its tasks may still open transactions, which ``ended`` sweeps."""
+        """True where an epoch was abandoned: its tasks may still open transactions, which ``ended``
+        sweeps.
+        """
         return self._protocol.abandoned is not None
 
-    def _batch(self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]) -> Completed:
+    def _batch(
+        self, frame: DataFrame, batch_id: int, before_decision: Callable[[], None]
+    ) -> Completed:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
-                prepared.extend(self._jobs.run(frame, order, lambda whole: self._cheaply(whole, offsets)))
+                prepared.extend(
+                    self._jobs.run(frame, order, lambda whole: self._cheaply(whole, offsets))
+                )
                 if self._dead_letters is not None:
-                    prepared.extend(self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters))
+                    prepared.extend(
+                        self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters)
+                    )
             before_decision()
             return prepared
 
@@ -148,8 +159,12 @@ class EpochRunner:
         self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
 
-    def _cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> AbstractContextManager[tuple[DataFrame, Collect]]:
-        """What is written, as a small epoch where it is one. Not in a run's first batch, which somebody waits for."""
+    def _cheaply(
+        self, frame: DataFrame, offsets: SourceOffsets
+    ) -> AbstractContextManager[tuple[DataFrame, Collect]]:
+        """What is written, as a small epoch where it is one. Not in a run's first batch, which
+        somebody waits for.
+        """
         if self._last_batch is None:
             return nullcontext((frame, collected))
         return self._small_epochs.cheaply(frame, offsets)
@@ -168,7 +183,10 @@ class EpochRunner:
         if self._last_batch is None:
             return
         batch_id, done_s = self._last_batch
-        if self._sweeps < len(IDLE_SWEEPS_S) and time.monotonic() - done_s >= IDLE_SWEEPS_S[self._sweeps]:
+        if (
+            self._sweeps < len(IDLE_SWEEPS_S)
+            and time.monotonic() - done_s >= IDLE_SWEEPS_S[self._sweeps]
+        ):
             self._sweeps += 1
             self._protocol.sweep_own(batch_id)
 
@@ -193,7 +211,9 @@ class EpochRunner:
             logger.warning("%s: old decision records could not be pruned: %s", self.query, error)
 
 
-def start(frame: DataFrame, batch_id: int, running: RunningQuery, delivery: Delivery) -> EpochRunner:
+def start(
+    frame: DataFrame, batch_id: int, running: RunningQuery, delivery: Delivery
+) -> EpochRunner:
     """Check everything that can be checked before the first row, connect, and return the run.
 
     ``frame`` is the batch ``batch_id``, the first one that this run is asked for.
@@ -212,9 +232,17 @@ def start(frame: DataFrame, batch_id: int, running: RunningQuery, delivery: Deli
         run_start = RunStart(context)
         attending = [*listeners(context, delivery.control), run_start]
         undo.callback(close_listeners, attending)
-        attending.append(BadRecords(context, dead_letters=delivery.targets.dead_letters is not None))
-        columns = check_columns(frame, delivery.targets)  # rows= may ask a control stream for its rules
-        log = None if delivery.guarantee is Guarantee.AT_LEAST_ONCE else open_log(running, delivery.decision_log)
+        attending.append(
+            BadRecords(context, dead_letters=delivery.targets.dead_letters is not None)
+        )
+        columns = check_columns(
+            frame, delivery.targets
+        )  # rows= may ask a control stream for its rules
+        log = (
+            None
+            if delivery.guarantee is Guarantee.AT_LEAST_ONCE
+            else open_log(running, delivery.decision_log)
+        )
         if log is not None:
             undo.callback(log.close)
         sinks = OpenedSinks(delivery.targets, run, columns)
@@ -242,7 +270,8 @@ def start(frame: DataFrame, batch_id: int, running: RunningQuery, delivery: Deli
 
 
 def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:
-    """At most once cannot tell a repeated stage's tasks from first tries: Spark does not tell Python.
+    """At most once cannot tell a repeated stage's tasks from first tries: Spark does not tell
+    Python.
 
     Stages repeat when another machine's shuffle files are lost, so a local master needs no setting.
 
@@ -254,7 +283,7 @@ def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:
         return
     if frame.sparkSession.sparkContext.getConf().get(key, "4") != "1":
         raise SettingRefused(
-            f"{running} is at most once on the cluster {running.master}, where Spark repeats a stage whose "
-            f"shuffle files are lost and so would write rows twice. Start the session with {key}=1. "
-            "Nothing was written."
+            f"{running} is at most once on the cluster {running.master}, where Spark repeats a "
+            "stage whose shuffle files are lost and so would write rows twice. Start the session "
+            f"with {key}=1. Nothing was written."
         )

@@ -1,9 +1,11 @@
 """Sinks that a query had and has no longer: what they left open is found again, and swept or named.
 
-    <checkpoint>/exactum/sinks.json     the sinks of the last run, and former ones that were not found empty since
+    <checkpoint>/exactum/sinks.json     the sinks of the last run, and former ones that were not
+    found empty since
 
-A transaction is listed by the name of its sink. A start without that sink, or with a new name for it, would never look,
-and a prepared transaction would keep its locks for ever. The file informs; no guarantee rests on it.
+A transaction is listed by the name of its sink. A start without that sink, or with a new name for
+it, would never look, and a prepared transaction would keep its locks for ever. The file informs; no
+guarantee rests on it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ logger = logging.getLogger("exactum")
 
 @dataclass(frozen=True)
 class KnownSink:
-    """A sink of some run: its participant's name, and what finds its transactions (see ``OpenSink.trace``)."""
+    """A sink of some run: its participant's name, and what finds its transactions (see
+    ``OpenSink.trace``).
+    """
 
     name: str
     trace: Mapping[str, str]
@@ -45,20 +49,25 @@ class KnownSink:
 class FormerSinks(EpochListener):
     """Remembers this run's sinks before its first task, and finds those of earlier runs.
 
-    Does nothing where the checkpoint is on no file system of ours, or where nothing is ever left open.
+    Does nothing where the checkpoint is on no file system of ours, or where nothing is ever left
+    open.
     """
 
     def __init__(self, context: RunContext, sinks: OpenedSinks) -> None:
         self._context = context
         self._opened = sinks.each
-        self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each if sink.trace]
+        self._present = [
+            KnownSink(name, dict(sink.trace)) for name, sink in sinks.each if sink.trace
+        ]
         folder = context.query.folder if context.run.guarantee is Guarantee.EXACTLY_ONCE else None
         self._path = None if folder is None else folder / SINKS
         self._former = [sink for sink in self._known() if sink not in self._present]
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
     def reached(self) -> Sequence[Sweepable]:
-        """What the former sinks left open that one of this run's sinks reaches; the others are told of."""
+        """What the former sinks left open that one of this run's sinks reaches; the others are told
+        of.
+        """
         for former in self._former:
             participant = self._reach(former)
             if participant is None:
@@ -73,7 +82,12 @@ class FormerSinks(EpochListener):
             try:
                 participant = sink.reach(former.name, former.trace)
             except ExactumError as error:
-                logger.warning("the former sink %r (%s) could not be looked at: %s", former.name, former.place, error)
+                logger.warning(
+                    "the former sink %r (%s) could not be looked at: %s",
+                    former.name,
+                    former.place,
+                    error,
+                )
                 continue
             if participant is not None:
                 return participant
@@ -99,7 +113,9 @@ class FormerSinks(EpochListener):
     # ---- the file ----------------------------------------------------------------------------
 
     def _known(self) -> list[KnownSink]:
-        """What is on file of this query; a fork has another id, and its origin's sinks are not its own."""
+        """What is on file of this query; a fork has another id, and its origin's sinks are not its
+        own.
+        """
         if self._path is None:
             return []
         try:
@@ -111,7 +127,8 @@ class FormerSinks(EpochListener):
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:
             logger.warning(
-                "%s cannot be read (%s): what sinks left open that this query has no longer is not looked for",
+                "%s cannot be read (%s): what sinks left open that this query has no longer is "
+                "not looked for",
                 self._path,
                 error,
             )
@@ -121,7 +138,8 @@ class FormerSinks(EpochListener):
         if self._path is None or sinks == self._known():
             return
         content = json.dumps(
-            {"query_id": self._context.run.query_id, "sinks": [asdict(sink) for sink in sinks]}, indent=1
+            {"query_id": self._context.run.query_id, "sinks": [asdict(sink) for sink in sinks]},
+            indent=1,
         )
         temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}.tmp")
         try:
@@ -132,8 +150,8 @@ class FormerSinks(EpochListener):
         except OSError as error:
             _remove(temporary)
             logger.warning(
-                "%s cannot be written (%s): if one of this query's sinks is removed or renamed later, what its tasks "
-                "left open will not be looked for",
+                "%s cannot be written (%s): if one of this query's sinks is removed or renamed "
+                "later, what its tasks left open will not be looked for",
                 self._path,
                 error,
             )
@@ -142,7 +160,8 @@ class FormerSinks(EpochListener):
 class _Reached:
     """What a former sink left open, and whether that was nothing when the start looked.
 
-    Where it cannot be listed, this is logged and stops nobody: the target may have been taken down with its sink.
+    Where it cannot be listed, this is logged and stops nobody: the target may have been taken down
+    with its sink.
     """
 
     def __init__(self, participant: Participant) -> None:
@@ -156,7 +175,9 @@ class _Reached:
         try:
             seen = self._participant.list_open()
         except ExactumError as error:
-            logger.warning("what the former sink %r left open could not be listed: %s", self.name, error)
+            logger.warning(
+                "what the former sink %r left open could not be listed: %s", self.name, error
+            )
             return ()
         self.was_empty = not seen
         return seen

@@ -22,12 +22,13 @@ from exactum.spark.write.write_task import DeadLetterPlan
 class OpenedSinks:
     """Opens each sink of ``targets`` for ``columns``, at the same time where there are several.
 
-    If one fails, the others are closed. ``each`` are the participants' names and the open sinks, in order.
+    If one fails, the others are closed. ``each`` are the participants' names and the open sinks, in
+    order.
 
     Raises:
         FrameRefused: a target cannot take its columns.
-        SettingRefused: a sink's settings cannot hold the guarantee; or two sinks write to one target.
-        Unavailable: a target did not answer.
+        SettingRefused: a sink's settings cannot hold the guarantee; or two sinks write to one
+        target. Unavailable: a target did not answer.
     """
 
     def __init__(self, targets: Targets, run: QueryRun, columns: Sequence[Columns]) -> None:
@@ -65,7 +66,9 @@ class OpenedSinks:
         return all_at_once(self._threads)
 
     def close(self) -> None:
-        """Close the participants, where no protocol has them, and let the threads go. Idempotent."""
+        """Close the participants, where no protocol has them, and let the threads go.
+        Idempotent.
+        """
         for participant in self.participants:
             participant.close()
         self.release_threads()
@@ -80,7 +83,9 @@ class OpenedSinks:
         if self._threads is None:
             return [(name, sink.open(run, name, its)) for sink, name, its in each]
         futures = [self._threads.submit(sink.open, run, name, its) for sink, name, its in each]
-        errors = [error for error in (future.exception() for future in futures) if error is not None]
+        errors = [
+            error for error in (future.exception() for future in futures) if error is not None
+        ]
         if errors:
             for future in futures:
                 if future.exception() is None:
@@ -117,13 +122,14 @@ def refuse_equal_names(columns: Sequence[tuple[str, str]]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise FrameRefused(
-            f"The frame has more than one column named {', '.join(twice)}; nobody can tell which one is "
-            f"meant. Rename or drop one of: {', '.join(names)}. Nothing was written."
+            f"The frame has more than one column named {', '.join(twice)}; nobody can tell which "
+            f"one is meant. Rename or drop one of: {', '.join(names)}. Nothing was written."
         )
 
 
 def refuse_shared_targets(targets: Targets, opened: Sequence[tuple[str, OpenSink]]) -> None:
-    """Two sinks on one target write each row of the batch twice, unless each takes a part of it by ``rows=``.
+    """Two sinks on one target write each row of the batch twice, unless each takes a part of it by
+    ``rows=``.
 
     Raises:
         SettingRefused: there are two such sinks, or dead letters go where rows go.
@@ -135,12 +141,13 @@ def refuse_shared_targets(targets: Targets, opened: Sequence[tuple[str, OpenSink
             continue
         if two == len(targets.sinks):
             raise SettingRefused(
-                f"The dead letters go to the target of the sink {first!r}: {at_first.target}. Its readers would take "
-                "them for rows. Give them a place of their own. Nothing was written."
+                f"The dead letters go to the target of the sink {first!r}: {at_first.target}. Its "
+                "readers would take them for rows. Give them a place of their own. Nothing was "
+                "written."
             )
         if sinks[one].rows is None or sinks[two].rows is None or sinks[one].rows == sinks[two].rows:
             raise SettingRefused(
-                f"Two sinks, {first!r} and {second!r}, write to one target: {at_first.target}. Every row would be "
-                "there twice. Remove one, or give each a rows= function of its own that takes its part of the batch. "
-                "Nothing was written."
+                f"Two sinks, {first!r} and {second!r}, write to one target: {at_first.target}. "
+                "Every row would be there twice. Remove one, or give each a rows= function of its "
+                "own that takes its part of the batch. Nothing was written."
             )

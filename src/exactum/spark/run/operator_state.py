@@ -1,4 +1,6 @@
-"""The state of one stateful operator, and whether the version of it that a batch has left is whole."""
+"""The state of one stateful operator, and whether the version of it that a batch has left is
+whole.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ class NotWhole(Exception):
 
 @dataclass(frozen=True)
 class OperatorState:
-    """The state of the operator ``node`` of a batch's plan: the folder of all state, the operator's number, the version
-    that the batch at hand began with, and how many partitions have state."""
+    """The state of the operator ``node`` of a batch's plan: the folder of all state, the operator's
+    number, the version that the batch at hand began with, and how many partitions have state."""
 
     node: Any
     location: str
@@ -41,18 +43,25 @@ class OperatorState:
         return f"{self.location}/{self.operator_id}"
 
     def with_ids(self, files: Iterable[VersionFile], ids: list[list[str]]) -> list[VersionFile]:
-        """Of ``files`` those with these ids: the versions that belong to the epoch, whatever else was written since.
+        """Of ``files`` those with these ids: the versions that belong to the epoch, whatever else
+        was written since.
 
         Raises:
             NotWhole: one is missing or empty.
         """
         found = {(file.partition, file.version_id): file for file in files if file.size_bytes}
-        wanted = [(partition, one) for partition, of_partition in enumerate(ids) for one in of_partition]
+        wanted = [
+            (partition, one) for partition, of_partition in enumerate(ids) for one in of_partition
+        ]
         for partition, one in wanted:
             if (partition, one) not in found:
-                raise NotWhole(f"{self.folder}/{partition} has no version {self.version + 1} with the id {one}")
+                raise NotWhole(
+                    f"{self.folder}/{partition} has no version {self.version + 1} with the id {one}"
+                )
         if len(ids) != self.partitions:
-            raise NotWhole(f"{self.folder} has {self.partitions} partitions, and its record names {len(ids)}")
+            raise NotWhole(
+                f"{self.folder} has {self.partitions} partitions, and its record names {len(ids)}"
+            )
         return [found[one] for one in wanted]
 
     def before(self, files: Iterable[VersionFile], decided_ms: int) -> list[VersionFile]:
@@ -71,17 +80,23 @@ class OperatorState:
         for file in found.values():
             if file.written_ms > decided_ms:
                 raise NotWhole(
-                    f"{file.path} was written since: the batch's frame was computed besides exactum's call "
-                    "(count(), isEmpty(), show()), or the checkpoint was copied"
+                    f"{file.path} was written since: the batch's frame was computed besides "
+                    "exactum's call (count(), isEmpty(), show()), or the checkpoint was copied"
                 )
-        names = [{store for partition, store in found if partition == each} for each in range(self.partitions)]
+        names = [
+            {store for partition, store in found if partition == each}
+            for each in range(self.partitions)
+        ]
         if not names[0] or any(each != names[0] for each in names):
-            raise NotWhole(f"not every partition of {self.folder} has version {self.version + 1} of its stores")
+            raise NotWhole(
+                f"not every partition of {self.folder} has version {self.version + 1} of its stores"
+            )
         self._refuse_holes()
         return list(found.values())
 
     def _refuse_holes(self) -> None:
-        """What the version rests on may be gone after a power cut, where the files are on this machine.
+        """What the version rests on may be gone after a power cut, where the files are on this
+        machine.
 
         Raises:
             NotWhole: a file of an earlier version is missing or empty.
@@ -94,6 +109,8 @@ class OperatorState:
                 if store.partition < self.partitions:
                     files = store.files(self.version + 1)
                     if files is None or any(path.stat().st_size == 0 for path in files):
-                        raise NotWhole(f"{store.folder} has no version {self.version + 1}, or not all of it")
+                        raise NotWhole(
+                            f"{store.folder} has no version {self.version + 1}, or not all of it"
+                        )
         except (Vanished, CheckpointRefused, OSError) as error:
             raise NotWhole(str(error)) from error

@@ -1,7 +1,9 @@
-"""How far a query is, from Spark's own progress reports: the event ``Progress``, off the critical path.
+"""How far a query is, from Spark's own progress reports: the event ``Progress``, off the critical
+path.
 
-Spark keeps its last report; ``idle`` looks at it every other second. That costs one call into the JVM
-and no work within an epoch, and onlookers see each report that is still the last one when looked at.
+Spark keeps its last report; ``idle`` looks at it every other second. That costs one call into the
+JVM and no work within an epoch, and onlookers see each report that is still the last one when
+looked at.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ def progress_of(report: Mapping[str, Any], run: QueryRun) -> events.Progress:
 
 
 def lag_records(sources: Iterable[Mapping[str, Any]]) -> int | None:
-    """Records that the sources have and the query has not read yet; None where no source says so (Kafka's does).
+    """Records that the sources have and the query has not read yet; None where no source says so
+    (Kafka's does).
 
     As Spark counts: by offsets, so control markers and aborted records count too.
     """
@@ -62,16 +65,24 @@ def lag_records(sources: Iterable[Mapping[str, Any]]) -> int | None:
     for source in sources:
         ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
         if ends is not None and latest is not None:
-            known += [max(0, offset - ends.get(partition, offset)) for partition, offset in latest.items()]
+            known += [
+                max(0, offset - ends.get(partition, offset)) for partition, offset in latest.items()
+            ]
     return sum(known) if known else None
 
 
 def _offsets(value: object) -> dict[tuple[str, str], int] | None:
     """Kafka's offsets, ``{"topic": {"0": 12}}``; None for those of another source."""
-    if not isinstance(value, Mapping) or not all(isinstance(partitions, Mapping) for partitions in value.values()):
+    if not isinstance(value, Mapping) or not all(
+        isinstance(partitions, Mapping) for partitions in value.values()
+    ):
         return None
     try:
-        return {(t, p): int(offset) for t, partitions in value.items() for p, offset in partitions.items()}
+        return {
+            (t, p): int(offset)
+            for t, partitions in value.items()
+            for p, offset in partitions.items()
+        }
     except (TypeError, ValueError):
         return None
 

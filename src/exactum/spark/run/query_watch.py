@@ -1,7 +1,8 @@
-"""Looks after a query between its batches: sweeps late leftovers, and notices when the query has ended.
+"""Looks after a query between its batches: sweeps late leftovers, and notices when the query has
+ended.
 
-Spark calls nothing in Python when a ``foreachBatch`` query waits or stops, short of a listener, which would
-cost a call from the JVM for each epoch. A look every other second costs nothing.
+Spark calls nothing in Python when a ``foreachBatch`` query waits or stops, short of a listener,
+which would cost a call from the JVM for each epoch. A look every other second costs nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ LOOK_EVERY_S = 2.0
 
 
 def over(
-    running: RunningQuery, idle: Callable[[], None], ended: Callable[[], None], close: Callable[[], object]
+    running: RunningQuery,
+    idle: Callable[[], None],
+    ended: Callable[[], None],
+    close: Callable[[], object],
 ) -> None:
-    """Call ``idle`` now and then while the run lasts, and soon after its end ``ended``, then ``close`` (idempotent).
+    """Call ``idle`` now and then while the run lasts, and soon after its end ``ended``, then
+    ``close`` (idempotent).
 
     Returns at once. The thread is a daemon and ends with the run.
     """
@@ -32,7 +37,10 @@ def over(
 
 
 def _look_after(
-    running: RunningQuery, idle: Callable[[], None], ended: Callable[[], None], close: Callable[[], object]
+    running: RunningQuery,
+    idle: Callable[[], None],
+    ended: Callable[[], None],
+    close: Callable[[], object],
 ) -> None:
     while _runs(running):
         _guarded(running, "late leftovers could not be swept; the next epoch does it", idle)

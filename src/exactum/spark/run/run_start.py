@@ -11,8 +11,8 @@ from exactum.spark.run_context import RunContext
 class RunStart(EpochListener):
     """A listener that also listens: what recovery did is known from the events that it emits.
 
-    ``listen`` passes every event on, and emits ``RunStarted`` right after older runs are fenced; under a guarantee that
-    fences none, before the first batch.
+    ``listen`` passes every event on, and emits ``RunStarted`` right after older runs are fenced;
+    under a guarantee that fences none, before the first batch.
     """
 
     def __init__(self, context: RunContext) -> None:

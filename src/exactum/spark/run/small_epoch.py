@@ -1,8 +1,10 @@
-"""Small epochs in fewer tasks than Spark plans, that generate no code and are collected briefly (docs/adr/0016, 0018).
+"""Small epochs in fewer tasks than Spark plans, that generate no code and are collected briefly
+(docs/adr/0016, 0018).
 
-Each task costs its start, a transaction in every target, and a share of verify and commit, however few rows it has. At
-a thousand records a second that is most of what an epoch takes. And for each Kafka partition that it reads, Spark
-writes a Java class that copies a record into a row, to find the same one compiled already.
+Each task costs its start, a transaction in every target, and a share of verify and commit, however
+few rows it has. At a thousand records a second that is most of what an epoch takes. And for each
+Kafka partition that it reads, Spark writes a Java class that copies a record into a row, to find
+the same one compiled already.
 """
 
 from __future__ import annotations
@@ -25,14 +27,18 @@ from exactum.spark.write.collecting import BRIEF_TASKS_MAX, Collect, collected, 
 logger = logging.getLogger("exactum")
 
 SETTING = "spark.exactum.coalesceSmallEpochs.enabled"
-"""A Spark setting; "false" leaves every epoch in the tasks that Spark plans, with the code that it generates."""
+"""A Spark setting; "false" leaves every epoch in the tasks that Spark plans, with the code that
+it generates.
+"""
 CODEGEN = "spark.sql.codegen.factoryMode"
 INTERPRETED = "NO_CODEGEN"
 ROWS_MAX = 30_000
-"""By the offsets: what transactions and compaction leave out counts as well. A task needs some 60 ms for so many, and
-four tasks, two at a time, no less (docs/performance.md)."""
+"""By the offsets: what transactions and compaction leave out counts as well. A task needs some 60
+ms for so many, and four tasks, two at a time, no less (docs/performance.md)."""
 PARTITIONS_PER_TASK = 4
-"""Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is little in them."""
+"""Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is
+little in them.
+"""
 
 _BATCH = "LogicalRDD"
 """The plan of a micro-batch, as Spark hands it over."""
@@ -48,9 +54,13 @@ _OF_QUERY = frozenset(
     )
 )
 _OF_VIEW = frozenset(("Project", "Filter", "SubqueryAlias"))
-"""Nodes that keep no state and compute no more than expressions, by their class in Spark's logical plan."""
+"""Nodes that keep no state and compute no more than expressions, by their class in Spark's
+logical plan.
+"""
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-_FOREIGN = re.compile(r"UDF|UserDefined|Python|Invoke|Reflection|Subquery(?!Alias)|Exists|ListQuery|\.objects\.")
+_FOREIGN = re.compile(
+    r"UDF|UserDefined|Python|Invoke|Reflection|Subquery(?!Alias)|Exists|ListQuery|\.objects\."
+)
 """Expressions that run code of the user, or a plan, and so may take any time for one row."""
 
 
@@ -63,18 +73,22 @@ class SmallEpochs:
         self._view_suited: bool | None = None
 
     @contextmanager
-    def cheaply(self, frame: DataFrame, offsets: SourceOffsets) -> Iterator[tuple[DataFrame, Collect]]:
-        """``frame``, what is written of the micro-batch with these offsets, in as many tasks as it is worth, and how to
-        collect what they return.
+    def cheaply(
+        self, frame: DataFrame, offsets: SourceOffsets
+    ) -> Iterator[tuple[DataFrame, Collect]]:
+        """``frame``, what is written of the micro-batch with these offsets, in as many tasks as it
+        is worth, and how to collect what they return.
 
-        While this lasts, tasks of this thread's jobs evaluate what Spark has not compiled yet as it is.
+        While this lasts, tasks of this thread's jobs evaluate what Spark has not compiled yet as it
+        is.
         """
         sizes = partition_sizes(offsets)
         if not sizes or sum(sizes) > ROWS_MAX or not self._may(frame):
             yield frame, collected
             return
         tasks = -(-len(sizes) // PARTITIONS_PER_TASK)
-        # For the tasks alone, and only where the user's own session says nothing (SQLExecution.withSQLConfPropagated).
+        # For the tasks alone, and only where the user's own session says nothing
+        # (SQLExecution.withSQLConfPropagated).
         context = frame.sparkSession.sparkContext
         context.setLocalProperty(CODEGEN, INTERPRETED)
         try:
@@ -86,8 +100,8 @@ class SmallEpochs:
     def _may(self, frame: DataFrame) -> bool:
         if self._suited is None:
             self._suited = is_enabled(frame) and is_light(self._running)
-        # A view is the user's, and somebody may have put the object into a function of his own and have made another
-        # frame there. Its expressions are looked at once, for they may be many.
+        # A view is the user's, and somebody may have put the object into a function of his own and
+        # have made another frame there. Its expressions are looked at once, for they may be many.
         above = nodes_above_batch(frame)
         if above and self._view_suited is None:
             self._view_suited = self._suited and is_light_view(frame)
@@ -95,7 +109,9 @@ class SmallEpochs:
 
 
 def partition_sizes(offsets: SourceOffsets) -> list[int]:
-    """How many offsets each Kafka partition advances in the batch, those alone that advance; empty: not known."""
+    """How many offsets each Kafka partition advances in the batch, those alone that advance; empty:
+    not known.
+    """
     if len(offsets.start) != len(offsets.end):
         return []
     sizes = []
@@ -114,17 +130,23 @@ def is_enabled(frame: DataFrame) -> bool:
 
 
 def is_light(running: RunningQuery) -> bool:
-    """True when the query reads Kafka alone, keeps no state, and computes each row by Spark's own expressions."""
+    """True when the query reads Kafka alone, keeps no state, and computes each row by Spark's own
+    expressions.
+    """
     if not all(source.is_kafka for source in sources_of(running)):
         return False
     heavy = heavy_in(running.execution.logicalPlan(), _OF_QUERY)
     if heavy:
-        logger.debug("%s: every epoch goes into the tasks that Spark plans, because of %s", running, heavy)
+        logger.debug(
+            "%s: every epoch goes into the tasks that Spark plans, because of %s", running, heavy
+        )
     return not heavy
 
 
 def nodes_above_batch(frame: DataFrame) -> int | None:
-    """How many nodes of the frame's plan compute rows and columns of the micro-batch; None where others do, too."""
+    """How many nodes of the frame's plan compute rows and columns of the micro-batch; None where
+    others do, too.
+    """
     whole: Any = frame
     plan, count = whole._jdf.logicalPlan(), 0
     while (name := str(plan.getClass().getSimpleName())) != _BATCH:
@@ -141,7 +163,9 @@ def is_light_view(frame: DataFrame) -> bool:
 
 
 def heavy_in(plan: Any, nodes: Set[str]) -> str:
-    """The first class in a logical plan that is neither one of ``nodes`` nor an expression of Spark's own; or ""."""
+    """The first class in a logical plan that is neither one of ``nodes`` nor an expression of
+    Spark's own; or "".
+    """
     for name in classes(json.loads(plan.toJSON())):
         known = name.startswith(_EXPRESSIONS) or name.rpartition(".")[2] in nodes
         if not known or _FOREIGN.search(name):

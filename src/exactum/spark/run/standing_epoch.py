@@ -1,10 +1,11 @@
-"""An epoch that stands in its sinks and not in Spark's commit log: Spark goes on without computing it again.
+"""An epoch that stands in its sinks and not in Spark's commit log: Spark goes on without computing
+it again.
 
-Computed once more, its state could differ from the output that stands: a table that was joined has changed since, or
-a function looks things up. State stores write their next version in the job that writes the sinks, so when an epoch is
-decided, the state that belongs to it is there already. What Spark takes from an executed plan besides is recorded with
-the decision and put back: the greatest event time of each watermark, and the ids of the versions of the state
-(docs/adr/0020).
+Computed once more, its state could differ from the output that stands: a table that was joined has
+changed since, or a function looks things up. State stores write their next version in the job that
+writes the sinks, so when an epoch is decided, the state that belongs to it is there already. What
+Spark takes from an executed plan besides is recorded with the decision and put back: the greatest
+event time of each watermark, and the ids of the versions of the state (docs/adr/0020).
 """
 
 from __future__ import annotations
@@ -40,18 +41,22 @@ class StandingEpochs:
         self._mapper: Any = None
 
     def record(self) -> str:
-        """What Spark has to know of the batch at hand, whose write job has succeeded, as JSON text. Empty where it
-        cannot be told.
+        """What Spark has to know of the batch at hand, whose write job has succeeded, as JSON text.
+        Empty where it cannot be told.
 
-        ``watermarks_ms``: the greatest event time of each watermark, in ms since 1970, null where no row had one.
-        ``decided_ms``: when this was asked, in ms since 1970; the state that belongs to the epoch was written before.
-        ``state_ids``: in checkpoint format 2, for each stateful operator and partition the ids of its stores' versions.
+        ``watermarks_ms``: the greatest event time of each watermark, in ms since 1970, null where
+        no row had one. ``decided_ms``: when this was asked, in ms since 1970; the state that
+        belongs to the epoch was written before. ``state_ids``: in checkpoint format 2, for each
+        stateful operator and partition the ids of its stores' versions.
         """
         try:
-            facts: dict[str, Any] = {"watermarks_ms": [_greatest_ms(mark) for mark in self._plan.watermarks()]}
+            facts: dict[str, Any] = {
+                "watermarks_ms": [_greatest_ms(mark) for mark in self._plan.watermarks()]
+            }
             if self._format() == _WITH_IDS:
                 facts["state_ids"] = {
-                    str(node.stateInfo().get().operatorId()): self._ids(node) for node in self._plan.state_writers()
+                    str(node.stateInfo().get().operatorId()): self._ids(node)
+                    for node in self._plan.state_writers()
                 }
         except Py4JError as error:
             logger.debug("%s: what a restart needs is not recorded: %s", self._running, error)
@@ -59,7 +64,8 @@ class StandingEpochs:
         return json.dumps({**facts, "decided_ms": time.time_ns() // 1_000_000 + 1})
 
     def go_on(self, batch_id: int, recorded: str) -> bool:
-        """Let Spark go on with the state that the epoch has left. False where it has to be computed again.
+        """Let Spark go on with the state that the epoch has left. False where it has to be computed
+        again.
 
         ``recorded`` is what ``record`` said when it was decided.
         """
@@ -67,14 +73,19 @@ class StandingEpochs:
         if why:
             logger.log(
                 logging.WARNING if self._has_state() else logging.INFO,
-                "%s: epoch %d stands, and is computed once more for its state: %s. If the query gives another result "
-                "now (a table that has changed, rand(), a lookup), state and output disagree from here on",
+                "%s: epoch %d stands, and is computed once more for its state: %s. If the query "
+                "gives another result now (a table that has changed, rand(), a lookup), state and "
+                "output disagree from here on",
                 self._running,
                 batch_id,
                 why,
             )
         else:
-            logger.info("%s: epoch %d stands, with its state; nothing of it is computed again", self._running, batch_id)
+            logger.info(
+                "%s: epoch %d stands, with its state; nothing of it is computed again",
+                self._running,
+                batch_id,
+            )
         return not why
 
     def _why_not(self, recorded: str) -> str:
@@ -113,14 +124,16 @@ class StandingEpochs:
             files = version_files(self._session, state.folder, state.version + 1)
         except OSError as error:
             raise NotWhole(str(error)) from error
-        files = [file for file in files if file.partition < state.partitions]  # others are of a time of more partitions
+        files = [
+            file for file in files if file.partition < state.partitions
+        ]  # others are of a time of more partitions
         if version_format == _WITH_IDS:
             return state.with_ids(files, known.ids_of(state))
         return state.before(files, known.decided_ms)
 
     def _report(self, state: OperatorState, files: Iterable[VersionFile]) -> None:
-        """Tell Spark that these stores have their version, as their tasks did when they wrote it. Since 4.1 it refuses
-        a batch of ``foreachBatch`` that leaves one out.
+        """Tell Spark that these stores have their version, as their tasks did when they wrote it.
+        Since 4.1 it refuses a batch of ``foreachBatch`` that leaves one out.
         """
         session: Any = self._session
         jvm = session.sparkContext._jvm
@@ -130,7 +143,9 @@ class StandingEpochs:
         coordinator = session._jsparkSession.streams().stateStoreCoordinator()
         run_id = jvm.java.util.UUID.fromString(self._running.run_id)
         for file in files:
-            named = state_package.StateStoreId(state.location, state.operator_id, file.partition, file.store)
+            named = state_package.StateStoreId(
+                state.location, state.operator_id, file.partition, file.store
+            )
             provider = state_package.StateStoreProviderId(named, run_id)
             coordinator.reportStateStoreCommit(provider, state.version + 1, file.store)
 
@@ -146,7 +161,9 @@ class StandingEpochs:
         return str(self._session.conf.get(_FORMAT, _PLAIN))
 
     def _ids(self, node: Any) -> list[list[str]]:
-        """Of each partition, in order: the ids of its stores' versions. One call of the JVM, however many there are."""
+        """Of each partition, in order: the ids of its stores' versions. One call of the JVM,
+        however many there are.
+        """
         if self._mapper is None:
             jackson = self._session.sparkContext._jvm.com.fasterxml.jackson  # type: ignore[union-attr]
             self._mapper = jackson.databind.ObjectMapper()
@@ -155,7 +172,9 @@ class StandingEpochs:
         return [info["stateStoreCkptId"] for info in infos]
 
     def _put_ids(self, state: OperatorState, ids: list[list[str]]) -> None:
-        """Into the accumulator from which Spark takes them for its commit log, in place of any other."""
+        """Into the accumulator from which Spark takes them for its commit log, in place of any
+        other.
+        """
         context: Any = self._session.sparkContext
         streaming = context._jvm.org.apache.spark.sql.execution.streaming
         info_class = streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo
@@ -190,7 +209,9 @@ class _Known:
         if times is None:
             times = facts["event_time_max_ms"]
             if len(times) > 1:
-                raise NotWhole("its record is of an older exactum, which ordered watermarks in another way")
+                raise NotWhole(
+                    "its record is of an older exactum, which ordered watermarks in another way"
+                )
         return cls(times, facts["decided_ms"], facts.get("state_ids", {}))
 
     def ids_of(self, state: OperatorState) -> list[list[str]]:
@@ -201,7 +222,9 @@ class _Known:
         try:
             return self.state_ids[str(state.operator_id)]
         except KeyError:
-            raise NotWhole(f"its record does not name the state of operator {state.operator_id}") from None
+            raise NotWhole(
+                f"its record does not name the state of operator {state.operator_id}"
+            ) from None
 
 
 def _greatest_ms(mark: Any) -> int | None:

@@ -1,9 +1,12 @@
-"""The files in which the state stores of one operator keep the version that a batch has left, on any file system.
+"""The files in which the state stores of one operator keep the version that a batch has left, on
+any file system.
 
     <state>/<operator>/<partition>/[<store>/]8.changelog            checkpoint format 1
-    <state>/<operator>/<partition>/[<store>/]8_<id>.changelog       format 2: each try of a task has an id of its own
+    <state>/<operator>/<partition>/[<store>/]8_<id>.changelog       format 2: each try of a task has
+    an id of its own
 
-Looks for this one version only: what came before was there when the batch began, and Spark rests on it in any case.
+Looks for this one version only: what came before was there when the batch began, and Spark rests on
+it in any case.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ _CHANGES = ("changelog", "delta")
 
 @dataclass(frozen=True)
 class VersionFile:
-    """One file of one version of one store. ``version_id`` is empty in format 1; ``written_ms`` counts from 1970."""
+    """One file of one version of one store. ``version_id`` is empty in format 1; ``written_ms``
+    counts from 1970.
+    """
 
     path: str
     partition: int
@@ -45,7 +50,11 @@ def version_files(session: SparkSession, operator: str, version: int) -> list[Ve
     """
     folder = local_folder(operator)
     found = _local(folder, version) if folder is not None else _hadoop(session, operator, version)
-    return [file for path, size_bytes, written_ms in found if (file := _file(path, size_bytes, written_ms)) is not None]
+    return [
+        file
+        for path, size_bytes, written_ms in found
+        if (file := _file(path, size_bytes, written_ms)) is not None
+    ]
 
 
 def _patterns(version: int) -> tuple[str, str]:
@@ -60,14 +69,20 @@ def _local(folder: Path, version: int) -> Iterator[tuple[str, int, float]]:
 
 
 def _hadoop(session: SparkSession, operator: str, version: int) -> Iterable[tuple[str, int, float]]:
-    """With the whole of a version in two calls of the file system, which an object store answers with listings."""
+    """With the whole of a version in two calls of the file system, which an object store answers
+    with listings.
+    """
     jvm: Any = session.sparkContext._jvm
     configuration = session._jsparkSession.sessionState().newHadoopConf()
     path_of = jvm.org.apache.hadoop.fs.Path
     for pattern in _patterns(version):
         path = path_of(f"{operator}/{pattern}")
         for status in path.getFileSystem(configuration).globStatus(path) or ():
-            yield str(status.getPath().toString()), int(status.getLen()), float(status.getModificationTime())
+            yield (
+                str(status.getPath().toString()),
+                int(status.getLen()),
+                float(status.getModificationTime()),
+            )
 
 
 def _file(path: str, size_bytes: int, written_ms: float) -> VersionFile | None:
@@ -78,4 +93,6 @@ def _file(path: str, size_bytes: int, written_ms: float) -> VersionFile | None:
     partition, store = (folder, DEFAULT) if folder.isdigit() else (above, folder)
     if not partition.isdigit():
         return None
-    return VersionFile(path, int(partition), store, found[2] or "", found[3] in _CHANGES, size_bytes, written_ms)
+    return VersionFile(
+        path, int(partition), store, found[2] or "", found[3] in _CHANGES, size_bytes, written_ms
+    )

@@ -1,9 +1,12 @@
-"""Stops a query between two epochs when a file asks for it: what ``exactum savepoint create --stop`` leaves.
+"""Stops a query between two epochs when a file asks for it: what ``exactum savepoint create
+--stop`` leaves.
 
-    request seen --> the next batch waits in ``begin`` --> the last one is in Spark's commit log --> query.stop()
+    request seen --> the next batch waits in ``begin`` --> the last one is in Spark's commit log -->
+    query.stop()
 
-So nothing is in doubt when the query has stopped: the last epoch is complete, and the next one was not begun. The
-same listener keeps the run's file (``run_file``), and refuses to start from a retired checkpoint or another query's.
+So nothing is in doubt when the query has stopped: the last epoch is complete, and the next one was
+not begun. The same listener keeps the run's file (``run_file``), and refuses to start from a
+retired checkpoint or another query's.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ class StopRequest(EpochListener):
         self._running = running
         self._folder = folder
         self._incarnation = str(run.incarnation)
-        self._run_file = RunFile(folder, self._incarnation, run.query_id, __version__, spark_version)
+        self._run_file = RunFile(
+            folder, self._incarnation, run.query_id, __version__, spark_version
+        )
         self._lock = threading.Lock()
         self._in_batch = False
         self._completed: int | None = None
@@ -53,7 +58,8 @@ class StopRequest(EpochListener):
         self._closed = threading.Event()
 
     def begin(self, batch: Batch) -> None:
-        """See the base class. Waits where the query is being stopped, until it is or the request is taken back.
+        """See the base class. Waits where the query is being stopped, until it is or the request is
+        taken back.
 
         Raises:
             EpochAborted: the query was stopped; nothing of the batch was written.
@@ -78,7 +84,9 @@ class StopRequest(EpochListener):
         self._look()
 
     def close(self) -> None:
-        """Who is stopping the query lets go of the run's file: not before the last word is written."""
+        """Who is stopping the query lets go of the run's file: not before the last word is
+        written.
+        """
         with self._lock:
             self._closed.set()
             if not self._stopping:
@@ -93,9 +101,13 @@ class StopRequest(EpochListener):
         if not self._take(request):
             return
         request.answer(self._folder, Answer(stopped=False, batch_id=self._completed))
-        logger.info("%s: asked to stop after the epoch at hand (request %s)", self._running, request.id)
+        logger.info(
+            "%s: asked to stop after the epoch at hand (request %s)", self._running, request.id
+        )
         # No daemon: a script that ends with its query must not take the last word with it.
-        threading.Thread(target=self._stop, args=(request,), name="exactum-stop-request", daemon=False).start()
+        threading.Thread(
+            target=self._stop, args=(request,), name="exactum-stop-request", daemon=False
+        ).start()
 
     def _take(self, request: Request) -> bool:
         """From here on no batch begins. False where another thread has taken a request just now."""
@@ -111,7 +123,11 @@ class StopRequest(EpochListener):
                 if self._closed.is_set():
                     return
                 if not request.stands(self._folder):
-                    logger.info("%s: request %s was taken back or is too old: goes on", self._running, request.id)
+                    logger.info(
+                        "%s: request %s was taken back or is too old: goes on",
+                        self._running,
+                        request.id,
+                    )
                     return
                 time.sleep(POLL_S)
             with self._lock:
@@ -121,7 +137,9 @@ class StopRequest(EpochListener):
             self._running.execution.stop()
             request.answer(self._folder, Answer(stopped=True, batch_id=self._completed))
         except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)
-            logger.warning("%s: could not be stopped as request %s asks: %s", self._running, request.id, error)
+            logger.warning(
+                "%s: could not be stopped as request %s asks: %s", self._running, request.id, error
+            )
         finally:
             self._over(self._running.still_runs())
 

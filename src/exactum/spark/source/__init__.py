@@ -1,1 +1,3 @@
-"""Where a query reads: start and stop, who watches the topics, and what others see of its offsets."""
+"""Where a query reads: start and stop, who watches the topics, and what others see of its
+offsets.
+"""

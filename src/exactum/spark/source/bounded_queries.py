@@ -1,8 +1,10 @@
-"""Ends a query when everything before the stops of its sources is in the sinks, by what Spark's checkpoint says.
+"""Ends a query when everything before the stops of its sources is in the sinks, by what Spark's
+checkpoint says.
 
-Spark's streams have no end, and a query that finds nothing to read runs no batch in which anybody could look. So a
-thread looks now and then, for any sink and any trigger. It ends with the session. For the same reason it refuses what
-the stop guard refuses in a batch: a query whose checkpoint left out rows before this stop has not read them.
+Spark's streams have no end, and a query that finds nothing to read runs no batch in which anybody
+could look. So a thread looks now and then, for any sink and any trigger. It ends with the session.
+For the same reason it refuses what the stop guard refuses in a batch: a query whose checkpoint left
+out rows before this stop has not read them.
 """
 
 from __future__ import annotations
@@ -31,13 +33,17 @@ logger = logging.getLogger("exactum")
 
 LOOK_EVERY_S = 0.5
 SET_DEATH_CAUSE = "streamDeathCause_$eq"
-"""The setter of what ``awaitTermination`` raises (Spark's StreamExecution.scala), as Scala names it in Java."""
+"""The setter of what ``awaitTermination`` raises (Spark's StreamExecution.scala), as Scala names
+it in Java.
+"""
 FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
 
 
 _watchers: dict[Any, _Watcher] = {}
-"""By Spark context. A frame may be started at any time while its session lasts, so a watcher lasts as long."""
+"""By Spark context. A frame may be started at any time while its session lasts, so a watcher
+lasts as long.
+"""
 _registering = threading.Lock()
 
 
@@ -62,7 +68,9 @@ class _Watcher:
         self.source_ids: set[str] = set()
         self._spark: Any = spark
         self._context = spark.sparkContext
-        self._sources: dict[str, tuple[RunningSource, ...]] = {}  # by run id, once Spark has planned the query
+        self._sources: dict[
+            str, tuple[RunningSource, ...]
+        ] = {}  # by run id, once Spark has planned the query
         self._failures = 0  # looks in a row at which something failed
 
     def run(self) -> None:
@@ -71,7 +79,9 @@ class _Watcher:
             self._failures = 0 if error is None else self._failures + 1
             if error is not None:
                 level = logging.WARNING if self._failures == FAILURES_TOLD else logging.DEBUG
-                logger.log(level, "bounded queries cannot be looked at, so they do not end: %r", error)
+                logger.log(
+                    level, "bounded queries cannot be looked at, so they do not end: %r", error
+                )
             time.sleep(LOOK_EVERY_S)
         with _registering:
             _watchers.pop(self._context, None)
@@ -83,10 +93,14 @@ class _Watcher:
             return False
 
     def _look(self) -> Exception | None:
-        """Look at every query, whatever becomes of the others. A query may end while it is looked at."""
+        """Look at every query, whatever becomes of the others. A query may end while it is looked
+        at.
+        """
         failed: Exception | None = None
         try:
-            active = list(self._spark._jsparkSession.sharedState().activeStreamingQueries().values())
+            active = list(
+                self._spark._jsparkSession.sharedState().activeStreamingQueries().values()
+            )
         except Exception as error:  # noqa: BLE001  (the next look tells)
             return error
         runs: set[str] = set()
@@ -96,7 +110,9 @@ class _Watcher:
                     runs.add(self._look_at(execution))
             except Exception as error:  # noqa: BLE001  (likewise)
                 failed = error
-        self._sources = {run_id: sources for run_id, sources in self._sources.items() if run_id in runs}
+        self._sources = {
+            run_id: sources for run_id, sources in self._sources.items() if run_id in runs
+        }
         return failed
 
     def _look_at(self, execution: Any) -> str:
@@ -116,7 +132,12 @@ class _Watcher:
             record = SourceRecord.of(folder, source)
             if record is not None:
                 try:
-                    refuse_lost(f"query {execution.id().toString()}", source, record, positions.get(source.index, {}))
+                    refuse_lost(
+                        f"query {execution.id().toString()}",
+                        source,
+                        record,
+                        positions.get(source.index, {}),
+                    )
                 except CheckpointRefused as error:
                     self._fail(execution, error)
                     return
@@ -124,11 +145,15 @@ class _Watcher:
             stop = SourceOptions.of(source.options).stop
             if stop is None or not reached(stop, positions.get(source.index, {})):
                 return
-        logger.info("query %s has read its sources up to their stops and ends", execution.id().toString())
+        logger.info(
+            "query %s has read its sources up to their stops and ends", execution.id().toString()
+        )
         execution.stop()
 
     def _fail(self, execution: Any, error: CheckpointRefused) -> None:
-        """End the query with an error, as if a batch had raised it: Spark has no public way to do so from outside."""
+        """End the query with an error, as if a batch had raised it: Spark has no public way to do
+        so from outside.
+        """
         if execution.exception().isDefined():
             return  # a batch was refused meanwhile
         logger.error("%s", error)
@@ -136,15 +161,23 @@ class _Watcher:
         text = f"{type(error).__name__}: {error}"
         none = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
         cause = jvm.java.lang.IllegalStateException(text)
-        died = jvm.org.apache.spark.sql.streaming.StreamingQueryException(text, cause, "STREAM_FAILED", none)
+        died = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
+            text, cause, "STREAM_FAILED", none
+        )
         getattr(execution, SET_DEATH_CAUSE)(died)
         execution.stop()
 
     def _committed(
         self, execution: Any, root: str, folder: Path | None, sources: tuple[RunningSource, ...]
     ) -> dict[int, Offsets]:
-        """The next offsets of each source that are committed: the last epoch's ends, or where the query begins."""
-        read = folder_reader(folder) if folder is not None else hadoop_reader(self._spark.range(0), root)
+        """The next offsets of each source that are committed: the last epoch's ends, or where the
+        query begins.
+        """
+        read = (
+            folder_reader(folder)
+            if folder is not None
+            else hadoop_reader(self._spark.range(0), root)
+        )
         last = execution.commitLog().getLatestBatchId()
         if last.isDefined():
             ends = source_offsets(read, int(last.get()), root).end

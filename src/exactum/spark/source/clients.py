@@ -1,4 +1,6 @@
-"""The driver's connections to the clusters that a query reads from, which last as long as the run."""
+"""The driver's connections to the clusters that a query reads from, which last as long as the
+run.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ logger = logging.getLogger("exactum")
 class Clients(EpochListener):
     """One client for each way to connect. It attends the run only to be closed with it.
 
-    Forgotten ones would stay: Spark's JVM refers to what ``foreachBatch`` was given for as long as it likes, and what
-    holds more than 1,024 descriptors cannot be called by that JVM any more (py4j waits by ``select``).
+    Forgotten ones would stay: Spark's JVM refers to what ``foreachBatch`` was given for as long as
+    it likes, and what holds more than 1,024 descriptors cannot be called by that JVM any more (py4j
+    waits by ``select``).
     """
 
     def __init__(self, running: RunningQuery) -> None:
@@ -28,7 +31,8 @@ class Clients(EpochListener):
         self._made: dict[tuple[tuple[str, str], ...], TopicRequests] = {}
 
     def of(self, source: RunningSource) -> tuple[Mapping[str, str], TopicRequests] | None:
-        """A client for the source's cluster; None, with a warning, where the driver cannot log in as Spark does.
+        """A client for the source's cluster; None, with a warning, where the driver cannot log in
+        as Spark does.
 
         Raises:
             SettingRefused: likewise, and the source's offsets are to be committed to a group.
@@ -43,7 +47,9 @@ class Clients(EpochListener):
         except SettingRefused as error:
             if chosen.commit_offsets:
                 raise
-            logger.warning("Source %d is not watched for topics that change: %s", source.index, error)
+            logger.warning(
+                "Source %d is not watched for topics that change: %s", source.index, error
+            )
             return None
         return settings, self._made[key]
 

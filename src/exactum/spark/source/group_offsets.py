@@ -1,7 +1,9 @@
-"""A listener that commits an epoch's end offsets to a consumer group, so that lag tools see how far a query is.
+"""A listener that commits an epoch's end offsets to a consumer group, so that lag tools see how far
+a query is.
 
-For onlookers only: the query goes by its checkpoint. It happens after the epoch stands in every sink, in a thread of
-its own that keeps nothing but the newest offsets, so no epoch waits for it and the group is never ahead of the sinks.
+For onlookers only: the query goes by its checkpoint. It happens after the epoch stands in every
+sink, in a thread of its own that keeps nothing but the newest offsets, so no epoch waits for it and
+the group is never ahead of the sinks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ logger = logging.getLogger("exactum")
 PAUSE_S = 1.0
 """Between two commits of a busy query."""
 REFRESH_AFTER_S = 3600.0
-"""A quiet query commits again after this long: brokers forget offsets after offsets.retention.minutes (7 days)."""
+"""A quiet query commits again after this long: brokers forget offsets after
+offsets.retention.minutes (7 days).
+"""
 CLOSE_TIMEOUT_S = 5.0
 SHOWN_MAX = 3
 
@@ -57,8 +61,9 @@ class GroupOffsets(EpochListener):
         self._thread.start()
 
     def begin(self, batch: Batch) -> None:
-        """Nothing is committed yet: whether this run may go on from these offsets is not decided, and a start that is
-        refused, from an old copy of the checkpoint, must not move the group back.
+        """Nothing is committed yet: whether this run may go on from these offsets is not decided,
+        and a start that is refused, from an old copy of the checkpoint, must not move the group
+        back.
 
         Raises:
             SettingRefused: two sources would commit the same partitions to one group.
@@ -86,13 +91,16 @@ class GroupOffsets(EpochListener):
     def _refuse_shared(self, batch: Batch) -> None:
         owners: dict[tuple[str | None, str], str] = {}
         for one in self._sources:
-            for topic in sorted({topic for topic, _ in from_json(batch.offsets.end[one.source.index])}):
+            for topic in sorted(
+                {topic for topic, _ in from_json(batch.offsets.end[one.source.index])}
+            ):
                 owner = owners.setdefault((one.chosen.group_id, topic), one.chosen.source_id)
                 if owner != one.chosen.source_id:
                     raise SettingRefused(
                         f"{self._running}: two sources read the topic {topic!r} with group_id="
-                        f"{one.chosen.group_id!r}, so the group's offsets would mean now the one, now the other. Give "
-                        "each its own group_id, or one of them commit_offsets=False. Nothing of this batch was written."
+                        f"{one.chosen.group_id!r}, so the group's offsets would mean now the one, "
+                        "now the other. Give each its own group_id, or one of them "
+                        "commit_offsets=False. Nothing of this batch was written."
                     )
 
     def _put(self, offsets: Sequence[str | None]) -> None:
@@ -142,8 +150,9 @@ class GroupOffsets(EpochListener):
             return
         self._told.add(kind)
         logger.warning(
-            "%s: its offsets could not be committed to the group %r: %s. The query is not affected; it is tried again "
-            "with the next epoch. Does somebody else consume with this group id, or does the user lack READ on it?",
+            "%s: its offsets could not be committed to the group %r: %s. The query is not "
+            "affected; it is tried again with the next epoch. Does somebody else consume with "
+            "this group id, or does the user lack READ on it?",
             self._running,
             group,
             error,

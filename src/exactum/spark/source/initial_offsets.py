@@ -1,4 +1,6 @@
-"""Where a Kafka source of a query once began: what Spark keeps in ``<checkpoint>/sources/<n>/0``."""
+"""Where a Kafka source of a query once began: what Spark keeps in
+``<checkpoint>/sources/<n>/0``.
+"""
 
 from __future__ import annotations
 

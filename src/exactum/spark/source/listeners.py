@@ -22,7 +22,8 @@ logger = logging.getLogger("exactum")
 
 
 def source_listeners(context: RunContext, clients: Clients) -> list[EpochListener]:
-    """The listeners of the query's Kafka sources; none where it has no such source. They use ``clients`` to their end.
+    """The listeners of the query's Kafka sources; none where it has no such source. They use
+    ``clients`` to their end.
 
     Raises:
         SettingRefused: the driver cannot log in as the source does, and has to commit offsets.
@@ -34,16 +35,17 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         return []
     if running.folder is None:
         logger.info(
-            "%s is not in a folder, so exactum keeps no record of its topics there: a topic that is made anew between "
-            "two runs is not noticed.",
+            "%s is not in a folder, so exactum keeps no record of its topics there: a topic that "
+            "is made anew between two runs is not noticed.",
             running,
         )
     for source in sources:
         if not SourceOptions.of(source.options).source_id and not reads_committed(source.options):
             logger.warning(
-                "%s: source %d, made by Spark's own reader, reads records of transactions that are still open or were "
-                'aborted as if they were valid: kafka.isolation.level is not read_committed. Say .option("%s", '
-                '"read_committed"), or use exactum.read_kafka.',
+                "%s: source %d, made by Spark's own reader, reads records of transactions that "
+                "are still open or were aborted as if they were valid: kafka.isolation.level is "
+                'not read_committed. Say .option("%s", "read_committed"), or use '
+                "exactum.read_kafka.",
                 running,
                 source.index,
                 ISOLATION,
@@ -60,7 +62,9 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
             committed.append(CommittedSource(source, chosen, requests))
-    recorded = [(source, record) for source in sources if (record := records[source.index]) is not None]
+    recorded = [
+        (source, record) for source in sources if (record := records[source.index]) is not None
+    ]
     listeners: list[EpochListener] = [StopGuard(context, recorded), StartReport(context, sources)]
     if watched:
         listeners.insert(0, TopicWatch(watched, context))

@@ -1,8 +1,8 @@
 """The sources of a running query, each with the options that were given to ``spark.readStream``.
 
-Spark's offset log has one line for each source, in the order of ``StreamExecution.sources``; a stream that the plan
-reads twice (a self-union) has two lines. Which leaf of the plan belongs to which line is told by the stream object
-itself, never by its place in the plan.
+Spark's offset log has one line for each source, in the order of ``StreamExecution.sources``; a
+stream that the plan reads twice (a self-union) has two lines. Which leaf of the plan belongs to
+which line is told by the stream object itself, never by its place in the plan.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _BETWEEN = "\0"
 class RunningSource:
     """One line of the offset log.
 
-    ``index`` is the line's place (from 0), ``same_as`` the first index that reads the same stream (usually ``index``
-    itself), ``table`` Spark's name of what is read, in lower case (``kafkatable``; empty for the older kind of sources,
-    such as files), ``options`` what was given to the reader, in its own spelling (empty likewise), ``metadata`` the
-    source's folder relative to the checkpoint (``sources/0``; None likewise).
+    ``index`` is the line's place (from 0), ``same_as`` the first index that reads the same stream
+    (usually ``index`` itself), ``table`` Spark's name of what is read, in lower case
+    (``kafkatable``; empty for the older kind of sources, such as files), ``options`` what was given
+    to the reader, in its own spelling (empty likewise), ``metadata`` the source's folder relative
+    to the checkpoint (``sources/0``; None likewise).
     """
 
     index: int
@@ -47,12 +48,16 @@ class RunningSource:
 
 
 def sources_of(running: RunningQuery) -> tuple[RunningSource, ...]:
-    """The sources of a query whose first batch has begun, in the order of the offset log's lines."""
+    """The sources of a query whose first batch has begun, in the order of the offset log's
+    lines.
+    """
     return sources_of_execution(running.execution)
 
 
 def sources_of_execution(execution: Any) -> tuple[RunningSource, ...]:
-    """As ``sources_of``, from the JVM's StreamExecution; empty while Spark has not planned the query yet."""
+    """As ``sources_of``, from the JVM's StreamExecution; empty while Spark has not planned the
+    query yet.
+    """
     streams = _listed(execution.sources())
     if not streams:
         return ()
@@ -60,7 +65,10 @@ def sources_of_execution(execution: Any) -> tuple[RunningSource, ...]:
     found: list[RunningSource] = []
     for index, stream in enumerate(streams):
         same_as = next((i for i in range(index) if _same(streams[i], stream)), index)
-        leaf = next((one for one in leaves if one.stream is not None and _same(one.stream, stream)), _UNKNOWN)
+        leaf = next(
+            (one for one in leaves if one.stream is not None and _same(one.stream, stream)),
+            _UNKNOWN,
+        )
         found.append(RunningSource(index, same_as, leaf.table, leaf.options, leaf.metadata))
     return tuple(found)
 
@@ -99,7 +107,9 @@ def _metadata(path: str) -> str | None:
 
 
 def _texts(options: Any) -> dict[str, str]:
-    """A Java map of texts as a dictionary, in few calls to the JVM: a start waits for each of them."""
+    """A Java map of texts as a dictionary, in few calls to the JVM: a start waits for each of
+    them.
+    """
     text = JavaClass("java.lang.String", options._gateway_client)
     names, values = text.join(_BETWEEN, options.keySet()), text.join(_BETWEEN, options.values())
     return dict(zip(names.split(_BETWEEN), values.split(_BETWEEN), strict=True)) if names else {}

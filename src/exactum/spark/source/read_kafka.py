@@ -1,4 +1,6 @@
-"""``read_kafka``: Kafka topics as a streaming frame, with defaults under which exactly-once holds."""
+"""``read_kafka``: Kafka topics as a streaming frame, with defaults under which exactly-once
+holds.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,21 @@ ISOLATION = "kafka.isolation.level"
 DATA_LOSS = "failOnDataLoss"
 FETCH_WAIT = "kafka.fetch.max.wait.ms"
 FETCH_WAIT_MS = 0
-"""Kafka's own default of 500 is paid by each task of an epoch that ends where the topic ends: when Spark's consumer has
-its records, the client asks for more at once, and Spark asks on the same connection for the partition's first and last
-offset (``InternalKafkaConsumer.fetch`` in its KafkaDataConsumer.scala); brokers answer one request after another. A
-task reads only what is there, and nobody polls between epochs: there is nothing to wait for. Even 10 ms were felt:
-5 ms for each partition of a small epoch where 2 do."""
+"""Kafka's own default of 500 is paid by each task of an epoch that ends where the topic ends: when
+Spark's consumer has its records, the client asks for more at once, and Spark asks on the same
+connection for the partition's first and last offset (``InternalKafkaConsumer.fetch`` in its
+KafkaDataConsumer.scala); brokers answer one request after another. A task reads only what is there,
+and nobody polls between epochs: there is nothing to wait for. Even 10 ms were felt: 5 ms for each
+partition of a small epoch where 2 do."""
 POLL_RECORDS = "kafka.max.poll.records"
 POLL_RECORDS_MAX = 10_000
-"""After each poll Spark asks the broker for the partition's first and last offset, one request after the other (the
-same ``fetch``). With Kafka's own default that is once in 500 records."""
+"""After each poll Spark asks the broker for the partition's first and last offset, one request
+after the other (the same ``fetch``). With Kafka's own default that is once in 500 records."""
 FETCH_BYTES = "kafka.max.partition.fetch.bytes"
 FETCH_BYTES_MAX = 2 * 2**20
-"""What a poll returns is bounded by this as well: with Kafka's own default of 1 MiB, larger records would be asked for
-twice as often. Each consumer that Spark keeps (64 in an executor) may hold as much."""
+"""What a poll returns is bounded by this as well: with Kafka's own default of 1 MiB, larger records
+would be asked for twice as often. Each consumer that Spark keeps (64 in an executor) may hold as
+much."""
 SCALA_VERSION = "2.13"
 LOOK_TIMEOUT_MS = 8_000
 """For one question at the start; a wrong address is told within ten seconds."""
@@ -79,62 +83,83 @@ def read_kafka(
     client: Mapping[str, object] | None = None,
     **options: object,
 ) -> DataFrame:
-    """A streaming frame of Kafka records: key, value, topic, partition, offset, timestamp, timestampType.
+    """A streaming frame of Kafka records: key, value, topic, partition, offset, timestamp,
+    timestampType.
 
     Args:
         spark: the session; it needs Spark's Kafka connector, as ``local_session`` has it.
         topics: one name (or several separated by commas), a list of names, a compiled pattern
-            (``re.compile("orders-.*")``: every topic that matches, later ones too), or partitions by topic
-            (``{"orders": [0, 1]}``).
+            (``re.compile("orders-.*")``: every topic that matches, later ones too), or partitions
+            by topic (``{"orders": [0, 1]}``).
         bootstrap_servers: ``host:port`` or several, separated by commas.
-        group_id: a consumer group that shows how far the query is: after each epoch the epoch's end offsets are
+        group_id: a consumer group that shows how far the query is: after each epoch the epoch's end
+        offsets are
             committed to it, for lag tools. The query itself goes by its checkpoint alone.
-        start: where a query without a checkpoint begins; a checkpoint always takes precedence. "group": at the
-            group's offsets (the default with a group id); "earliest" (the default without) or "latest"; a datetime
-            with a time zone or milliseconds since the epoch: the first record at or after it, the end where there
-            is none; ``{"orders": {0: 123}}`` or ``{("orders", 0): 123}``: offsets, where partitions that are not
-            named follow the group. Resolved now, except the two words. Later partitions start at their beginning.
-        stop: for a backfill: the query ends when everything before the stop is in the sinks. "latest" (the ends as
-            of now), a time as for ``start``, or the offsets of all partitions; the record at the stop is the first
-            that is not read. Partitions that come later are not read. A query of several sources ends when all are
-            bounded and read.
-        auto_offset_reset: where a partition begins for which the group has no offset: "earliest" (default),
+        start: where a query without a checkpoint begins; a checkpoint always takes precedence.
+        "group": at the
+            group's offsets (the default with a group id); "earliest" (the default without) or
+            "latest"; a datetime with a time zone or milliseconds since the epoch: the first record
+            at or after it, the end where there is none; ``{"orders": {0: 123}}`` or ``{("orders",
+            0): 123}``: offsets, where partitions that are not named follow the group. Resolved now,
+            except the two words. Later partitions start at their beginning.
+        stop: for a backfill: the query ends when everything before the stop is in the sinks.
+        "latest" (the ends as
+            of now), a time as for ``start``, or the offsets of all partitions; the record at the
+            stop is the first that is not read. Partitions that come later are not read. A query of
+            several sources ends when all are bounded and read.
+        auto_offset_reset: where a partition begins for which the group has no offset: "earliest"
+        (default),
             "latest", or "none": refused.
-        commit_offsets: False: nothing is committed to the group. Default: as soon as there is a group id.
-        stall_after_s: how long an open transaction upstream may hold back a partition's readers before
+        commit_offsets: False: nothing is committed to the group. Default: as soon as there is a
+        group id. stall_after_s: how long an open transaction upstream may hold back a partition's
+        readers before
             ``events.UpstreamStalled`` tells of it; default 30 s.
-        client: librdkafka's settings for what the driver asks the brokers, where they cannot be derived from the
-            ``kafka.*`` options: ``{"security.protocol": "SASL_SSL", "ssl.ca.location": "ca.pem", ...}``.
-        options: further options of Spark's Kafka source by their own names: ``maxOffsetsPerTrigger=10000``,
+        client: librdkafka's settings for what the driver asks the brokers, where they cannot be
+        derived from the
+            ``kafka.*`` options: ``{"security.protocol": "SASL_SSL", "ssl.ca.location": "ca.pem",
+            ...}``.
+        options: further options of Spark's Kafka source by their own names:
+        ``maxOffsetsPerTrigger=10000``,
             ``includeHeaders=True``, ``**{"kafka.security.protocol": "SASL_SSL"}``.
 
-    Only committed records are read (``kafka.isolation.level=read_committed``) and the query stops when
-    records are gone before they were read (``failOnDataLoss=true``), unless the options say otherwise; then
-    a warning is logged.
+    Only committed records are read (``kafka.isolation.level=read_committed``) and the query stops
+    when records are gone before they were read (``failOnDataLoss=true``), unless the options say
+    otherwise; then a warning is logged.
 
     Raises:
-        SettingRefused: an option that would break the guarantee or contradicts the arguments, an unknown or
+        SettingRefused: an option that would break the guarantee or contradicts the arguments, an
+        unknown or
             impossible position, a topic that does not exist, or no connector on the class path.
         Unavailable: the cluster did not answer within some seconds.
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")
     if client is not None and not isinstance(client, Mapping):
-        raise SettingRefused(f"read_kafka: client={client!r} must be a dictionary of librdkafka's settings.")
+        raise SettingRefused(
+            f"read_kafka: client={client!r} must be a dictionary of librdkafka's settings."
+        )
     check_group(group_id, auto_offset_reset, commit_offsets)
     begin = start_position.checked(start, group_id)
-    chosen = {"kafka.bootstrap.servers": bootstrap_servers, **subscription(topics), **further_options(options)}
+    chosen = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        **subscription(topics),
+        **further_options(options),
+    }
     own = {name: str(value) for name, value in (client or {}).items()}
     made_ms = time.time_ns() // 1_000_000
     word = str(begin) if start_position.is_word(begin) else None
     resolved, end = Resolved(word or ""), None
-    with _asked(chosen, own, group_id, auto_offset_reset, needed=stop is not None or word is None) as found:
+    with _asked(
+        chosen, own, group_id, auto_offset_reset, needed=stop is not None or word is None
+    ) as found:
         if found is not None and word is None:
             resolved = start_position.resolve(begin, found)
         if found is not None and stop is not None:
             end = stop_position.resolve(stop, found)
     if resolved.refusal is not None:
-        logger.warning("read_kafka: %s. A query that has a checkpoint goes on from there.", resolved.refusal)
+        logger.warning(
+            "read_kafka: %s. A query that has a checkpoint goes on from there.", resolved.refusal
+        )
     ours = SourceOptions(
         source_id=secrets.token_hex(8),
         made_ms=made_ms,
@@ -166,21 +191,30 @@ def check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bo
             f"{', '.join(map(repr, start_position.RESETS))}."
         )
     if commit_offsets and group_id is None:
-        raise SettingRefused("read_kafka: commit_offsets=True needs group_id=, the group to commit to.")
+        raise SettingRefused(
+            "read_kafka: commit_offsets=True needs group_id=, the group to commit to."
+        )
 
 
 @contextmanager
 def _asked(
-    chosen: Mapping[str, str], client: Mapping[str, str], group_id: str | None, reset: str, *, needed: bool
+    chosen: Mapping[str, str],
+    client: Mapping[str, str],
+    group_id: str | None,
+    reset: str,
+    *,
+    needed: bool,
 ) -> Iterator[Positions | None]:
-    """What the brokers say about the partitions that are there now. They are asked for every kind of start, so that a
-    wrong address and a missing topic are told here, and not by a query that reads nothing.
+    """What the brokers say about the partitions that are there now. They are asked for every kind
+    of start, so that a wrong address and a missing topic are told here, and not by a query that
+    reads nothing.
 
-    ``needed``: whether offsets are asked for. Else it is None where the driver cannot log in as Spark does.
+    ``needed``: whether offsets are asked for. Else it is None where the driver cannot log in as
+    Spark does.
 
     Raises:
-        SettingRefused: a topic or a partition does not exist, or the driver cannot log in and has to.
-        Unavailable: no answer within ``LOOK_TIMEOUT_MS``.
+        SettingRefused: a topic or a partition does not exist, or the driver cannot log in and has
+        to. Unavailable: no answer within ``LOOK_TIMEOUT_MS``.
     """
     try:
         settings = librdkafka_settings(chosen, client, "read_kafka")
@@ -194,13 +228,16 @@ def _asked(
     try:
         subscribed = Subscription.of(chosen)
         seen = _seen(subscribed, requests, chosen["kafka.bootstrap.servers"])
-        yield Positions(requests, subscribed.partitions(seen), group_id, reset, reads_committed(chosen))
+        yield Positions(
+            requests, subscribed.partitions(seen), group_id, reset, reads_committed(chosen)
+        )
     finally:
         requests.close()
 
 
 def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> dict[str, TopicSeen]:
-    """The topics that are there now. One that was made a moment ago may not be known to every broker: look twice.
+    """The topics that are there now. One that was made a moment ago may not be known to every
+    broker: look twice.
 
     Raises:
         SettingRefused: a topic or a partition that is named does not exist.
@@ -215,12 +252,14 @@ def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> di
             break
         if time.monotonic() > deadline_s:
             raise SettingRefused(
-                f"read_kafka: {', '.join(missing)} does not exist at {servers}, or the user lacks DESCRIBE on it. "
-                "Create it first: exactum never creates topics."
+                f"read_kafka: {', '.join(missing)} does not exist at {servers}, or the user lacks "
+                "DESCRIBE on it. Create it first: exactum never creates topics."
             )
         time.sleep(LOOK_PAUSE_S)
     if not seen:
-        logger.warning("read_kafka: there are no %s at %s yet; the query waits for one.", subscribed, servers)
+        logger.warning(
+            "read_kafka: there are no %s at %s yet; the query waits for one.", subscribed, servers
+        )
     return seen
 
 
@@ -248,7 +287,9 @@ def subscription(topics: Topics) -> dict[str, str]:
     if isinstance(topics, Mapping):
         if topics and all(_partitions(value) for value in topics.values()):
             return {"assign": json.dumps({name: list(value) for name, value in topics.items()})}
-        raise SettingRefused(f"read_kafka: partitions by topic look like {{'orders': [0, 1]}}, not {topics!r}.")
+        raise SettingRefused(
+            f"read_kafka: partitions by topic look like {{'orders': [0, 1]}}, not {topics!r}."
+        )
     names = topics.split(",") if isinstance(topics, str) else topics
     if (
         not isinstance(names, list | tuple | set | frozenset)
@@ -256,14 +297,15 @@ def subscription(topics: Topics) -> dict[str, str]:
         or not all(isinstance(name, str) and name.strip() for name in names)
     ):
         raise SettingRefused(
-            f"read_kafka: topics={topics!r} names no topic. Give a name, a list of names, a compiled pattern, "
-            "or partitions by topic."
+            f"read_kafka: topics={topics!r} names no topic. Give a name, a list of names, a "
+            "compiled pattern, or partitions by topic."
         )
     return {"subscribe": ",".join(name.strip() for name in names)}
 
 
 def further_options(options: Mapping[str, object]) -> dict[str, str]:
-    """The user's options with our defaults below them. Names are compared as Spark does, ignoring case.
+    """The user's options with our defaults below them. Names are compared as Spark does, ignoring
+    case.
 
     Raises:
         SettingRefused: an option that has an argument of its own here, or that streams do not have.
@@ -276,14 +318,16 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
         if lower in _BATCH_ONLY:
             raise SettingRefused(f"read_kafka: {name!r} is for batch reads; give stop= instead.")
         if lower.startswith(source_options.PREFIX):
-            raise SettingRefused(f"read_kafka: there is no option {name!r}; such names are exactum's own.")
+            raise SettingRefused(
+                f"read_kafka: there is no option {name!r}; such names are exactum's own."
+            )
         chosen[name] = str(value).lower() if isinstance(value, bool) else str(value)
     given = {name.lower(): value for name, value in chosen.items()}
     _check_isolation(given)
     if given.get(DATA_LOSS.lower(), "true").lower() == "false":
         logger.warning(
-            "read_kafka: failOnDataLoss=false: records that Kafka deletes before they were read are skipped "
-            "without an error, so 'exactly once' does not hold for them."
+            "read_kafka: failOnDataLoss=false: records that Kafka deletes before they were read "
+            "are skipped without an error, so 'exactly once' does not hold for them."
         )
     if ISOLATION not in given:
         chosen[ISOLATION] = "read_committed"
@@ -301,20 +345,23 @@ def further_options(options: Mapping[str, object]) -> dict[str, str]:
 
 def reads_committed(options: Mapping[str, str]) -> bool:
     """Whether Spark's source reads committed records only; Kafka's own default is all."""
-    return any(name.lower() == ISOLATION and value == "read_committed" for name, value in options.items())
+    return any(
+        name.lower() == ISOLATION and value == "read_committed" for name, value in options.items()
+    )
 
 
 def _check_isolation(given: Mapping[str, str]) -> None:
     level = given.get(ISOLATION, "read_committed")
     if level == "read_uncommitted":
         logger.warning(
-            "read_kafka: %s=read_uncommitted: records of transactions that are later aborted are read as if "
-            "they were valid.",
+            "read_kafka: %s=read_uncommitted: records of transactions that are later aborted are "
+            "read as if they were valid.",
             ISOLATION,
         )
     elif level != "read_committed":
         raise SettingRefused(
-            f"read_kafka: {ISOLATION}={level!r} is not known; it may be read_committed or read_uncommitted."
+            f"read_kafka: {ISOLATION}={level!r} is not known; it may be read_committed or "
+            "read_uncommitted."
         )
 
 
@@ -332,7 +379,8 @@ def _no_connector() -> str:
     return (
         "This Spark session has no Kafka connector on its class path. Make the session with "
         'exactum.local_session("name"), which brings it, or start it with '
-        f'.config("spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{version}"), where '
-        f"{version} is not published with the newest {version.rpartition('.')[0]} that is "
-        "(a session that is running already must be stopped first: jars are read at its start)."
+        '.config("spark.jars.packages", '
+        f'"org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{version}"), where {version} is '
+        f"not published with the newest {version.rpartition('.')[0]} that is (a session that is "
+        "running already must be stopped first: jars are read at its start)."
     )

@@ -1,10 +1,13 @@
-"""What a query's checkpoint keeps about each of its sources: which topics they were, and where a backfill ends.
+"""What a query's checkpoint keeps about each of its sources: which topics they were, and where a
+backfill ends.
 
-    <checkpoint>/exactum/source/<n>/topics/<topic>.json    {"version": 1, "topic": "orders", "topic_id": ...}
-    <checkpoint>/exactum/source/<n>/stops/<k>.json         {"version": 1, "given": "latest", "offsets": {"orders": ...}}
+    <checkpoint>/exactum/source/<n>/topics/<topic>.json    {"version": 1, "topic": "orders",
+    "topic_id": ...} <checkpoint>/exactum/source/<n>/stops/<k>.json         {"version": 1, "given":
+    "latest", "offsets": {"orders": ...}}
 
-``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable, and never changed;
-of the stops the highest ``k`` counts. A topic's file is removed when the query has gone on without the topic.
+``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable,
+and never changed; of the stops the highest ``k`` counts. A topic's file is removed when the query
+has gone on without the topic.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """The record of one source, below ``folder``. All of it is read and written by the driver alone."""
+    """The record of one source, below ``folder``. All of it is read and written by the driver
+    alone.
+    """
 
     folder: Path
 
@@ -57,7 +62,12 @@ class SourceRecord:
             CheckpointRefused: the folder may not be written.
             Unavailable: it could not be: a full disk.
         """
-        value = {"version": VERSION, "topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+        value = {
+            "version": VERSION,
+            "topic": name,
+            "topic_id": topic.topic_id,
+            "partitions": topic.partitions,
+        }
         _create(self.folder / "topics" / f"{name}.json", value)
 
     def forget_topic(self, name: str) -> None:
@@ -72,7 +82,9 @@ class SourceRecord:
             if path.parent.is_dir():
                 sync_folder(path.parent)
         except OSError as error:
-            raise Unavailable(f"exactum could not remove {path} ({error}); start the query again.") from error
+            raise Unavailable(
+                f"exactum could not remove {path} ({error}); start the query again."
+            ) from error
 
     def stop(self) -> Stop | None:
         """The stop that was last put on record; None: the source had none.
@@ -94,11 +106,17 @@ class SourceRecord:
         """
         highest = max((int(path.stem) for path in self._listed("stops")), default=-1)
         offsets = {} if stop is None else json.loads(to_json(stop.offsets))
-        value = {"version": VERSION, "given": None if stop is None else stop.given, "offsets": offsets}
+        value = {
+            "version": VERSION,
+            "given": None if stop is None else stop.given,
+            "offsets": offsets,
+        }
         _create(self.folder / "stops" / f"{highest + 1}.json", value)
 
     def _listed(self, kind: str) -> list[Path]:
-        return [path for path in (self.folder / kind).glob("*.json") if not path.name.startswith(".")]
+        return [
+            path for path in (self.folder / kind).glob("*.json") if not path.name.startswith(".")
+        ]
 
 
 def _create(path: Path, value: dict[str, Any]) -> None:
@@ -111,10 +129,12 @@ def _create(path: Path, value: dict[str, Any]) -> None:
         what = f"exactum could not write {path} ({error}), where it records what this query reads."
         if error.errno in OF_THE_SETTING:
             raise CheckpointRefused(
-                f"{what} The checkpoint must be in a folder that this user may write to. Nothing of this batch was "
-                "written."
+                f"{what} The checkpoint must be in a folder that this user may write to. Nothing "
+                "of this batch was written."
             ) from error
-        raise Unavailable(f"{what} Nothing of this batch was written; start the query again.") from error
+        raise Unavailable(
+            f"{what} Nothing of this batch was written; start the query again."
+        ) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -123,12 +143,13 @@ def _read(path: Path) -> dict[str, Any]:
         version = value["version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointRefused(
-            f"{path} cannot be read ({type(error).__name__}: {error}): it says what this query reads. Restore it from "
-            "a backup of the checkpoint. Nothing of this batch was written."
+            f"{path} cannot be read ({type(error).__name__}: {error}): it says what this query "
+            "reads. Restore it from a backup of the checkpoint. Nothing of this batch was written."
         ) from error
     if version != VERSION:
         raise CheckpointRefused(
-            f"{path} has version {version}; this exactum reads version {VERSION}. The query was last run by a newer "
-            "exactum: install that one again. Nothing of this batch was written."
+            f"{path} has version {version}; this exactum reads version {VERSION}. The query was "
+            "last run by a newer exactum: install that one again. Nothing of this batch was "
+            "written."
         )
     return dict(value)

@@ -1,7 +1,8 @@
-"""What a call of ``read_kafka`` chose, kept in the options of Spark's source for those who listen to the query later.
+"""What a call of ``read_kafka`` chose, kept in the options of Spark's source for those who listen
+to the query later.
 
-Spark hands unknown options on untouched, so they are found again in the plan of the running query, whatever was
-made of the frame in between.
+Spark hands unknown options on untouched, so they are found again in the plan of the running query,
+whatever was made of the frame in between.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ STALL_AFTER_S = 30.0
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a bounded source ends: what the user gave, as text, and the first offset not read of each partition."""
+    """Where a bounded source ends: what the user gave, as text, and the first offset not read of
+    each partition.
+    """
 
     given: str
     offsets: Offsets
@@ -27,11 +30,12 @@ class Stop:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What one call of ``read_kafka`` chose. A source that was made by Spark's own reader has the defaults.
+    """What one call of ``read_kafka`` chose. A source that was made by Spark's own reader has the
+    defaults.
 
-    ``source_id`` names the call, ``made_ms`` is when it was made (ms since the epoch; 0: unknown), ``why`` tells by
-    partition (``orders-0``) why it starts where it does, ``word`` is a start that goes for all partitions,
-    ``client`` are librdkafka settings that replace the translated ones.
+    ``source_id`` names the call, ``made_ms`` is when it was made (ms since the epoch; 0: unknown),
+    ``why`` tells by partition (``orders-0``) why it starts where it does, ``word`` is a start that
+    goes for all partitions, ``client`` are librdkafka settings that replace the translated ones.
     """
 
     source_id: str = ""
@@ -67,7 +71,9 @@ class SourceOptions:
     @staticmethod
     def of(options: Mapping[str, str]) -> SourceOptions:
         """What a source's options say; the defaults where there are none."""
-        ours = {name[len(PREFIX) :]: value for name, value in options.items() if name.startswith(PREFIX)}
+        ours = {
+            name[len(PREFIX) :]: value for name, value in options.items() if name.startswith(PREFIX)
+        }
         client = len(CLIENT_PREFIX) - len(PREFIX)
         stop = Stop(ours["stop"], from_json(ours["stop.offsets"])) if "stop" in ours else None
         return SourceOptions(
@@ -79,5 +85,7 @@ class SourceOptions:
             why=json.loads(ours.get("start.why", "{}")),
             stop=stop,
             stall_after_s=float(ours.get("stall.after.s", STALL_AFTER_S)),
-            client={name[client:]: value for name, value in ours.items() if name.startswith("client.")},
+            client={
+                name[client:]: value for name, value in ours.items() if name.startswith("client.")
+            },
         )

@@ -1,4 +1,5 @@
-"""Where a new query begins to read. A query that has a checkpoint goes on from there, whatever is said here.
+"""Where a new query begins to read. A query that has a checkpoint goes on from there, whatever is
+said here.
 
     start=  "earliest" | "latest"          Spark's own words, resolved when the query first starts
             "group"                        what the consumer group has committed
@@ -27,20 +28,23 @@ Start = str | int | datetime | OffsetMap
 GROUP = "group"
 RESETS = (EARLIEST, LATEST, "none")
 EARLIEST_SENTINEL = -2
-"""Spark's offset for "where the partition begins when the query starts": right even if retention moves it by then."""
+"""Spark's offset for "where the partition begins when the query starts": right even if retention
+moves it by then.
+"""
 SETTLE_S = 8.0
 """How long read_kafka waits for transactions upstream that are open, and hold readers back."""
 SETTLE_PAUSE_S = 0.2
 CLOCK_SLACK_MS = 1_000
 KNOWN = (
-    "'group', 'earliest', 'latest', a datetime with a time zone, milliseconds since the epoch, or offsets by topic and "
-    "partition like {'orders': {0: 123}}"
+    "'group', 'earliest', 'latest', a datetime with a time zone, milliseconds since the epoch, or "
+    "offsets by topic and partition like {'orders': {0: 123}}"
 )
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """Spark's option ``startingOffsets``, and for each partition (``orders-0``) why it starts where it does.
+    """Spark's option ``startingOffsets``, and for each partition (``orders-0``) why it starts where
+    it does.
 
     ``refusal``: why a new query cannot begin there; None: it can.
     """
@@ -52,7 +56,9 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Positions:
-    """What can be said about the partitions of a source now: their bounds and the group's offsets."""
+    """What can be said about the partitions of a source now: their bounds and the group's
+    offsets.
+    """
 
     requests: TopicRequests
     partitions: list[Partition]
@@ -64,16 +70,18 @@ class Positions:
         return self.requests.offsets(self.partitions, LATEST, read_committed=self.read_committed)
 
     def at_time(self, time_ms: int) -> Offsets:
-        """The first record at or after the time, or the end. Records of open transactions count: they have their place
-        in the partition, whenever their transaction ends.
+        """The first record at or after the time, or the end. Records of open transactions count:
+        they have their place in the partition, whenever their transaction ends.
         """
-        marks = self.requests.offsets(self.partitions, LATEST, read_committed=False)  # what arrives later has its time
+        marks = self.requests.offsets(
+            self.partitions, LATEST, read_committed=False
+        )  # what arrives later has its time
         found = self.requests.offsets(self.partitions, time_ms, read_committed=False)
         return {p: found.get(p, marks[p]) for p in self.partitions}
 
     def held_back(self, wanted: Offsets) -> Offsets:
-        """The ends of partitions whose readers do not come as far as ``wanted`` within ``SETTLE_S``, because of open
-        transactions.
+        """The ends of partitions whose readers do not come as far as ``wanted`` within
+        ``SETTLE_S``, because of open transactions.
         """
         deadline_s = time.monotonic() + SETTLE_S
         while True:
@@ -97,7 +105,9 @@ def checked(start: Start | None, group_id: str | None) -> Start:
         return GROUP if group_id is not None else EARLIEST
     if isinstance(start, str):
         if start == GROUP and group_id is None:
-            raise SettingRefused("read_kafka(start='group') needs group_id=, the consumer group whose offsets count.")
+            raise SettingRefused(
+                "read_kafka(start='group') needs group_id=, the consumer group whose offsets count."
+            )
         if start in (GROUP, EARLIEST, LATEST):
             return start
     elif isinstance(start, Mapping):
@@ -116,8 +126,8 @@ def is_word(start: Start) -> bool:
 def resolve(start: Start, positions: Positions) -> Resolved:
     """``start``, as ``checked`` returned it, as offsets for all partitions.
 
-    Offsets that are out of reach are refused when the query asks for them, not here: a query with a checkpoint does
-    not. Its refusal is what Spark then finds in place of offsets.
+    Offsets that are out of reach are refused when the query asks for them, not here: a query with a
+    checkpoint does not. Its refusal is what Spark then finds in place of offsets.
 
     Raises:
         SettingRefused: a partition is named that is not read.
@@ -149,14 +159,18 @@ def milliseconds(given: Any, argument: str) -> int:
     if isinstance(given, datetime):
         if given.tzinfo is None or given.utcoffset() is None:
             raise SettingRefused(
-                f"read_kafka({argument}={given!r}) has no time zone, so it names no moment. Say which one, for example "
-                "datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)."
+                f"read_kafka({argument}={given!r}) has no time zone, so it names no moment. Say "
+                "which one, for example datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)."
             )
         return round(given.timestamp() * 1000)
     if given < 0:
-        raise SettingRefused(f"read_kafka({argument}={given!r}): milliseconds since the epoch are not negative.")
+        raise SettingRefused(
+            f"read_kafka({argument}={given!r}): milliseconds since the epoch are not negative."
+        )
     if given >= 2**63:
-        raise SettingRefused(f"read_kafka({argument}={given!r}): that many milliseconds are no time.")
+        raise SettingRefused(
+            f"read_kafka({argument}={given!r}): that many milliseconds are no time."
+        )
     return int(given)
 
 
@@ -167,8 +181,9 @@ def refuse_future(time_ms: int, given: object, argument: str) -> None:
     """
     if time_ms > time.time_ns() // 1_000_000 + CLOCK_SLACK_MS:
         raise SettingRefused(
-            f"read_kafka({argument}={given!r}) lies in the future: which record will be the first at that time is not "
-            "known yet. Give a time that has passed, or filter the rows by their timestamp."
+            f"read_kafka({argument}={given!r}) lies in the future: which record will be the first "
+            "at that time is not known yet. Give a time that has passed, or filter the rows by "
+            "their timestamp."
         )
 
 
@@ -190,13 +205,16 @@ def offset_map(given: Mapping[Any, Any], argument: str) -> Offsets:
                 result[topic, index] = value
             else:
                 result |= {(key, index): offset for index, offset in value.items()}
-        whole = all(type(i) is int and i >= 0 and type(o) is int and o >= 0 for (_, i), o in result.items())
+        whole = all(
+            type(i) is int and i >= 0 and type(o) is int and o >= 0 for (_, i), o in result.items()
+        )
         if result and whole and all(isinstance(topic, str) for topic, _ in result):
             return result
     except (TypeError, ValueError, AttributeError):
         pass  # answered below, with all other forms
     raise SettingRefused(
-        f"read_kafka({argument}={given!r}): offsets look like {{'orders': {{0: 123, 1: 7}}}} or {{('orders', 0): "
+        f"read_kafka({argument}={given!r}): offsets look like {{'orders': {{0: 123, 1: 7}}}} or "
+        f"{{('orders', 0): "
         "123}, with whole numbers from 0."
     )
 
@@ -209,8 +227,8 @@ def refuse_unread(given: Offsets, partitions: list[Partition], argument: str) ->
     unread = sorted(set(given) - set(partitions))
     if unread:
         raise SettingRefused(
-            f"read_kafka({argument}=...) names {', '.join(map(name_of, unread))}, which is not read: the topics have "
-            f"{', '.join(map(name_of, partitions)) or 'no partitions'}."
+            f"read_kafka({argument}=...) names {', '.join(map(name_of, unread))}, which is not "
+            f"read: the topics have {', '.join(map(name_of, partitions)) or 'no partitions'}."
         )
 
 
@@ -222,12 +240,18 @@ def _by_time(time_ms: int, given: str, positions: Positions) -> dict[Partition, 
     wanted = positions.at_time(time_ms)
     for partition, end in sorted(positions.held_back(wanted).items()):
         raise _OutOfReach(
-            f"exactum refuses to start {name_of(partition)} at {wanted[partition]} (first record at or after {given}): "
-            f"an open transaction upstream holds readers back at {end}; start again when it has ended"
+            f"exactum refuses to start {name_of(partition)} at {wanted[partition]} (first record "
+            f"at or after {given}): an open transaction upstream holds readers back at {end}; "
+            "start again when it has ended"
         )
     last = positions.requests.offsets(positions.partitions, LATEST, read_committed=False)
     return {
-        p: (offset, f"first record at or after {given}" if offset < last[p] else f"no record since {given}: end")
+        p: (
+            offset,
+            f"first record at or after {given}"
+            if offset < last[p]
+            else f"no record since {given}: end",
+        )
         for p, offset in wanted.items()
     }
 
@@ -244,7 +268,9 @@ def _by_group(given: Offsets, positions: Positions) -> dict[Partition, tuple[int
         if partition in given:
             chosen[partition] = _within(given[partition], partition, low, high, "given")
         elif partition in committed:
-            chosen[partition] = _within(committed[partition], partition, low, high, f"group {group!r}")
+            chosen[partition] = _within(
+                committed[partition], partition, low, high, f"group {group!r}"
+            )
         else:
             chosen[partition] = _reset(partition, group, reset, high)
     return chosen
@@ -254,8 +280,8 @@ def _within(offset: int, partition: Partition, low: int, high: int, why: str) ->
     if low <= offset <= high:
         return offset, why
     raise _OutOfReach(
-        f"exactum refuses to start {name_of(partition)} at {offset} ({why}): it has the offsets {low} to {high}; "
-        "choose another start="
+        f"exactum refuses to start {name_of(partition)} at {offset} ({why}): it has the offsets "
+        f"{low} to {high}; choose another start="
     )
 
 
@@ -266,5 +292,6 @@ def _reset(partition: Partition, group: str | None, reset: str, high: int) -> tu
     if reset == LATEST:
         return high, f"{why}: auto_offset_reset=latest"
     raise _OutOfReach(
-        f"exactum refuses to start {name_of(partition)} ({why}): auto_offset_reset is none; choose another start="
+        f"exactum refuses to start {name_of(partition)} ({why}): auto_offset_reset is none; choose "
+        "another start="
     )

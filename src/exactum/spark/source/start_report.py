@@ -32,14 +32,20 @@ class StartReport(EpochListener):
         if not batch.first:
             return
         for source in self._sources:
-            logger.info("%s: source %d begins with %s", self._running, source.index, self._line(source, batch))
+            logger.info(
+                "%s: source %d begins with %s",
+                self._running,
+                source.index,
+                self._line(source, batch),
+            )
 
     def _line(self, source: RunningSource, batch: Batch) -> str:
         begins = self._begins(source, batch)
         chosen = SourceOptions.of(source.options)
         fresh = batch.batch_id == 0 and not self._begun_before(source, chosen)
         parts = [
-            f"{name_of(partition)} at {offset} ({self._why(chosen, name_of(partition)) if fresh else CHECKPOINT})"
+            f"{name_of(partition)} at {offset} "
+            f"({self._why(chosen, name_of(partition)) if fresh else CHECKPOINT})"
             for partition, offset in sorted(begins.items())
         ]
         more = f" and {len(parts) - NAMED_MAX} more partitions" if len(parts) > NAMED_MAX else ""
@@ -51,7 +57,9 @@ class StartReport(EpochListener):
         return initial_offsets(self._read, source) if batch.batch_id == 0 else {}
 
     def _begun_before(self, source: RunningSource, chosen: SourceOptions) -> bool:
-        """Whether an earlier start fixed the beginning: the file is older than the frame that is read now."""
+        """Whether an earlier start fixed the beginning: the file is older than the frame that is
+        read now.
+        """
         name, folder = initial_file(source), self._running.folder
         if name is None or folder is None or chosen.made_ms == 0:
             return False

@@ -1,7 +1,9 @@
-"""A listener that keeps a bounded query to its stop over restarts: rows past it were left out on purpose.
+"""A listener that keeps a bounded query to its stop over restarts: rows past it were left out on
+purpose.
 
-The batch in which a source reaches its stop may read further, up to where the topic ended; those rows are filtered
-out, and the checkpoint lies past them. Another stop, or none, would never read them again.
+The batch in which a source reaches its stop may read further, up to where the topic ended; those
+rows are filtered out, and the checkpoint lies past them. Another stop, or none, would never read
+them again.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from exactum.spark.source.source_options import SourceOptions, Stop
 class StopGuard(EpochListener):
     """Compares each source's stop with the one on record, in the first batch of a run."""
 
-    def __init__(self, context: RunContext, sources: Sequence[tuple[RunningSource, SourceRecord]]) -> None:
+    def __init__(
+        self, context: RunContext, sources: Sequence[tuple[RunningSource, SourceRecord]]
+    ) -> None:
         self._running = context.query
         self._read = context.read
         self._sources = tuple(sources)
@@ -40,13 +44,16 @@ class StopGuard(EpochListener):
         """Put the stop of this run on record.
 
         Raises:
-            CheckpointRefused: the batch was written by an earlier run, up to another stop, and lies past that.
+            CheckpointRefused: the batch was written by an earlier run, up to another stop, and lies
+            past that.
         """
         if not batch.first:
             return
         for source, record in self._sources:
             if not completed.written:
-                refuse_lost(str(self._running), source, record, from_json(batch.offsets.end[source.index]))
+                refuse_lost(
+                    str(self._running), source, record, from_json(batch.offsets.end[source.index])
+                )
             given = SourceOptions.of(source.options).stop
             if record.stop() != given:
                 record.add_stop(given)
@@ -57,10 +64,14 @@ class StopGuard(EpochListener):
         return initial_offsets(self._read, source)
 
 
-def refuse_lost(query: str, source: RunningSource, record: SourceRecord, positions: Offsets) -> None:
-    """Refuse a stop, or none, that is not the one on record, where rows between were left out already.
+def refuse_lost(
+    query: str, source: RunningSource, record: SourceRecord, positions: Offsets
+) -> None:
+    """Refuse a stop, or none, that is not the one on record, where rows between were left out
+    already.
 
-    ``query`` names the query in the error, ``positions`` are the next offsets that its checkpoint would read.
+    ``query`` names the query in the error, ``positions`` are the next offsets that its checkpoint
+    would read.
 
     Raises:
         CheckpointRefused: rows between the stop on record and ``positions`` would be lost.
@@ -74,15 +85,28 @@ def refuse_lost(query: str, source: RunningSource, record: SourceRecord, positio
 
 
 def _refusal(
-    query: str, source: RunningSource, was: Stop, given: Stop | None, past: Offsets, positions: Offsets
+    query: str,
+    source: RunningSource,
+    was: Stop,
+    given: Stop | None,
+    past: Offsets,
+    positions: Offsets,
 ) -> str:
     rest = {p: was.offsets.get(p, 0) for p in positions}
-    lost = ", ".join(f"{name_of(p)} from {was.offsets.get(p, 0)} to {offset}" for p, offset in sorted(past.items()))
-    now = "no stop" if given is None else f"another stop ({given.given}: {as_argument(given.offsets)})"
+    lost = ", ".join(
+        f"{name_of(p)} from {was.offsets.get(p, 0)} to {offset}"
+        for p, offset in sorted(past.items())
+    )
+    now = (
+        "no stop"
+        if given is None
+        else f"another stop ({given.given}: {as_argument(given.offsets)})"
+    )
     begun = as_argument(was.offsets)
     return (
-        f"{query}: source {source.index} was bounded by stop={was.given} at {begun}, and its checkpoint "
-        f"lies past that: {lost} were left out on purpose. This start has {now} and would never read them. To "
-        f"finish what was begun, give stop={begun}. To read on, start a new query with a checkpoint location of "
-        f"its own and start={as_argument(rest)}. Nothing more was written."
+        f"{query}: source {source.index} was bounded by stop={was.given} at {begun}, and its "
+        f"checkpoint lies past that: {lost} were left out on purpose. This start has {now} and "
+        f"would never read them. To finish what was begun, give stop={begun}. To read on, start a "
+        f"new query with a checkpoint location of its own and start={as_argument(rest)}. Nothing "
+        "more was written."
     )

@@ -25,8 +25,8 @@ from exactum.spark.source.start_position import (
 StopAt = str | int | datetime | OffsetMap
 
 KNOWN = (
-    "'latest', a datetime with a time zone, milliseconds since the epoch, or offsets of all partitions like "
-    "{'orders': {0: 123}}"
+    "'latest', a datetime with a time zone, milliseconds since the epoch, or offsets of all "
+    "partitions like {'orders': {0: 123}}"
 )
 
 
@@ -35,7 +35,8 @@ def resolve(stop: StopAt, positions: Positions) -> Stop:
 
     Raises:
         SettingRefused: it is of no known form, or does not name every partition.
-        Unavailable: the cluster did not answer; or a transaction that is open holds readers back before the time.
+        Unavailable: the cluster did not answer; or a transaction that is open holds readers back
+        before the time.
     """
     if isinstance(stop, Mapping):
         return Stop("offsets", _given(offset_map(stop, "stop"), positions))
@@ -47,11 +48,13 @@ def resolve(stop: StopAt, positions: Positions) -> Stop:
         wanted = positions.at_time(time_ms)
         held = positions.held_back(wanted)
         if held:
-            named = ", ".join(f"{name_of(p)} at {end}, before {wanted[p]}" for p, end in sorted(held.items()))
+            named = ", ".join(
+                f"{name_of(p)} at {end}, before {wanted[p]}" for p, end in sorted(held.items())
+            )
             raise Unavailable(
-                f"read_kafka(stop={stop!r}): open transactions upstream hold readers back ({named}), so not all that "
-                "lies before that time can be read yet. Start again when they have ended; Kafka's own "
-                "kafka-transactions tool shows whose they are."
+                f"read_kafka(stop={stop!r}): open transactions upstream hold readers back "
+                f"({named}), so not all that lies before that time can be read yet. Start again "
+                "when they have ended; Kafka's own kafka-transactions tool shows whose they are."
             )
         return Stop(str(stop), wanted)
     raise SettingRefused(f"read_kafka(stop={stop!r}) is not known; it may be {KNOWN}.")
@@ -61,9 +64,12 @@ def bounded(frame: DataFrame, stop: Stop) -> DataFrame:
     """The frame without the rows at or past the stop, and without partitions that came later."""
     limit: Column | None = None
     for topic in sorted({topic for topic, _ in stop.offsets}):
-        # An array that Spark folds into a constant: one look for each row, however many partitions there are.
+        # An array that Spark folds into a constant: one look for each row, however many partitions
+        # there are.
         highest = max(index for name, index in stop.offsets if name == topic)
-        cells = [f.lit(stop.offsets.get((topic, index))).cast("long") for index in range(highest + 1)]
+        cells = [
+            f.lit(stop.offsets.get((topic, index))).cast("long") for index in range(highest + 1)
+        ]
         here, its = f.col("topic") == topic, f.get(f.array(*cells), f.col("partition"))
         limit = f.when(here, its) if limit is None else limit.when(here, its)
     return frame.filter(f.lit(False) if limit is None else f.col("offset") < limit)
@@ -79,7 +85,7 @@ def _given(given: Offsets, positions: Positions) -> Offsets:
     missing = sorted(set(positions.partitions) - set(given))
     if missing:
         raise SettingRefused(
-            f"read_kafka(stop=...) says nothing about {', '.join(map(name_of, missing))}. Name every partition: "
-            "one without a stop would never end."
+            f"read_kafka(stop=...) says nothing about {', '.join(map(name_of, missing))}. Name "
+            "every partition: one without a stop would never end."
         )
     return given

@@ -1,4 +1,6 @@
-"""Which topics and partitions a source of Spark's reads, from its options, and what of them is there now."""
+"""Which topics and partitions a source of Spark's reads, from its options, and what of them is
+there now.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from exactum.kafka.transaction import Partition
 
 @dataclass(frozen=True)
 class Subscription:
-    """One of the three ways to name topics: by name, by partition, or by a pattern for the whole name."""
+    """One of the three ways to name topics: by name, by partition, or by a pattern for the whole
+    name.
+    """
 
     topics: tuple[str, ...] = ()
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -21,11 +25,15 @@ class Subscription:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Subscription:
-        """From the options of Spark's Kafka source (``subscribe``, ``assign``, ``subscribePattern``), in any case."""
+        """From the options of Spark's Kafka source (``subscribe``, ``assign``,
+        ``subscribePattern``), in any case.
+        """
         given = {name.lower(): value for name, value in options.items()}
         if "assign" in given:
             cells = json.loads(given["assign"])
-            return Subscription(assigned={topic: tuple(indexes) for topic, indexes in cells.items()})
+            return Subscription(
+                assigned={topic: tuple(indexes) for topic, indexes in cells.items()}
+            )
         if "subscribepattern" in given:
             return Subscription(pattern=given["subscribepattern"])
         names = [name.strip() for name in given.get("subscribe", "").split(",")]
@@ -37,10 +45,13 @@ class Subscription:
 
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name is read, if it is there."""
-        return topic in self.named() or (self.pattern is not None and bool(re.fullmatch(self.pattern, topic)))
+        return topic in self.named() or (
+            self.pattern is not None and bool(re.fullmatch(self.pattern, topic))
+        )
 
     def seen(self, requests: TopicRequests) -> dict[str, TopicSeen]:
-        """The topics that are there now. A named one that does not exist is left out, as internal ones of a pattern.
+        """The topics that are there now. A named one that does not exist is left out, as internal
+        ones of a pattern.
 
         Raises:
             Unavailable, SettingRefused: see ``TopicRequests.describe``.
@@ -48,13 +59,19 @@ class Subscription:
         if self.pattern is None:
             return requests.describe(self.named())
         matching = [name for name in requests.topic_names() if re.fullmatch(self.pattern, name)]
-        return {name: topic for name, topic in requests.describe(matching).items() if not topic.internal}
+        return {
+            name: topic for name, topic in requests.describe(matching).items() if not topic.internal
+        }
 
     def partitions(self, seen: Mapping[str, TopicSeen]) -> list[Partition]:
         """The partitions of the topics in ``seen`` that are read."""
         if self.assigned:
             return [(t, i) for t, indexes in self.assigned.items() if t in seen for i in indexes]
-        return [(name, index) for name, topic in sorted(seen.items()) for index in range(topic.partitions)]
+        return [
+            (name, index)
+            for name, topic in sorted(seen.items())
+            for index in range(topic.partitions)
+        ]
 
     def __str__(self) -> str:
         return f"topics matching {self.pattern!r}" if self.pattern else ", ".join(self.named())

@@ -1,7 +1,8 @@
-"""A listener that makes sure a query reads what it has read so far: the same topics, and nothing is gone of them.
+"""A listener that makes sure a query reads what it has read so far: the same topics, and nothing is
+gone of them.
 
-It looks when a run begins, before anything is written, and every few seconds from then on; what it finds wrong refuses
-the next batch. It tells of transactions upstream that hold the query back, too.
+It looks when a run begins, before anything is written, and every few seconds from then on; what it
+finds wrong refuses the next batch. It tells of transactions upstream that hold the query back, too.
 """
 
 from __future__ import annotations
@@ -30,17 +31,22 @@ SURE_PAUSE_S = 0.4
 
 
 class TopicWatch(EpochListener):
-    """Watches all Kafka sources of one run. The first look begins with the object, beside what else is opened.
+    """Watches all Kafka sources of one run. The first look begins with the object, beside what else
+    is opened.
 
     ``settings`` are librdkafka's for each source, to find out who holds it back.
     """
 
-    def __init__(self, watched: Sequence[tuple[WatchedSource, Mapping[str, str]]], context: RunContext) -> None:
+    def __init__(
+        self, watched: Sequence[tuple[WatchedSource, Mapping[str, str]]], context: RunContext
+    ) -> None:
         self._watched = tuple(watched)
         self._running = context.query
         self._context = context
         self._stalls = [StallTracker(source.chosen.stall_after_s) for source, _ in watched]
-        self._looks: list[Look | None] = [None] * len(self._watched)  # not compared with a batch yet
+        self._looks: list[Look | None] = [None] * len(
+            self._watched
+        )  # not compared with a batch yet
         self._changed: str | None = None
         self._told: set[str] = set()
         self._batch: Batch | None = None
@@ -64,7 +70,10 @@ class TopicWatch(EpochListener):
 
     def idle(self) -> None:
         """Look again in the background, if it is time."""
-        if not self._look_thread.is_alive() and time.monotonic() - self._last_look_s >= LOOK_EVERY_S:
+        if (
+            not self._look_thread.is_alive()
+            and time.monotonic() - self._last_look_s >= LOOK_EVERY_S
+        ):
             self._look_thread = self._begin_look()
 
     def close(self) -> None:
@@ -94,8 +103,9 @@ class TopicWatch(EpochListener):
                 self._warn_once(f"{source.source.index} {type(error).__name__}", error)
 
     def _settled_topics(self, source: WatchedSource) -> Mapping[str, TopicSeen]:
-        """The topics that are there. What would stop the query for good is looked at again for some seconds: a broker
-        that has just started, or hears of a change late, calls a topic unknown that is there.
+        """The topics that are there. What would stop the query for good is looked at again for some
+        seconds: a broker that has just started, or hears of a change late, calls a topic unknown
+        that is there.
         """
         deadline_s = time.monotonic() + SURE_AFTER_S
         while True:
@@ -115,20 +125,29 @@ class TopicWatch(EpochListener):
         if kind not in self._told and not self._closed:
             self._told.add(kind)
             logger.warning(
-                "%s: the topics could not be looked at, so it is not known whether they changed: %s",
+                "%s: the topics could not be looked at, so it is not known whether they changed: "
+                "%s",
                 self._running,
                 error,
             )
 
-    def _tell_of_stalls(self, tracker: StallTracker, look: Look, settings: Mapping[str, str]) -> None:
-        began, over = tracker.update(look.last_stable_offsets, look.high_watermarks, time.monotonic())
+    def _tell_of_stalls(
+        self, tracker: StallTracker, look: Look, settings: Mapping[str, str]
+    ) -> None:
+        began, over = tracker.update(
+            look.last_stable_offsets, look.high_watermarks, time.monotonic()
+        )
         for stall in over:
-            self._context.emit(events.UpstreamMoved(*self._name(), *stall.partition, self._since_ms(stall)))
+            self._context.emit(
+                events.UpstreamMoved(*self._name(), *stall.partition, self._since_ms(stall))
+            )
         if not began:
             return
         who: Mapping[tuple[str, int], Holder] = {}
         try:
-            who = holders(settings, {s.partition: s.last_stable_offset for s in began}, str(self._running))
+            who = holders(
+                settings, {s.partition: s.last_stable_offset for s in began}, str(self._running)
+            )
         except ExactumError as error:
             logger.debug("%s: who holds its partitions back is not known: %s", self._running, error)
         for stall in began:

@@ -1,7 +1,9 @@
-"""Notices a partition whose readers are held back by an open transaction upstream. Pure: time is given in.
+"""Notices a partition whose readers are held back by an open transaction upstream. Pure: time is
+given in.
 
-A read_committed reader sees a partition up to its last stable offset, which stands at the first record of the oldest
-open transaction. Where that does not move while records lie behind it, silence is not the absence of records.
+A read_committed reader sees a partition up to its last stable offset, which stands at the first
+record of the oldest open transaction. Where that does not move while records lie behind it, silence
+is not the absence of records.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from exactum.kafka.transaction import Partition
 
 @dataclass(frozen=True)
 class Stall:
-    """A last stable offset that stands still below the high watermark, seen so first at ``since_s``."""
+    """A last stable offset that stands still below the high watermark, seen so first at
+    ``since_s``.
+    """
 
     partition: Partition
     last_stable_offset: int

@@ -19,8 +19,8 @@ from exactum.spark.source.subscription import Subscription
 logger = logging.getLogger("exactum")
 
 _NEW = (
-    "Start a new query with a checkpoint location of its own; there start= says where it begins. Nothing of this batch "
-    "was written."
+    "Start a new query with a checkpoint location of its own; there start= says where it begins. "
+    "Nothing of this batch was written."
 )
 
 
@@ -35,14 +35,19 @@ class Look:
 
 
 class WatchedSource:
-    """Compares what is read with what was read: the same topics, with the records that come next still there.
+    """Compares what is read with what was read: the same topics, with the records that come next
+    still there.
 
     Raises:
         CheckpointRefused: what the checkpoint has on record about the source cannot be read.
     """
 
     def __init__(
-        self, running: RunningQuery, source: RunningSource, requests: TopicRequests, record: SourceRecord | None
+        self,
+        running: RunningQuery,
+        source: RunningSource,
+        requests: TopicRequests,
+        record: SourceRecord | None,
     ) -> None:
         self.source = source
         self.chosen = SourceOptions.of(source.options)
@@ -70,10 +75,20 @@ class WatchedSource:
         Raises:
             Unavailable, SettingRefused: see ``TopicRequests``.
         """
-        partitions = [p for p in self._subscribed.partitions(topics) if p[1] < topics[p[0]].partitions]
+        partitions = [
+            p for p in self._subscribed.partitions(topics) if p[1] < topics[p[0]].partitions
+        ]
         beginnings = self._requests.offsets(partitions, EARLIEST, read_committed=False)
-        stable = self._requests.offsets(partitions, LATEST, read_committed=True) if self.read_committed else {}
-        marks = self._requests.offsets(partitions, LATEST, read_committed=False) if self.read_committed else {}
+        stable = (
+            self._requests.offsets(partitions, LATEST, read_committed=True)
+            if self.read_committed
+            else {}
+        )
+        marks = (
+            self._requests.offsets(partitions, LATEST, read_committed=False)
+            if self.read_committed
+            else {}
+        )
         return Look(topics, beginnings, stable, marks)
 
     def changed(self, topics: Mapping[str, TopicSeen]) -> str | None:
@@ -82,33 +97,48 @@ class WatchedSource:
             now = topics.get(name)
             if now is None and self._subscribed.reads(name) and not self._may_go(name):
                 return (
-                    f"{self._running}: the topic {name!r}, which it has read, does not exist any more (or the user "
-                    f"lacks DESCRIBE on it). Restore the topic or the right. Or: {_NEW}"
+                    f"{self._running}: the topic {name!r}, which it has read, does not exist any "
+                    "more (or the user lacks DESCRIBE on it). Restore the topic or the right. Or: "
+                    f"{_NEW}"
                 )
-            if now is not None and None not in (known.topic_id, now.topic_id) and known.topic_id != now.topic_id:
+            if (
+                now is not None
+                and None not in (known.topic_id, now.topic_id)
+                and known.topic_id != now.topic_id
+            ):
                 return (
-                    f"{self._running}: the topic {name!r} was deleted and made anew since the checkpoint began to read "
-                    f"it, or this is another cluster (topic id {known.topic_id} then, {now.topic_id} now). The "
-                    "checkpoint's offsets belong to the old one; to go on with them would leave out records of the new "
-                    f"one. {_NEW}"
+                    f"{self._running}: the topic {name!r} was deleted and made anew since the "
+                    "checkpoint began to read it, or this is another cluster (topic id "
+                    f"{known.topic_id} then, {now.topic_id} now). The checkpoint's offsets belong "
+                    "to the old one; to go on with them would leave out records of the new one. "
+                    f"{_NEW}"
                 )
         return None
 
     def misses_any(self, topics: Mapping[str, TopicSeen]) -> bool:
         """Whether a topic that was read is not among these, or is another one."""
         return self.changed(topics) is not None or any(
-            n not in topics and n not in self._gone and self._subscribed.reads(n) for n in self._known
+            n not in topics and n not in self._gone and self._subscribed.reads(n)
+            for n in self._known
         )
 
     def newly_gone(self, topics: Mapping[str, TopicSeen]) -> list[str]:
-        """Topics that were read and do not exist any more, with which the user can do; each is told once a run."""
-        gone = {n for n in self._known if n not in topics and self._subscribed.reads(n) and self._may_go(n)}
+        """Topics that were read and do not exist any more, with which the user can do; each is told
+        once a run.
+        """
+        gone = {
+            n
+            for n in self._known
+            if n not in topics and self._subscribed.reads(n) and self._may_go(n)
+        }
         new = sorted(gone - self._gone)
         self._gone |= gone
         return new
 
     def _may_go(self, name: str) -> bool:
-        """Whether the query can go on without the topic: it was found by a pattern, and losses are accepted."""
+        """Whether the query can go on without the topic: it was found by a pattern, and losses are
+        accepted.
+        """
         return self._subscribed.pattern is not None and not self._losses_refused
 
     def check(self, look: Look, start: str | None, end: str | None) -> None:
@@ -123,11 +153,15 @@ class WatchedSource:
         begins, ends = from_json(start), from_json(end)
         self._forget_gone({topic for topic, _ in (*begins, *ends)})
         for topic in sorted({topic for topic, _ in ends} & look.topics.keys()):
-            highest, now = max(index for name, index in ends if name == topic), look.topics[topic].partitions
+            highest, now = (
+                max(index for name, index in ends if name == topic),
+                look.topics[topic].partitions,
+            )
             if highest >= now:
                 raise CheckpointRefused(
-                    f"{self._running}: the topic {topic!r} has {now} partitions now, but the checkpoint has read "
-                    f"partition {highest}: it is not the topic that it was. {_NEW}"
+                    f"{self._running}: the topic {topic!r} has {now} partitions now, but the "
+                    f"checkpoint has read partition {highest}: it is not the topic that it was. "
+                    f"{_NEW}"
                 )
             if topic not in self._known:
                 self._known[topic] = look.topics[topic]
@@ -137,14 +171,15 @@ class WatchedSource:
             beginning = look.beginnings.get(partition, 0)
             if beginning > offset:
                 self._lost(
-                    f"{name_of(partition)} begins at {beginning} now, but the next offset to read is {offset}: the "
-                    f"{beginning - offset} offsets between were deleted, by retention or by an operator, before they "
-                    "were read"
+                    f"{name_of(partition)} begins at {beginning} now, but the next offset to read "
+                    f"is {offset}: the {beginning - offset} offsets between were deleted, by "
+                    "retention or by an operator, before they were read"
                 )
 
     def _forget_gone(self, named: set[str]) -> None:
-        """Take gone topics off the record once Spark's offsets do not name them any more. Until then a topic that comes
-        back under the name of one would be read from the old one's offsets, and is refused.
+        """Take gone topics off the record once Spark's offsets do not name them any more. Until
+        then a topic that comes back under the name of one would be read from the old one's offsets,
+        and is refused.
         """
         for name in sorted(self._gone - named):
             self._gone.discard(name)
@@ -155,9 +190,14 @@ class WatchedSource:
     def _lost(self, what: str) -> None:
         if self._losses_refused:
             raise CheckpointRefused(
-                f"{self._running}: {what}. To go on without them, say failOnDataLoss=False in read_kafka; and give the "
-                "topic a longer retention. Nothing of this batch was written."
+                f"{self._running}: {what}. To go on without them, say failOnDataLoss=False in "
+                "read_kafka; and give the topic a longer retention. Nothing of this batch was "
+                "written."
             )
         if what not in self._losses_told:
             self._losses_told.add(what)
-            logger.warning("%s: %s; failOnDataLoss=false, so the query goes on without them", self._running, what)
+            logger.warning(
+                "%s: %s; failOnDataLoss=false, so the query goes on without them",
+                self._running,
+                what,
+            )

@@ -1,8 +1,9 @@
-"""Does early what a query's start would wait for: the driver's imports, and the first Python workers.
+"""Does early what a query's start would wait for: the driver's imports, and the first Python
+workers.
 
-Both run in the background while there is something else to wait for (docs/performance.md): the imports while the JVM
-starts; a tiny job, while the query is planned, that brings up the daemon, its workers and the JVM's Arrow classes.
-Nothing depends on either.
+Both run in the background while there is something else to wait for (docs/performance.md): the
+imports while the JVM starts; a tiny job, while the query is planned, that brings up the daemon, its
+workers and the JVM's Arrow classes. Nothing depends on either.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ SETTING = "spark.exactum.warmWorkers"
 """Set to false, and no job is run that the user did not ask for."""
 WORKERS_MAX = 4
 
-DRIVER_MODULES = ("exactum.spark.source.read_kafka", "exactum.spark.foreach_batch", "exactum.kafka.sink")
+DRIVER_MODULES = (
+    "exactum.spark.source.read_kafka",
+    "exactum.spark.foreach_batch",
+    "exactum.kafka.sink",
+)
 """What a driver that reads and writes Kafka imports."""
 
 
@@ -52,11 +57,15 @@ def _import() -> None:
 
 def start_workers(spark: SparkSession) -> None:
     """Start workers in the background; returns at once. Nothing depends on it."""
-    threading.Thread(target=touch_workers, args=(spark,), name="exactum-warmth", daemon=True).start()
+    threading.Thread(
+        target=touch_workers, args=(spark,), name="exactum-warmth", daemon=True
+    ).start()
 
 
 def touch_workers(spark: SparkSession) -> None:
-    """Run a job that starts the session's Python workers, or keeps them from ending. Never raises."""
+    """Run a job that starts the session's Python workers, or keeps them from ending. Never
+    raises.
+    """
     from exactum.spark.write import write_job
 
     try:

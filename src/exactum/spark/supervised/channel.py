@@ -1,15 +1,17 @@
-"""The wire between ``exactum run`` and the script it runs: JSON lines over a socket that the script inherits.
+"""The wire between ``exactum run`` and the script it runs: JSON lines over a socket that the script
+inherits.
 
     supervisor -> script    turn, source, stop
-    script -> supervisor    hello, ready, warm, beat, source, run, batch, event, error, last, stopped
+    script -> supervisor    hello, ready, warm, beat, source, run, batch, event, error, last,
+    stopped
 
-A line is one object with ``kind`` and what belongs to it. Where it says ``bytes``, that many raw bytes follow (the
-pickle that comes with ``run``: it may hold credentials, so it goes through memory only). The socket's number and inode
-are in an environment variable; a process that has the variable but not this very socket (a Python worker, a program
-that the script starts) has no part in it.
+A line is one object with ``kind`` and what belongs to it. Where it says ``bytes``, that many raw
+bytes follow (the pickle that comes with ``run``: it may hold credentials, so it goes through memory
+only). The socket's number and inode are in an environment variable; a process that has the variable
+but not this very socket (a Python worker, a program that the script starts) has no part in it.
 
-Who sends keeps to the limits: long texts are cut, with a note of how much. A body is never cut, so who makes one asks
-first whether it may be that large.
+Who sends keeps to the limits: long texts are cut, with a note of how much. A body is never cut, so
+who makes one asks first whether it may be that large.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ BODY_BYTES_MAX = 64 << 20
 WHOLE_BYTES_MAX = 1 << 14
 """A line up to this size is sent as it is."""
 LIMITS = ((1 << 14, 1_000), (1 << 10, 100), (1 << 6, 10))
-"""What a longer one keeps: characters of each text, items of each list; the next where that is still too much."""
+"""What a longer one keeps: characters of each text, items of each list; the next where that is
+still too much.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,20 @@ class Message:
     body: bytes = b""
 
     def encoded(self) -> bytes:
-        """As it goes over the wire, cut to what the other side takes. Values that JSON has no word for go as text.
+        """As it goes over the wire, cut to what the other side takes. Values that JSON has no word
+        for go as text.
 
         Raises:
-            InvariantBroken: the body is too large, or the rest of it is and holds no long texts or lists.
+            InvariantBroken: the body is too large, or the rest of it is and holds no long texts or
+            lists.
         """
         head: dict[str, Any] = {"kind": self.kind}
         if self.body:
             head["bytes"] = len(self.body)
         if len(self.body) > BODY_BYTES_MAX:
-            raise InvariantBroken(f"A message {self.kind!r} of {len(self.body)} bytes; {BODY_BYTES_MAX} are allowed.")
+            raise InvariantBroken(
+                f"A message {self.kind!r} of {len(self.body)} bytes; {BODY_BYTES_MAX} are allowed."
+            )
         line = _line({**head, **self.fields})
         if len(line) > WHOLE_BYTES_MAX:
             line = self._cut(head, line)
@@ -60,7 +68,9 @@ class Message:
     def _cut(self, head: Mapping[str, Any], line: bytes) -> bytes:
         fields = {name: value for name, value in json.loads(line).items() if name not in head}
         for characters, items in LIMITS:
-            line = _line({**head, **{name: cut(value, characters, items) for name, value in fields.items()}})
+            line = _line(
+                {**head, **{name: cut(value, characters, items) for name, value in fields.items()}}
+            )
             if len(line) <= LINE_BYTES_MAX:
                 return line
         raise InvariantBroken(f"A message {self.kind!r} cannot be cut below {len(line)} bytes.")
@@ -71,7 +81,9 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 def cut(value: Any, characters: int, items: int) -> Any:
-    """A value of JSON with no text and no list longer than this; what is cut says how much is missing."""
+    """A value of JSON with no text and no list longer than this; what is cut says how much is
+    missing.
+    """
     if isinstance(value, str):
         more = len(value) - characters
         return f"{value[:characters]} [cut: {more:,} more characters]" if more > 0 else value
@@ -105,15 +117,21 @@ class Decoder:
         end = self._buffer.find(b"\n")
         if end < 0:
             if len(self._buffer) > LINE_BYTES_MAX:
-                raise InvariantBroken("The channel between exactum run and its script carries something else.")
+                raise InvariantBroken(
+                    "The channel between exactum run and its script carries something else."
+                )
             return None
         try:
             value = json.loads(bytes(self._buffer[:end]))
             kind, length = str(value.pop("kind")), int(value.pop("bytes", 0))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvariantBroken("The channel between exactum run and its script carries something else.") from error
+            raise InvariantBroken(
+                "The channel between exactum run and its script carries something else."
+            ) from error
         if length > BODY_BYTES_MAX:
-            raise InvariantBroken(f"A message of {length} bytes came over the channel; {BODY_BYTES_MAX} are allowed.")
+            raise InvariantBroken(
+                f"A message of {length} bytes came over the channel; {BODY_BYTES_MAX} are allowed."
+            )
         whole = end + 1 + length
         if len(self._buffer) < whole:
             return None
@@ -128,7 +146,9 @@ def address_of(link: socket.socket) -> str:
 
 
 def inherited(address: str) -> socket.socket | None:
-    """The socket that ``address`` names, if this process has it. From here on no child of ours inherits it."""
+    """The socket that ``address`` names, if this process has it. From here on no child of ours
+    inherits it.
+    """
     number, _, inode = address.partition(":")
     try:
         found = os.fstat(int(number))

@@ -1,8 +1,10 @@
-"""What a running query hands to its supervisor, so that what is decided can be finished when the driver is dead.
+"""What a running query hands to its supervisor, so that what is decided can be finished when the
+driver is dead.
 
-The sinks as the user configured them, the names of their participants and the place of the decision log, in one
-pickle. By value, as Spark ships functions: a sink class of the script itself goes along. A sink's ``rows=`` function
-stays out of it: it may hold on to a Spark session, and nothing is written with it any more.
+The sinks as the user configured them, the names of their participants and the place of the decision
+log, in one pickle. By value, as Spark ships functions: a sink class of the script itself goes
+along. A sink's ``rows=`` function stays out of it: it may hold on to a Spark session, and nothing
+is written with it any more.
 """
 
 from __future__ import annotations
@@ -46,14 +48,16 @@ class Handover:
             _pickler(file, [sink.rows for sink in self.sinks if sink.rows is not None]).dump(whole)
         except Exception as error:
             raise SettingRefused(
-                f"the sinks of {self.running} cannot be handed over, because one of them (or its decision log) does "
-                f"not pickle: {type(error).__name__}: {error}"
+                f"the sinks of {self.running} cannot be handed over, because one of them (or its "
+                f"decision log) does not pickle: {type(error).__name__}: {error}"
             ) from error
         return file.getvalue()
 
 
 def unpickled(body: bytes, path: Sequence[str]) -> Handover:
-    """The handover again. ``path`` is the ``sys.path`` of the one who pickled it: modules may be found only there."""
+    """The handover again. ``path`` is the ``sys.path`` of the one who pickled it: modules may be
+    found only there.
+    """
     sys.path.extend(entry for entry in path if entry not in sys.path)
     handover: Handover = _Unpickler(io.BytesIO(body)).load()
     return handover

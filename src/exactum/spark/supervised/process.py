@@ -1,10 +1,12 @@
 """The script's side of ``exactum run``: one life of a script that is started again when it dies.
 
-    a name of exactum --joins--> exactly_once(...) --waits for its turn--> runs, beats, tells --stop--> the script ends
+    a name of exactum --joins--> exactly_once(...) --waits for its turn--> runs, beats, tells
+    --stop--> the script ends
 
-The script needs no change. Where no supervisor has started it there is no life, and nothing here does anything.
-Nothing that a query waits for waits for the supervisor: what is told goes through a queue that drops when it is full,
-but for the error that ends a query and the handover, which are sent at once and for a bounded time.
+The script needs no change. Where no supervisor has started it there is no life, and nothing here
+does anything. Nothing that a query waits for waits for the supervisor: what is told goes through a
+queue that drops when it is full, but for the error that ends a query and the handover, which are
+sent at once and for a bounded time.
 """
 
 from __future__ import annotations
@@ -33,10 +35,13 @@ logger = logging.getLogger("exactum")
 BEAT_EVERY_S = 0.5
 QUEUE_MAX = 1_000
 CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
-"""How Spark says that another run has written a file of its logs; the second for those of the sources."""
+"""How Spark says that another run has written a file of its logs; the second for those of the
+sources.
+"""
 FENCED_BY_SPARK = (
-    f"Spark found the next batch in the checkpoint already ({CONCURRENT[0]}): another run of this query has taken "
-    "over, or an older one woke up. This run stops before it writes anything: run the query in one place only."
+    f"Spark found the next batch in the checkpoint already ({CONCURRENT[0]}): another run of this "
+    "query has taken over, or an older one woke up. This run stops before it writes anything: run "
+    "the query in one place only."
 )
 SEND_TIMEOUT_S = 2.0
 TURN_POLL_S = 0.2
@@ -52,7 +57,9 @@ class SupervisedProcess:
         self._queue: queue.Queue[tuple[Message, threading.Event]] = queue.Queue(QUEUE_MAX)
         self.turn = threading.Event()
         self.source: Mapping[str, str] | None = None
-        """Options of the Kafka source to warm up with: this process's own, or that of the one it stands by for."""
+        """Options of the Kafka source to warm up with: this process's own, or that of the one it
+        stands by for.
+        """
         self._asked = False
         self._failed: dict[str, str] = {}  # what was told of queries that have ended
         self._pulse: Callable[[], object] = lambda: None
@@ -80,20 +87,35 @@ class SupervisedProcess:
     def tell_error(self, error: ExactumError, query_id: str) -> None:
         """Tell the error that ends a query, before the process may end with it."""
         self._failed[query_id] = str(error)
-        fields = {"name": type(error).__name__, "disposition": error.disposition.value, "message": str(error)}
+        fields = {
+            "name": type(error).__name__,
+            "disposition": error.disposition.value,
+            "message": str(error),
+        }
         self.tell_now(Message("error", {**fields, "query_id": query_id}))
 
     def tell_last(self, error: BaseException) -> None:
-        """Tell the exception that ends the script, and whose it is: that of exactum in it, or of which queries."""
+        """Tell the exception that ends the script, and whose it is: that of exactum in it, or of
+        which queries.
+        """
         texts = [_text(one) for one in _chain(error)]
         ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
         if ours is None and any(how in text for text in texts for how in CONCURRENT):
             ours = Fenced(FENCED_BY_SPARK)
         told = error if ours is None else ours
         failed = [*self._failed.items()]
-        queries = [query_id for query_id, said in failed if any(query_id in text or said in text for text in texts)]
+        queries = [
+            query_id
+            for query_id, said in failed
+            if any(query_id in text or said in text for text in texts)
+        ]
         disposition = None if ours is None else ours.disposition.value
-        fields = {"name": type(told).__name__, "message": _text(told), "disposition": disposition, "queries": queries}
+        fields = {
+            "name": type(told).__name__,
+            "message": _text(told),
+            "disposition": disposition,
+            "queries": queries,
+        }
         self.tell_now(Message("last", fields))
 
     def hand_over(self, query_id: str, handover: Handover | None) -> None:
@@ -106,14 +128,18 @@ class SupervisedProcess:
             trouble = str(error)
         if len(body) > BODY_BYTES_MAX:
             trouble = (
-                f"the sinks of query {query_id} pickle to {len(body)} bytes, and {BODY_BYTES_MAX} are allowed. Let a "
-                "sink load what is that large in open(), instead of holding it."
+                f"the sinks of query {query_id} pickle to {len(body)} bytes, and {BODY_BYTES_MAX} "
+                "are allowed. Let a sink load what is that large in open(), instead of holding it."
             )
             body = b""
-        self.tell_now(Message("run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body))
+        self.tell_now(
+            Message("run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body)
+        )
 
     def tell_now(self, message: Message) -> None:
-        """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must not stop a query."""
+        """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must
+        not stop a query.
+        """
         sent = threading.Event()
         try:
             self._queue.put((message, sent), timeout=SEND_TIMEOUT_S)
@@ -129,8 +155,8 @@ class SupervisedProcess:
             logger.debug("the supervisor does not listen; dropped: %s", message.kind)
 
     def _send_queued(self) -> None:
-        """The only one who sends, so messages are never cut; it waits as long as the supervisor does not read, and
-        throws everything away where it is gone.
+        """The only one who sends, so messages are never cut; it waits as long as the supervisor
+        does not read, and throws everything away where it is gone.
         """
         gone = False
         while True:
@@ -140,10 +166,16 @@ class SupervisedProcess:
                 continue
             event = message.fields.get("event")
             if event is not None:
-                message = Message(message.kind, {**message.fields, "event": dataclasses.asdict(event)})
+                message = Message(
+                    message.kind, {**message.fields, "event": dataclasses.asdict(event)}
+                )
             try:
                 self._link.sendall(message.encoded())
-            except (InvariantBroken, TypeError, ValueError) as error:  # what comes next is to be told all the same
+            except (
+                InvariantBroken,
+                TypeError,
+                ValueError,
+            ) as error:  # what comes next is to be told all the same
                 logger.warning("not told to exactum run: %s", error)
             except OSError as error:
                 logger.debug("the supervisor is gone: %s", error)
@@ -153,7 +185,9 @@ class SupervisedProcess:
     # ---- the pulse ---------------------------------------------------------------------------
 
     def beat_with(self, pulse: Callable[[], object]) -> None:
-        """``pulse`` is called before each beat: no beat goes out while it hangs, as where the JVM is frozen."""
+        """``pulse`` is called before each beat: no beat goes out while it hangs, as where the JVM
+        is frozen.
+        """
         self._pulse = pulse
 
     def _beat(self) -> None:
@@ -169,9 +203,11 @@ class SupervisedProcess:
     # ---- being told --------------------------------------------------------------------------
 
     def wait_for_turn(self, meanwhile: Callable[[], None]) -> None:
-        """Return once this life may run its queries; the first one at once, a standby when the other one is gone.
+        """Return once this life may run its queries; the first one at once, a standby when the
+        other one is gone.
 
-        ``meanwhile`` is called once if there is time, to begin what a start would wait for; it must not block.
+        ``meanwhile`` is called once if there is time, to begin what a start would wait for; it must
+        not block.
 
         Raises:
             Unavailable: the supervisor is gone, so nobody will ever give the turn.
@@ -187,8 +223,9 @@ class SupervisedProcess:
             while not self.turn.wait(TURN_POLL_S):
                 if self.orphaned.is_set() or self.stopping.is_set():
                     raise Unavailable(
-                        "This process stood by for another one, and exactum run has ended (or is ending) before it "
-                        "gave the turn. Nothing was run. Start exactum run again."
+                        "This process stood by for another one, and exactum run has ended (or is "
+                        "ending) before it gave the turn. Nothing was run. Start exactum run "
+                        "again."
                     )
 
     def _receive(self) -> None:
@@ -199,8 +236,11 @@ class SupervisedProcess:
             except OSError:
                 data = b""
             if not data:
-                # Nobody would restart the queries or stop them any more, and a new supervisor may start others.
-                logger.warning("exactum run is gone: the queries of this script are stopped after their epochs")
+                # Nobody would restart the queries or stop them any more, and a new supervisor may
+                # start others.
+                logger.warning(
+                    "exactum run is gone: the queries of this script are stopped after their epochs"
+                )
                 self.orphaned.set()
                 self._stop()
                 return
@@ -233,7 +273,9 @@ _joining = threading.Lock()
 
 
 def current() -> SupervisedProcess | None:
-    """This process for its supervisor, or None where nobody supervises it. The first call joins the supervisor."""
+    """This process for its supervisor, or None where nobody supervises it. The first call joins the
+    supervisor.
+    """
     if VARIABLE in os.environ:
         with _joining:
             _join()
@@ -250,7 +292,9 @@ def _join() -> None:
 
 
 def _tell_what_ends_the_script(life: SupervisedProcess) -> None:
-    """An exception that nobody catches is told before Python prints it: an exit status says nothing."""
+    """An exception that nobody catches is told before Python prints it: an exit status says
+    nothing.
+    """
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -262,7 +306,9 @@ def _tell_what_ends_the_script(life: SupervisedProcess) -> None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and those that it was raised from or while they were handled, the last one first."""
+    """The exception, and those that it was raised from or while they were handled, the last one
+    first.
+    """
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:

@@ -1,7 +1,8 @@
-"""A process that stands by: the session is up, and it waits in ``exactly_once`` until the other one is gone.
+"""A process that stands by: the session is up, and it waits in ``exactly_once`` until the other one
+is gone.
 
-Meanwhile it does once what a query's first epochs would wait for (``rehearsal``). Which topic is read there the running
-process has told: most scripts wait here before they read anything.
+Meanwhile it does once what a query's first epochs would wait for (``rehearsal``). Which topic is
+read there the running process has told: most scripts wait here before they read anything.
 """
 
 from __future__ import annotations
@@ -22,18 +23,24 @@ SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 
 
 def remember_source(options: Mapping[str, str]) -> None:
-    """This process reads Kafka with these options: for itself, if it is a standby, and for the one that stands by."""
+    """This process reads Kafka with these options: for itself, if it is a standby, and for the one
+    that stands by.
+    """
     supervised = process.current()
     if supervised is not None:
         supervised.source = dict(options)
         if sum(map(len, options.values())) > WHOLE_BYTES_MAX:
-            logger.debug("the source's options are too long to be told: a standby warms up without its topics")
+            logger.debug(
+                "the source's options are too long to be told: a standby warms up without its "
+                "topics"
+            )
             return
         supervised.tell("source", options=supervised.source)
 
 
 def wait_for_turn() -> None:
-    """Return when the queries of this process may run: at once, unless a supervisor holds it as a standby.
+    """Return when the queries of this process may run: at once, unless a supervisor holds it as a
+    standby.
 
     Raises:
         Unavailable: the supervisor ended before it gave the turn.
@@ -44,7 +51,9 @@ def wait_for_turn() -> None:
     supervised.beat_with(_ask_the_jvm)
 
     def warm() -> None:
-        threading.Thread(target=_keep_warm, args=(supervised,), name="exactum-standby", daemon=True).start()
+        threading.Thread(
+            target=_keep_warm, args=(supervised,), name="exactum-standby", daemon=True
+        ).start()
 
     supervised.wait_for_turn(warm)
 

@@ -1,7 +1,9 @@
-"""Stops the queries of this process, each between two epochs: Spark's commit log has the last one, and none is begun.
+"""Stops the queries of this process, each between two epochs: Spark's commit log has the last one,
+and none is begun.
 
-A query that waits is stopped where it waits. A busy one is stopped when Spark asks for its next batch: everything
-before it is done by then, and nothing of it is written; the next start begins with it.
+A query that waits is stopped where it waits. A busy one is stopped when Spark asks for its next
+batch: everything before it is done by then, and nothing of it is written; the next start begins
+with it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ logger = logging.getLogger("exactum")
 
 POLL_S = 0.02
 EPOCH_TIMEOUT_S = 600.0
-"""How long the epoch at hand may take, and a held batch waits; ``exactum run`` loses patience long before."""
+"""How long the epoch at hand may take, and a held batch waits; ``exactum run`` loses patience
+long before.
+"""
 
 
 class Stoppable(Protocol):
@@ -49,8 +53,8 @@ def leave(run: Stoppable) -> None:
 def stop_queries() -> int:
     """Stop every streaming query of the active session; returns how many there were.
 
-    Those of exactum are stopped between two epochs, however long the one at hand takes; others by Spark's own
-    ``stop``. Whoever calls has seen to it that no run begins another epoch.
+    Those of exactum are stopped between two epochs, however long the one at hand takes; others by
+    Spark's own ``stop``. Whoever calls has seen to it that no run begins another epoch.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -63,7 +67,12 @@ def stop_queries() -> int:
         with _runs_lock:
             run = _runs.get(str(query.runId))
         deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
-        while run is not None and query.isActive and not run.between_epochs() and time.monotonic() < deadline_s:
+        while (
+            run is not None
+            and query.isActive
+            and not run.between_epochs()
+            and time.monotonic() < deadline_s
+        ):
             time.sleep(POLL_S)
         logger.info("query %s (%s): stopped after its epoch", query.name or query.id, query.runId)
         query.stop()
@@ -71,7 +80,9 @@ def stop_queries() -> int:
 
 
 def hold(still_runs: Callable[[], bool]) -> NoReturn:
-    """Wait until the query of the calling batch is being stopped, and leave the batch as Spark expects of one."""
+    """Wait until the query of the calling batch is being stopped, and leave the batch as Spark
+    expects of one.
+    """
     deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
     while still_runs() and time.monotonic() < deadline_s:
         time.sleep(POLL_S)

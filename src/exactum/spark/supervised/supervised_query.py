@@ -1,4 +1,6 @@
-"""Tells the supervisor which batch a run is at, and stops the run between two epochs when it asks for that."""
+"""Tells the supervisor which batch a run is at, and stops the run between two epochs when it asks
+for that.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from exactum.spark.supervised.process import SupervisedProcess
 logger = logging.getLogger("exactum")
 
 COMMIT_LOG_TIMEOUT_S = 10.0
-"""How long Spark may take to log an epoch that is done, before the query is stopped all the same."""
+"""How long Spark may take to log an epoch that is done, before the query is stopped all the
+same.
+"""
 
 
 class SupervisedQuery(EpochListener):
@@ -45,7 +49,9 @@ class SupervisedQuery(EpochListener):
         late = time.monotonic() - done_s > COMMIT_LOG_TIMEOUT_S
         if late:
             logger.warning(
-                "%s: Spark has not logged batch %d as done; the next start drains it", self._running, batch_id
+                "%s: Spark has not logged batch %d as done; the next start drains it",
+                self._running,
+                batch_id,
             )
         return late or self._read(f"commits/{batch_id}") is not None
 

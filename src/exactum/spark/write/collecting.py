@@ -1,4 +1,5 @@
-"""Two ways for what a job's tasks returned to come to the driver: PySpark's own, and a shorter one for few tasks.
+"""Two ways for what a job's tasks returned to come to the driver: PySpark's own, and a shorter one
+for few tasks.
 
 Each task returns one row of one text (``write_task.record_batch``).
 """
@@ -22,12 +23,14 @@ def collected(frame: DataFrame) -> list[str]:
 
 
 def collected_briefly(frame: DataFrame) -> list[str]:
-    """By a job of Spark's core, without what Spark does around each ``collect`` (docs/adr/0018): 8 ms less.
+    """By a job of Spark's core, without what Spark does around each ``collect`` (docs/adr/0018): 8
+    ms less.
 
-    That is an execution of its own with a description of the plan; a socket through which Python is given the rows;
-    and, in ``RDD.collect``, twice, reading the byte code of SparkContext through in search of a ``return``
-    (ClosureCleaner.scala). ``collectAsync`` is the one action whose closure is declared in a small class. It keeps
-    references to rows that Spark uses again, so a task must not return more than one.
+    That is an execution of its own with a description of the plan; a socket through which Python is
+    given the rows; and, in ``RDD.collect``, twice, reading the byte code of SparkContext through in
+    search of a ``return`` (ClosureCleaner.scala). ``collectAsync`` is the one action whose closure
+    is declared in a small class. It keeps references to rows that Spark uses again, so a task must
+    not return more than one.
 
     Raises:
         Exception: Spark's error, inside of Java's ExecutionException.

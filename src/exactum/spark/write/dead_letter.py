@@ -1,5 +1,5 @@
-"""Rows that a sink refused, as they go to the epoch's dead letters: the original bytes, where from, who and why, and
-the whole row. Nothing here fails for what a row holds.
+"""Rows that a sink refused, as they go to the epoch's dead letters: the original bytes, where from,
+who and why, and the whole row. Nothing here fails for what a row holds.
 
 Workers import this module, so it imports neither pyspark nor pyarrow at module level.
 """
@@ -12,15 +12,19 @@ from typing import Any
 from exactum.protocol.sink import Rejection
 
 HEADER_PREFIX = "exactum."
-"""Where dead letters go to Kafka, what is a column elsewhere is a header ``exactum.<column>``, as text."""
+"""Where dead letters go to Kafka, what is a column elsewhere is a header ``exactum.<column>``,
+as text.
+"""
 
 
 def dead_letters(rejection: Rejection, sink: str, columns: Sequence[str]) -> Any:
-    """An Arrow record batch with ``columns`` (names of ``DEAD_LETTER_COLUMNS``, or key, value and headers).
+    """An Arrow record batch with ``columns`` (names of ``DEAD_LETTER_COLUMNS``, or key, value and
+    headers).
 
-    ``key`` and ``value`` are the frame's columns of that name where they are text or bytes; otherwise the key is
-    null and the value is the row as JSON text. ``row_json`` is the row in any case; in Kafka's headers without what
-    stands in key and value already, and not where that is all.
+    ``key`` and ``value`` are the frame's columns of that name where they are text or bytes;
+    otherwise the key is null and the value is the row as JSON text. ``row_json`` is the row in any
+    case; in Kafka's headers without what stands in key and value already, and not where that is
+    all.
     """
     import pyarrow as pa
 
@@ -73,7 +77,9 @@ def _json(rows: Any, names: Sequence[str]) -> Any:
     fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
     if not fields:
         return pa.array(["{}"] * rows.num_rows, pa.string())
-    return json_texts(pa.StructArray.from_arrays(arrays, fields=fields), keep_bytes=True).cast(pa.string())
+    return json_texts(pa.StructArray.from_arrays(arrays, fields=fields), keep_bytes=True).cast(
+        pa.string()
+    )
 
 
 def _with_json(values: Any) -> Any:
@@ -92,7 +98,8 @@ def _with_json(values: Any) -> Any:
 def _column(rows: Any, name: str, kind: Any) -> Any:
     """A column of the frame if it has the type that Spark's Kafka source gives it, else nulls.
 
-    An instant outside of the years 1 to 9999, which few targets have, is null too: ``row_json`` has it.
+    An instant outside of the years 1 to 9999, which few targets have, is null too: ``row_json`` has
+    it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -106,7 +113,9 @@ def _column(rows: Any, name: str, kind: Any) -> Any:
     values = rows.column(name)
     if pa.types.is_timestamp(values.type) and pa.types.is_timestamp(kind):
         micros = times.micros_of(values)
-        known = pc.and_(pc.greater_equal(micros, times.MICROS_FIRST), pc.less_equal(micros, times.MICROS_LAST))
+        known = pc.and_(
+            pc.greater_equal(micros, times.MICROS_FIRST), pc.less_equal(micros, times.MICROS_LAST)
+        )
         return pc.if_else(known, micros, pa.scalar(None, pa.int64())).view(kind)
     if pa.types.is_string(kind) and is_text(values.type):
         return repaired(values).cast(kind)
@@ -119,7 +128,11 @@ def _headers(made: dict[str, Any]) -> Any:
 
     columns = {n: made[n].to_pylist() for n in made if n not in ("key", "value")}
     rows = [
-        [{"key": HEADER_PREFIX + n, "value": _text(v[i]).encode()} for n, v in columns.items() if v[i] is not None]
+        [
+            {"key": HEADER_PREFIX + n, "value": _text(v[i]).encode()}
+            for n, v in columns.items()
+            if v[i] is not None
+        ]
         for i in range(len(made["value"]))
     ]
     return pa.array(rows, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -129,7 +142,9 @@ def _texts(texts: Sequence[str]) -> Any:
     """Text of ours, which may quote half a character of a user's."""
     import pyarrow as pa
 
-    return pa.array([text.encode("utf-8", "backslashreplace").decode() for text in texts], pa.string())
+    return pa.array(
+        [text.encode("utf-8", "backslashreplace").decode() for text in texts], pa.string()
+    )
 
 
 def _text(value: Any) -> str:

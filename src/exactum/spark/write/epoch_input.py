@@ -25,7 +25,8 @@ def named(offsets: SourceOffsets) -> Iterator[None]:
         text = text_of(offsets)
         if not text:
             raise
-        # "from None": Spark shows the printed traceback, and the same message twice would bury the end of it.
+        # "from None": Spark shows the printed traceback, and the same message twice would bury the
+        # end of it.
         raise type(error)(f"{error} {text}") from None
 
 

@@ -1,9 +1,9 @@
 """Carries an error from a task to the driver through Spark, which passes on nothing but text.
 
-A task's exception reaches the driver as the text of its traceback, wrapped by Spark two or three times. So
-the task raises ``TaskFailed``, whose text holds one marker line of JSON; the driver finds it and raises
-exactum's own error class again, with the same message. What Spark's Kafka source is denied in a task has no
-marker, and is known by its Java class.
+A task's exception reaches the driver as the text of its traceback, wrapped by Spark two or three
+times. So the task raises ``TaskFailed``, whose text holds one marker line of JSON; the driver finds
+it and raises exactum's own error class again, with the same message. What Spark's Kafka source is
+denied in a task has no marker, and is known by its Java class.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from exactum.protocol.sink import TaskName
 
 MARKER = "exactum-task-failed:"
 _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
-_UNREADABLE = re.compile(r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]*)\]")
+_UNREADABLE = re.compile(
+    r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]*)\]"
+)
 
 
 LASTING = (
@@ -32,7 +34,9 @@ LASTING = (
     TypeError,
     ValueError,
 )
-"""What Python, and pyarrow, raise for a mistake or for a value, and not for a connection, a disk or memory."""
+"""What Python, and pyarrow, raise for a mistake or for a value, and not for a connection, a disk
+or memory.
+"""
 
 
 class TaskFailed(Exception):
@@ -42,11 +46,14 @@ class TaskFailed(Exception):
         super().__init__(text)
 
     @staticmethod
-    def of(error: BaseException, task: TaskName, also: str = "", *, code: str | None = None) -> TaskFailed:
-        """``error`` of ``task``; ``also`` is added to the message (what went wrong during clean-up).
+    def of(
+        error: BaseException, task: TaskName, also: str = "", *, code: str | None = None
+    ) -> TaskFailed:
+        """``error`` of ``task``; ``also`` is added to the message (what went wrong during
+        clean-up).
 
-        ``code``: whose code raised it, and on what; None: what gives the task its rows, which is cut short where Spark
-        cancels the task, and then fails in any way.
+        ``code``: whose code raised it, and on what; None: what gives the task its rows, which is
+        cut short where Spark cancels the task, and then fails in any way.
         """
         where = f"in the task of partition {task.partition_id}, attempt {task.attempt_number}"
         if isinstance(error, errors.ExactumError):
@@ -55,19 +62,23 @@ class TaskFailed(Exception):
         if code is not None and isinstance(error, LASTING):
             return TaskFailed._carrying(
                 errors.CodeFailed,
-                f"{what}. The code of {code} failed at {_place(error)}, and a new start gives it the same rows. If it "
-                "is yours, correct it, refuse such rows, or raise exactum.errors.Unavailable for what may pass; "
-                "else please report it.",
+                f"{what}. The code of {code} failed at {_place(error)}, and a new start gives it "
+                "the same rows. If it is yours, correct it, refuse such rows, or raise "
+                "exactum.errors.Unavailable for what may pass; else please report it.",
             )
         return TaskFailed._carrying(errors.EpochAborted, what)
 
     @staticmethod
     def _carrying(kind: type[errors.ExactumError], message: str) -> TaskFailed:
-        return TaskFailed(f"{message}\n{MARKER} {json.dumps({'error': kind.__name__, 'message': message})}")
+        return TaskFailed(
+            f"{message}\n{MARKER} {json.dumps({'error': kind.__name__, 'message': message})}"
+        )
 
 
 def carried_by(error: BaseException) -> errors.ExactumError | None:
-    """The exactum error that ``error``, raised by Spark on the driver, carries; None if it carries none."""
+    """The exactum error that ``error``, raised by Spark on the driver, carries; None if it carries
+    none.
+    """
     text = str(error)
     found = _MARKED.search(text)
     if found is None:
@@ -82,8 +93,8 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
     if isinstance(kind, type) and issubclass(kind, errors.ExactumError):
         return kind(message)
     return errors.SettingRefused(
-        f"{name}: {message} (This driver's exactum has no such error: its executors run another version. Install the "
-        "same one everywhere.)"
+        f"{name}: {message} (This driver's exactum has no such error: its executors run another "
+        "version. Install the same one everywhere.)"
     )
 
 
@@ -99,6 +110,6 @@ def _place(error: BaseException) -> str:
 
 def _not_readable(topics: str) -> errors.SettingRefused:
     return errors.SettingRefused(
-        f"The Kafka source: the brokers do not let this user read {topics}. The user needs READ on the topic "
-        "(docs/source.md lists the ACLs). Nothing of this batch was written."
+        f"The Kafka source: the brokers do not let this user read {topics}. The user needs READ on "
+        "the topic (docs/source.md lists the ACLs). Nothing of this batch was written."
     )

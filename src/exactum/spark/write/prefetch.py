@@ -1,6 +1,7 @@
 """Takes the next Arrow batch while the last one is being sent. Overlap is where the speed is.
 
-Without it a task reads from the JVM, sends and flushes in lockstep, and a third of the CPU stays idle.
+Without it a task reads from the JVM, sends and flushes in lockstep, and a third of the CPU stays
+idle.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ T = TypeVar("T")
 DEPTH_MAX = 4
 """Batches held ahead; each costs the memory of one Arrow batch."""
 END_TIMEOUT_S = 5.0
-"""How long ``close`` waits for a read that is under way; the thread is a daemon and dies with the worker."""
+"""How long ``close`` waits for a read that is under way; the thread is a daemon and dies with
+the worker.
+"""
 
 
 class _End:
@@ -28,8 +31,8 @@ class _End:
 class Prefetch(Generic[T]):
     """An iterator over ``source`` whose items are taken ahead by a thread of its own.
 
-    The error that ``source`` raises is raised by ``next`` in its place. ``close`` ends the thread; it is
-    idempotent, and the context manager calls it.
+    The error that ``source`` raises is raised by ``next`` in its place. ``close`` ends the thread;
+    it is idempotent, and the context manager calls it.
     """
 
     def __init__(self, source: Iterator[T], depth_max: int = DEPTH_MAX) -> None:

@@ -1,8 +1,9 @@
 """Which sink sees which rows of a micro-batch, and how one read of the source serves them all.
 
-Sinks without ``rows=`` see the batch as it is; each distinct ``rows`` function gives a view. Views that only choose and
-compute rows and columns are written by one job (``view_plan``). Otherwise each has a job of its own, and the batch is
-persisted for the time of the epoch, so the source is read and the state stores are advanced once (docs/adr/0013, 0019).
+Sinks without ``rows=`` see the batch as it is; each distinct ``rows`` function gives a view. Views
+that only choose and compute rows and columns are written by one job (``view_plan``). Otherwise each
+has a job of its own, and the batch is persisted for the time of the epoch, so the source is read
+and the state stores are advanced once (docs/adr/0013, 0019).
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ class View:
         result = self.rows(frame)
         if not isinstance(result, DataFrame):
             raise FrameRefused(
-                f"rows={name_of(self.rows)} returned {type(result).__name__}, and must return the DataFrame that "
-                "this sink shall write, made from the one that it is given. Nothing was written."
+                f"rows={name_of(self.rows)} returned {type(result).__name__}, and must return the "
+                "DataFrame that this sink shall write, made from the one that it is given. "
+                "Nothing was written."
             )
         if result.isStreaming:
             raise FrameRefused(
-                f"rows={name_of(self.rows)} returned a streaming DataFrame, not a view of the batch it was given. "
-                "Nothing was written."
+                f"rows={name_of(self.rows)} returned a streaming DataFrame, not a view of the "
+                "batch it was given. Nothing was written."
             )
         return result
 
@@ -67,7 +69,9 @@ def name_of(rows: Rows) -> str:
 
 @contextmanager
 def read_once(frame: DataFrame, times: int) -> Iterator[DataFrame]:
-    """``frame``, kept in memory and on disk as long as the context lasts if it is used more than once."""
+    """``frame``, kept in memory and on disk as long as the context lasts if it is used more than
+    once.
+    """
     if times <= 1:
         yield frame
         return

@@ -1,4 +1,6 @@
-"""The write jobs of an epoch: one for all views where they compute rows one by one, else one for each view."""
+"""The write jobs of an epoch: one for all views where they compute rows one by one, else one for
+each view.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ Cheaply = Callable[[DataFrame], AbstractContextManager[tuple[DataFrame, Collect]
 
 
 class ViewJobs:
-    """The write jobs of one run. ``writers`` are the sinks' participant names and factories, in the sinks' order.
+    """The write jobs of one run. ``writers`` are the sinks' participant names and factories, in the
+    sinks' order.
 
-    ``count_once``: the rows of a batch must be computed once, whatever a ``rows`` function does with them.
+    ``count_once``: the rows of a batch must be computed once, whatever a ``rows`` function does
+    with them.
     """
 
     def __init__(
@@ -38,14 +42,20 @@ class ViewJobs:
         self._count_once = count_once and any(one.rows is not None for one in views)
         seen = [(writers[sink], place) for place, one in enumerate(views) for sink in one.sinks]
         places = tuple(place for _, place in seen) if len(views) > 1 else None
-        self._one = WriteJob(RunTask(tuple(writer for writer, _ in seen), run, dead_letters, places))
+        self._one = WriteJob(
+            RunTask(tuple(writer for writer, _ in seen), run, dead_letters, places)
+        )
         self._in_one_job = True  # until several views are seen to be more than rows and columns
         self._each = tuple(
-            WriteJob(RunTask(tuple(writers[sink] for sink in one.sinks), run, dead_letters)) for one in views
+            WriteJob(RunTask(tuple(writers[sink] for sink in one.sinks), run, dead_letters))
+            for one in views
         )
 
-    def run(self, frame: DataFrame, order: WriteOrder, cheaply: Cheaply) -> list[PreparedTransaction]:
-        """Write the batch into every sink, each its view of it; ``cheaply`` where one job writes all there is.
+    def run(
+        self, frame: DataFrame, order: WriteOrder, cheaply: Cheaply
+    ) -> list[PreparedTransaction]:
+        """Write the batch into every sink, each its view of it; ``cheaply`` where one job writes
+        all there is.
 
         Raises as ``WriteJob.run``, and what ``rows`` does.
         """
@@ -56,7 +66,8 @@ class ViewJobs:
                 if whole is not None:
                     with cheaply(whole) as (cheap, collect):
                         return self._one.run(cheap, order, collect)
-            # For good: a function that looks into the batch in order to make its view shall find it persisted.
+            # For good: a function that looks into the batch in order to make its view shall find it
+            # persisted.
             self._in_one_job = False
         with read_once(frame, len(self._views)) as kept:
             return [

@@ -1,6 +1,8 @@
-"""One plan for several views: the columns of all of them, computed next to each other from the rows that they share.
+"""One plan for several views: the columns of all of them, computed next to each other from the rows
+that they share.
 
-Made of the views' logical plans (``org.apache.spark.sql.catalyst``), as Spark's optimizer makes plans of plans.
+Made of the views' logical plans (``org.apache.spark.sql.catalyst``), as Spark's optimizer makes
+plans of plans.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from exactum.spark.write.view_columns import mask, named
 
 @dataclass(frozen=True)
 class Shape:
-    """How a view computes its rows: ``layers`` are its ``Project`` nodes, the lowest first, over the plan ``below``;
-    with a ``condition`` (an expression), over those of its rows for which it is true.
+    """How a view computes its rows: ``layers`` are its ``Project`` nodes, the lowest first, over
+    the plan ``below``; with a ``condition`` (an expression), over those of its rows for which it is
+    true.
     """
 
     layers: tuple[Any, ...]
@@ -28,13 +31,16 @@ class Shape:
 def side_by_side(frames: Sequence[DataFrame]) -> DataFrame | None:
     """One frame with the columns of all ``frames``, named by ``view_columns``, or None.
 
-    That is where all of them compute their rows one by one from the rows of one and the same plan. A view that leaves
-    rows out has a ``mask`` column, and null in its own columns where that is not true. A view that explodes, joins or
-    aggregates has a plan of its own below its columns.
+    That is where all of them compute their rows one by one from the rows of one and the same plan.
+    A view that leaves rows out has a ``mask`` column, and null in its own columns where that is not
+    true. A view that explodes, joins or aggregates has a plan of its own below its columns.
     """
     session: Any = frames[0].sparkSession
     catalyst = Catalyst(session.sparkContext._jvm)
-    shapes = [catalyst.shape(frame.toDF(*named(place, frame.columns))) for place, frame in enumerate(frames)]
+    shapes = [
+        catalyst.shape(frame.toDF(*named(place, frame.columns)))
+        for place, frame in enumerate(frames)
+    ]
     if not same(shape.below for shape in shapes):
         shapes = [catalyst.opened(shape) for shape in shapes]
     if not all(shape.layers for shape in shapes) or not same(shape.below for shape in shapes):
@@ -59,12 +65,15 @@ class Catalyst:
     def shape(self, frame: DataFrame) -> Shape:
         """Of a frame whose plan ends with a ``Project``.
 
-        Columns that are computed of computed columns become one ``Project``, where nothing costly or random would be
-        evaluated twice by it, and filters go below it, where they may: by the rules of Spark's optimizer.
+        Columns that are computed of computed columns become one ``Project``, where nothing costly
+        or random would be evaluated twice by it, and filters go below it, where they may: by the
+        rules of Spark's optimizer.
         """
         plain: Any = frame
         rules = self._catalyst.optimizer
-        plan = self._catalyst.analysis.EliminateSubqueryAliases.apply(plain._jdf.queryExecution().analyzed())
+        plan = self._catalyst.analysis.EliminateSubqueryAliases.apply(
+            plain._jdf.queryExecution().analyzed()
+        )
         plan = rules.CollapseProject.apply(rules.PushDownPredicates.apply(plan))
         layers: list[Any] = []
         while name_of(plan) == "Project":
@@ -75,9 +84,14 @@ class Catalyst:
     def opened(self, shape: Shape) -> Shape:
         """With its condition apart, where the columns above it may be computed under it.
 
-        Spark calls Python functions for all rows, whatever condition they stand under (ExtractPythonUDFs).
+        Spark calls Python functions for all rows, whatever condition they stand under
+        (ExtractPythonUDFs).
         """
-        if name_of(shape.below) != "Filter" or len(shape.layers) != 1 or self._calls_python(shape.layers[0]):
+        if (
+            name_of(shape.below) != "Filter"
+            or len(shape.layers) != 1
+            or self._calls_python(shape.layers[0])
+        ):
             return shape
         return replace(shape, condition=shape.below.condition(), below=shape.below.child())
 
@@ -86,7 +100,10 @@ class Catalyst:
         whole, masks = self._masked(shapes)
         columns = [list_of(shape.layers[0].projectList()) for shape in shapes]
         for place, its_mask in masks.items():
-            columns[place] = [*(self._under(its_mask, column) for column in columns[place]), its_mask]
+            columns[place] = [
+                *(self._under(its_mask, column) for column in columns[place]),
+                its_mask,
+            ]
         for level in range(1, max(len(shape.layers) for shape in shapes)):
             # What several pass on is there once.
             distinct = {column.exprId().id(): column for some in columns for column in some}
@@ -106,7 +123,8 @@ class Catalyst:
     def _masked(self, shapes: Sequence[Shape]) -> tuple[Any, dict[int, Any]]:
         """What is below the shapes, with the masks of those that have a condition, by their places.
 
-        A layer of its own, so that each condition is evaluated once, though many columns stand under it.
+        A layer of its own, so that each condition is evaluated once, though many columns stand
+        under it.
         """
         below = shapes[0].below
         named_masks = {
@@ -120,7 +138,9 @@ class Catalyst:
         return whole, {place: one.toAttribute() for place, one in named_masks.items()}
 
     def _under(self, its_mask: Any, column: Any) -> Any:
-        """An alias, with null where the mask is not true: its expression may fail for rows that a filter takes out."""
+        """An alias, with null where the mask is not true: its expression may fail for rows that a
+        filter takes out.
+        """
         value = column.child()
         null = self._expressions.Literal(None, value.dataType())
         return column.withNewChildren(self._seq([self._expressions.If(its_mask, value, null)]))
@@ -128,7 +148,9 @@ class Catalyst:
     def _alias(self, expression: Any, name: str) -> Any:
         new_id = getattr(getattr(self._expressions, "NamedExpression$"), "MODULE$").newExprId()
         nothing = self._seq([])
-        return self._expressions.Alias(expression, name, new_id, nothing, self._jvm.scala.Option.empty(), nothing)
+        return self._expressions.Alias(
+            expression, name, new_id, nothing, self._jvm.scala.Option.empty(), nothing
+        )
 
     def _calls_python(self, plan: Any) -> bool:
         return bool(plan.containsPattern(self._catalyst.trees.TreePattern.PYTHON_UDF()))

@@ -1,4 +1,5 @@
-"""The driver half of the write job: one Spark job for all sinks, and what its winning tasks prepared.
+"""The driver half of the write job: one Spark job for all sinks, and what its winning tasks
+prepared.
 
 A job returns one result for each partition, the winner's, whatever retries and speculation did.
 """
@@ -26,14 +27,16 @@ from exactum.spark.write.write_task import ORDER_PROPERTY, RunTask, order_text, 
 PREPARED_SCHEMA = StructType([StructField("prepared", StringType(), False)])
 """One row for each task that prepared anything."""
 
-# The last words are for Spark, which knows an interruption on query.stop() by them. Spark looks for them with a
-# regular expression that overflows the stack on a text as long as its own error's.
+# The last words are for Spark, which knows an interruption on query.stop() by them. Spark looks for
+# them with a regular expression that overflows the stack on a text as long as its own error's.
 CANCELLED = (
-    "Spark cancelled the write job of this epoch, because the query was stopped or the job was killed. Nothing of it "
-    "is visible; the next start writes it. (py4j.protocol.Py4JJavaError: An error occurred while calling collect: "
-    "java.lang.InterruptedException)"
+    "Spark cancelled the write job of this epoch, because the query was stopped or the job was "
+    "killed. Nothing of it is visible; the next start writes it. (py4j.protocol.Py4JJavaError: An "
+    "error occurred while calling collect: java.lang.InterruptedException)"
 )
-_CANCELLATIONS = re.compile(r"java\.lang\.InterruptedException|cancelled part of cancelled job group|Job \d+ cancelled")
+_CANCELLATIONS = re.compile(
+    r"java\.lang\.InterruptedException|cancelled part of cancelled job group|Job \d+ cancelled"
+)
 
 
 class WriteJob:
@@ -43,13 +46,16 @@ class WriteJob:
         self._task = task
         self._call: tuple[list[str], Any] | None = None  # it takes Spark 8 ms to make
 
-    def run(self, frame: DataFrame, order: WriteOrder, collect: Collect = collected) -> list[PreparedTransaction]:
-        """Write the frame into every sink on behalf of ``order`` and return what is prepared, collected by ``collect``.
+    def run(
+        self, frame: DataFrame, order: WriteOrder, collect: Collect = collected
+    ) -> list[PreparedTransaction]:
+        """Write the frame into every sink on behalf of ``order`` and return what is prepared,
+        collected by ``collect``.
 
         Raises:
-            EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of exactum's.
-            ExactumError: the error that a task raised, as it raised it; Spark's own is its ``__context__``.
-            Exception: Spark's error, where the job failed outside of our code.
+            EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of
+            exactum's. ExactumError: the error that a task raised, as it raised it; Spark's own is
+            its ``__context__``. Exception: Spark's error, where the job failed outside of our code.
         """
         with errors_of_jobs():
             columns = frame.columns
@@ -72,7 +78,8 @@ def errors_of_jobs() -> Iterator[None]:
         carried = carried_by(error)
         if carried is None:
             raise
-        # "from None": py4j passes the printed traceback on to the user, and Spark's own would come first.
+        # "from None": py4j passes the printed traceback on to the user, and Spark's own would come
+        # first.
         raise carried from None
 
 
@@ -107,11 +114,13 @@ def quoted(column: str) -> str:
 
 
 def drain(frame: DataFrame) -> None:
-    """Compute the frame and throw it away, so that Spark's state stores advance past an epoch that stands.
+    """Compute the frame and throw it away, so that Spark's state stores advance past an epoch that
+    stands.
 
     Raises:
         ExactumError: the error that a task raised, where it is one of exactum's.
-        Exception: Spark's error else; also where Spark cancelled the job, of an epoch that stands all the same.
+        Exception: Spark's error else; also where Spark cancelled the job, of an epoch that stands
+        all the same.
     """
     try:
         frame.write.format("noop").mode("overwrite").save()

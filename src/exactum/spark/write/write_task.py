@@ -1,8 +1,10 @@
-"""The executor half of the write job: one task writes its partition into every sink and prepares it.
+"""The executor half of the write job: one task writes its partition into every sink and prepares
+it.
 
-Workers import this module, so it imports neither pyspark nor pyarrow at module level. ``WriteTask`` is a
-class of an importable module and never a closure: Spark would pickle a closure by value together with its
-module's globals, and the caches of sinks (producers, connections) would be lost with every batch.
+Workers import this module, so it imports neither pyspark nor pyarrow at module level. ``WriteTask``
+is a class of an importable module and never a closure: Spark would pickle a closure by value
+together with its module's globals, and the caches of sinks (producers, connections) would be lost
+with every batch.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from typing import Any
 
 from exactum.errors import InvariantBroken, RowsRefused
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer, WriterFactory
+from exactum.protocol.sink import (
+    Guarantee,
+    QueryRun,
+    Rejection,
+    TaskName,
+    WriteOrder,
+    Writer,
+    WriterFactory,
+)
 from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.prefetch import Prefetch
 from exactum.spark.write.view_columns import of_view
@@ -30,14 +40,18 @@ class DeadLetterPlan:
 
 
 ORDER_PROPERTY = "exactum.writeOrder"
-"""Spark's local property that tells the tasks of a job their order: batch id, attempt and sequence."""
+"""Spark's local property that tells the tasks of a job their order: batch id, attempt and
+sequence.
+"""
 
 
 @dataclass(frozen=True)
 class RunTask:
-    """What ``mapInArrow`` calls in each task of every write job of a run: a ``WriteTask`` of the job's order.
+    """What ``mapInArrow`` calls in each task of every write job of a run: a ``WriteTask`` of the
+    job's order.
 
-    The order comes with the job, so that what Spark and Python make of this object is made once for a run.
+    The order comes with the job, so that what Spark and Python make of this object is made once for
+    a run.
     """
 
     writers: tuple[tuple[str, WriterFactory], ...]
@@ -46,15 +60,18 @@ class RunTask:
     views: tuple[int, ...] | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return WriteTask(self.writers, order_of_task(self.run), self.dead_letters, self.views)(batches)
+        return WriteTask(self.writers, order_of_task(self.run), self.dead_letters, self.views)(
+            batches
+        )
 
 
 @dataclass(frozen=True)
 class WriteTask:
     """What one task does: Arrow batches in, one small batch of what was prepared out.
 
-    ``writers`` are the sinks' participant names and their factories, ``order`` says on whose behalf. Where the
-    batches have the columns of several views side by side, ``views`` has the place of each writer's view.
+    ``writers`` are the sinks' participant names and their factories, ``order`` says on whose
+    behalf. Where the batches have the columns of several views side by side, ``views`` has the
+    place of each writer's view.
     """
 
     writers: tuple[tuple[str, WriterFactory], ...]
@@ -65,7 +82,9 @@ class WriteTask:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         task = current_task()
         if self.order.run.guarantee is Guarantee.AT_MOST_ONCE and not task.first_try:
-            for _ in batches:  # the try before may have written; the input is read for the state's sake
+            for (
+                _
+            ) in batches:  # the try before may have written; the input is read for the state's sake
                 pass
             return
         prepared = self._run(batches, task)
@@ -115,7 +134,9 @@ class WriteTask:
 
 
 class _Refused:
-    """Takes what the sinks of one task refuse: writes it to the dead letters, or stops the epoch."""
+    """Takes what the sinks of one task refuse: writes it to the dead letters, or stops the
+    epoch.
+    """
 
     def __init__(self, write_task: WriteTask, task: TaskName) -> None:
         self._plan = write_task.dead_letters
@@ -133,9 +154,10 @@ class _Refused:
 
         if self._plan is None:
             raise RowsRefused(
-                f"{sink} can never take {_count(rejection)} of epoch {self._order.batch_id}: {_first(rejection)} "
-                "Nothing of the epoch is visible. Correct the rows in the query, change the table, or give "
-                "dead_letters= to exactly_once() so that such rows are put aside."
+                f"{sink} can never take {_count(rejection)} of epoch {self._order.batch_id}: "
+                f"{_first(rejection)} Nothing of the epoch is visible. Correct the rows in the "
+                "query, change the table, or give dead_letters= to exactly_once() so that such "
+                "rows are put aside."
             )
         if self._writer is None:
             self._writer = self._plan.writers.open(self._order, self._task)
@@ -144,8 +166,8 @@ class _Refused:
         if again is not None and again.reasons:
             raise RowsRefused(
                 f"The dead letters can never take {_count(again)} which {sink} refused in epoch "
-                f"{self._order.batch_id}: {_first(again)} Nothing of the epoch is visible. Let the dead letters' "
-                "target take larger rows."
+                f"{self._order.batch_id}: {_first(again)} Nothing of the epoch is visible. Let the "
+                "dead letters' target take larger rows."
             )
 
 
@@ -173,7 +195,9 @@ def _first(rejection: Rejection) -> str:
 
 
 def _rule(reason: str) -> str:
-    """The reason without what names the row and what the row has, as far as a sink says them (see ``sql.rules``)."""
+    """The reason without what names the row and what the row has, as far as a sink says them (see
+    ``sql.rules``).
+    """
     return (reason.partition(": column ")[2] or reason).partition(HAS)[0]
 
 
@@ -228,7 +252,9 @@ def order_of_task(run: QueryRun) -> WriteOrder:
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(ORDER_PROPERTY)
     if text is None:
-        raise InvariantBroken(f"A task of query {run.query_id} has no order: its job lacks {ORDER_PROPERTY}.")
+        raise InvariantBroken(
+            f"A task of query {run.query_id} has no order: its job lacks {ORDER_PROPERTY}."
+        )
     batch_id, attempt, sequence = map(int, text.split())
     return WriteOrder(run, batch_id, attempt, sequence)
 
@@ -236,8 +262,8 @@ def order_of_task(run: QueryRun) -> WriteOrder:
 def current_task() -> TaskName:
     """The Spark task that this code runs in.
 
-    Spark does not tell Python the stage's attempt number, so it is 0 here; ``at_most_once``, which rests
-    on it, asks for a cluster that does not repeat stages.
+    Spark does not tell Python the stage's attempt number, so it is 0 here; ``at_most_once``, which
+    rests on it, asks for a cluster that does not repeat stages.
     """
     from pyspark import TaskContext
 
@@ -248,7 +274,9 @@ def current_task() -> TaskName:
 
 
 def record_batch(prepared: Sequence[PreparedTransaction]) -> Any:
-    """An Arrow record batch as the write job declares it: one row with everything in it, or none."""
+    """An Arrow record batch as the write job declares it: one row with everything in it, or
+    none.
+    """
     import pyarrow as pa
 
     texts = [json.dumps([astuple(one) for one in prepared])] if prepared else []

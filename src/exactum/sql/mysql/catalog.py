@@ -13,9 +13,9 @@ from exactum.sql.mysql.types import column_from
 from exactum.sql.table import Column, Table, TableName
 
 _COLUMN_FACTS = (
-    "COLUMN_NAME", "DATA_TYPE", "COLUMN_TYPE", "IS_NULLABLE", "COLUMN_DEFAULT", "EXTRA", "GENERATION_EXPRESSION",
-    "CHARACTER_MAXIMUM_LENGTH", "NUMERIC_PRECISION", "NUMERIC_SCALE", "DATETIME_PRECISION", "CHARACTER_SET_NAME",
-    "COLLATION_NAME",
+    "COLUMN_NAME", "DATA_TYPE", "COLUMN_TYPE", "IS_NULLABLE", "COLUMN_DEFAULT", "EXTRA",
+    "GENERATION_EXPRESSION", "CHARACTER_MAXIMUM_LENGTH", "NUMERIC_PRECISION", "NUMERIC_SCALE",
+    "DATETIME_PRECISION", "CHARACTER_SET_NAME", "COLLATION_NAME",
 )  # fmt: skip
 _NAME = "varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _TRANSACTIONAL = "ENGINE=InnoDB"
@@ -39,8 +39,8 @@ def read_table(session: MySQLSession, name: TableName) -> Table | None:
     if "TABLE" not in str(table_type) or str(engine).lower() != "innodb":
         what = f"of the engine {engine}" if engine else f"a {str(table_type).lower()}"
         raise SettingRefused(
-            f"The table {name} at {session.address.where} is {what}; only InnoDB tables hold transactions. Convert it "
-            "(ALTER TABLE ... ENGINE=InnoDB), or write to another table."
+            f"The table {name} at {session.address.where} is {what}; only InnoDB tables hold "
+            "transactions. Convert it (ALTER TABLE ... ENGINE=InnoDB), or write to another table."
         )
     true_name = TableName(str(schema), str(table))
     facts = session.query(
@@ -66,29 +66,40 @@ def _json_columns(session: MySQLSession, name: TableName) -> frozenset[str]:
         (name.schema, name.table),
     )
     clauses = {(str(column), str(clause).lower()) for column, clause in rows}
-    return frozenset(c for c, clause in clauses if clause == f"json_valid({quote(c).replace('%%', '%')})".lower())
+    return frozenset(
+        c for c, clause in clauses if clause == f"json_valid({quote(c).replace('%%', '%')})".lower()
+    )
 
 
 def _unique_keys(session: MySQLSession, name: TableName) -> tuple[frozenset[str], ...]:
-    """Every unique key, also those over the beginning of a column or over an expression: an upsert hits these, too.
+    """Every unique key, also those over the beginning of a column or over an expression: an upsert
+    hits these, too.
 
     Such a one stands here as a set that no list of columns can equal.
     """
     rows = session.query(
-        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS "
-        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS WHERE "
+        "TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, "
+        "SEQ_IN_INDEX",
         (name.schema, name.table),
     )
     keys: dict[str, set[str]] = {}
     for index, column, prefix in rows:
         whole = column is not None and prefix is None
-        keys.setdefault(str(index), set()).add(str(column) if whole else f"part of {column or 'an expression'}")
+        keys.setdefault(str(index), set()).add(
+            str(column) if whole else f"part of {column or 'an expression'}"
+        )
     return tuple(frozenset(key) for key in keys.values())
 
 
-def create_table(session: MySQLSession, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
+def create_table(
+    session: MySQLSession, name: TableName, columns: Sequence[Column], key: Sequence[str]
+) -> None:
     """See ``dialect``."""
-    lines = [f"{quote(c.name)} {c.type.replace('%', '%%')} {'NULL' if c.nullable else 'NOT NULL'}" for c in columns]
+    lines = [
+        f"{quote(c.name)} {c.type.replace('%', '%%')} {'NULL' if c.nullable else 'NOT NULL'}"
+        for c in columns
+    ]
     if key:
         lines.append(f"PRIMARY KEY ({', '.join(map(quote, key))})")
     _create(session, name, lines)
@@ -146,19 +157,24 @@ def create_staging(session: MySQLSession, name: TableName, columns: Sequence[Col
 def list_staging(session: MySQLSession, sibling: TableName, prefix: str) -> list[TableName]:
     """See ``dialect``."""
     rows = session.query(
-        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) "
-        "AND LEFT(TABLE_NAME, %s) = %s",
+        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, "
+        "DATABASE()) AND LEFT(TABLE_NAME, %s) = %s",
         (sibling.schema, len(prefix), prefix),
     )
     return [sibling.sibling(str(table)) for (table,) in rows if str(table).startswith(prefix)]
 
 
 def _create(session: MySQLSession, name: TableName, lines: Sequence[str]) -> None:
-    """Create an InnoDB table unless it is there; without looking, a missing right to create would be an error."""
+    """Create an InnoDB table unless it is there; without looking, a missing right to create would
+    be an error.
+    """
     there = session.query(
-        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) AND TABLE_NAME = %s",
+        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) "
+        "AND TABLE_NAME = %s",
         (name.schema, name.table),
     )
     if not there:
-        session.execute(f"CREATE TABLE IF NOT EXISTS {quote_table(name)} ({', '.join(lines)}) {_TRANSACTIONAL}")
+        session.execute(
+            f"CREATE TABLE IF NOT EXISTS {quote_table(name)} ({', '.join(lines)}) {_TRANSACTIONAL}"
+        )
     session.commit()

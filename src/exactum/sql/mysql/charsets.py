@@ -1,7 +1,8 @@
-"""The characters that a column's character set can hold: known for Unicode's sets, asked of the server for the others.
+"""The characters that a column's character set can hold: known for Unicode's sets, asked of the
+server for the others.
 
-The server's own tables have the last word: its latin1 is nearly cp1252, and its sjis, cp932 and gbk differ from those
-of other programs. A character can be held if it comes back as it was.
+The server's own tables have the last word: its latin1 is nearly cp1252, and its sjis, cp932 and gbk
+differ from those of other programs. A character can be held if it comes back as it was.
 """
 
 from __future__ import annotations
@@ -53,17 +54,24 @@ def _asked(session: MySQLSession, name: str, characters: str) -> dict[int, int]:
     """The bytes of each of the characters that come back as they were."""
     text = _BETWEEN.join(characters)
     encoded, back = session.query(
-        f"SELECT CAST(CONVERT(%s USING {name}) AS BINARY), CONVERT(CONVERT(%s USING {name}) USING utf8mb4)",
+        f"SELECT CAST(CONVERT(%s USING {name}) AS BINARY), CONVERT(CONVERT(%s USING {name}) USING "
+        "utf8mb4)",
         (text, characters),
     )[0]
     each = bytes(encoded).split(_BETWEEN.encode())
     session.rollback()
-    return {ord(c): len(b) for c, b, found in zip(characters, each, str(back), strict=True) if c == found}
+    return {
+        ord(c): len(b)
+        for c, b, found in zip(characters, each, str(back), strict=True)
+        if c == found
+    }
 
 
 @cache
 def _plane(number: int) -> str:
     first = number * _PLANE
     return "".join(
-        chr(code) for code in range(first, first + _PLANE) if code not in _SURROGATES and chr(code) != _BETWEEN
+        chr(code)
+        for code in range(first, first + _PLANE)
+        if code not in _SURROGATES and chr(code) != _BETWEEN
     )

@@ -19,4 +19,8 @@ def broken(column: Column, values: Any) -> Iterator[Broken]:
         yield Broken("holds JSON", ~is_json(values, column.type), values)
     if column.kind is Kind.FLOAT and column.limits.scale is not None:
         rounded = pc.round(values, ndigits=column.limits.scale)
-        yield Broken(f"holds {column.limits.scale} digits after the point", pc.not_equal(rounded, values), values)
+        yield Broken(
+            f"holds {column.limits.scale} digits after the point",
+            pc.not_equal(rounded, values),
+            values,
+        )

@@ -1,4 +1,6 @@
-"""PyMySQL's connection, made safer and quicker. Imported only where PyMySQL is known to be installed."""
+"""PyMySQL's connection, made safer and quicker. Imported only where PyMySQL is known to be
+installed.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,14 @@ else:  # generic for type checkers only
 
 
 class Connection(_Connection):
-    """Two things are added to PyMySQL, by methods that are private to it (the tests show that they still are called).
+    """Two things are added to PyMySQL, by methods that are private to it (the tests show that they
+    still are called).
 
-    - A server may answer *any* statement by asking for a file of the client (LOAD DATA LOCAL), and PyMySQL sends
-      whichever it names. Here it gets the one that ``local_file`` names, or nothing.
-    - Without TLS options PyMySQL encrypts if the server offers it and verifies nothing, and yet reads the system's list
-      of authorities for each connection: tens of milliseconds, for every task.
+    - A server may answer *any* statement by asking for a file of the client (LOAD DATA LOCAL), and
+      PyMySQL sends whichever it names. Here it gets the one that ``local_file`` names, or nothing.
+    - Without TLS options PyMySQL encrypts if the server offers it and verifies nothing, and yet
+      reads the system's list of authorities for each connection: tens of milliseconds, for every
+      task.
     """
 
     local_file: bytes | None = None
@@ -39,9 +43,15 @@ class Connection(_Connection):
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
         packet = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
         self._answers += 1
-        if self._answers == 1 and packet.is_load_local_packet() and packet.get_all_data()[1:] != self.local_file:
+        if (
+            self._answers == 1
+            and packet.is_load_local_packet()
+            and packet.get_all_data()[1:] != self.local_file
+        ):
             self._force_close()  # type: ignore[attr-defined]
-            raise OperationalError(LOCAL_FILE_REFUSED, "the server asked for a file that was not offered to it")
+            raise OperationalError(
+                LOCAL_FILE_REFUSED, "the server asked for a file that was not offered to it"
+            )
         return packet
 
     def _create_ssl_ctx(self, sslp: Any) -> Any:

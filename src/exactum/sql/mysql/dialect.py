@@ -67,7 +67,9 @@ class MySQLDialect:
 
         return broken(column, values)
 
-    def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
+    def create_table(
+        self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]
+    ) -> None:
         mysql_catalog.create_table(_ours(session), name, columns, key)
 
     def create_own_tables(self, session: Session, sibling: TableName) -> None:
@@ -92,7 +94,12 @@ class MySQLDialect:
     # ---- rows --------------------------------------------------------------------------------
 
     def loader(
-        self, session: Session, name: TableName, columns: Sequence[Column], part: int | None, first_row: int | None
+        self,
+        session: Session,
+        name: TableName,
+        columns: Sequence[Column],
+        part: int | None,
+        first_row: int | None,
     ) -> Loader:
         return mysql_loader.loader(_ours(session), name, columns, part, first_row)
 
@@ -112,14 +119,22 @@ class MySQLDialect:
             return {}
         part = quote(PART)
         rows = session.query(
-            f"SELECT {part}, COUNT(*) FROM {quote_table(staging)} WHERE {part} IN ({', '.join(['%s'] * len(parts))}) "
-            f"GROUP BY {part}",
+            f"SELECT {part}, COUNT(*) FROM {quote_table(staging)} WHERE {part} IN "
+            f"({', '.join(['%s'] * len(parts))}) GROUP BY {part}",
             tuple(parts),
         )
         return {int(p): int(n) for p, n in rows}
 
-    def clear(self, session: Session, staging: TableName, parts: Sequence[int], is_alone: Callable[[], bool]) -> None:
-        """TRUNCATE is no part of a transaction here, so ``is_alone`` is not asked: see ``mysql_clear``."""
+    def clear(
+        self,
+        session: Session,
+        staging: TableName,
+        parts: Sequence[int],
+        is_alone: Callable[[], bool],
+    ) -> None:
+        """TRUNCATE is no part of a transaction here, so ``is_alone`` is not asked: see
+        ``mysql_clear``.
+        """
         mysql_clear.clear(_ours(session), staging, parts)
 
     # ---- prepared transactions ---------------------------------------------------------------

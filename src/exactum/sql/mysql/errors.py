@@ -40,7 +40,8 @@ _CODES: dict[Failure, frozenset[int]] = {
         1048, 1138, 1263,  # null
         1264, 1365, 1441, 1690, 1916, 3732,  # beyond a range
         1118, 1153, 1162, 1261, 1262, 1265, 1301, 1406, 1713, 1917,  # too long, too many, cut
-        1292, 1299, 1300, 1366, 1367, 1411, 1416, 1525, 1918, 3140, 3141, 3144, 3157,  # no value of the type
+        # no value of the type
+        1292, 1299, 1300, 1366, 1367, 1411, 1416, 1525, 1918, 3140, 3141, 3144, 3157,
         4035, 4036, 4037, 4038, 4039, 4040,  # MariaDB: JSON
         1022, 1062, 1169, 1586, 1761, 1762, 1859,  # a key that is there
         1216, 1217, 1451, 1452,  # foreign keys
@@ -51,15 +52,19 @@ _CODES: dict[Failure, frozenset[int]] = {
     }),
     Failure.UNFIT: frozenset({
         1036, 1046, 1164, 1197, 1286, 1467, 1785, 1906, 1907, 1967, 4079, 4084, 4139,
-        *range(1055, 1062), 1063, *range(1064, 1077), 1083, 1084, *range(1089, 1094), 1096, *range(1099, 1105),
-        *range(1106, 1109), *range(1110, 1114), *range(1115, 1118), *range(1120, 1129), 1137, 1139, 1140, 1149, 1163,
-        1166, 1167, 1168, 1170, 1172, 1173, 1175, 1176, 1191, 1210, 1221, 1222, *range(1230, 1236), 1239, 1240, 1241,
-        *range(1245, 1251), 1253, 1267, *range(1270, 1274), 1288, 1289, *range(1293, 1296), 1298, *range(1302, 1317),
-        *range(1318, 1364), 1393, 1394, 1395, 1407, *range(1413, 1416), *range(1417, 1428), 1435, 1437, 1439,
-        *range(1442, 1451), *range(1454, 1460), 1462, 1464, 1471, *range(1478, 1524), 1709, 4078,
+        *range(1055, 1062), 1063, *range(1064, 1077), 1083, 1084, *range(1089, 1094), 1096,
+        *range(1099, 1105), *range(1106, 1109), *range(1110, 1114), *range(1115, 1118),
+        *range(1120, 1129), 1137, 1139, 1140, 1149, 1163, 1166, 1167, 1168, 1170, 1172, 1173, 1175,
+        1176, 1191, 1210, 1221, 1222, *range(1230, 1236), 1239, 1240, 1241, *range(1245, 1251),
+        1253, 1267, *range(1270, 1274), 1288, 1289, *range(1293, 1296), 1298, *range(1302, 1317),
+        *range(1318, 1364), 1393, 1394, 1395, 1407, *range(1413, 1416), *range(1417, 1428), 1435,
+        1437, 1439, *range(1442, 1451), *range(1454, 1460), 1462, 1464, 1471, *range(1478, 1524),
+        1709, 4078,
     }) - {1369},
 }  # fmt: skip
-"""Everything else may be mended by another try: a disk that is full, a server that is read-only in a failover."""
+"""Everything else may be mended by another try: a disk that is full, a server that is read-only
+in a failover.
+"""
 _FAILURE_OF = {code: failure for failure, codes in _CODES.items() for code in codes}
 
 
@@ -72,7 +77,9 @@ def classified(error: Exception, address: Address) -> SqlFailure:
     if code == 0:
         text = text or "the connection is closed"
     failure = Failure.OTHER if code is None else _FAILURE_OF.get(code, Failure.OTHER)
-    return SqlFailure(failure, "" if code is None else str(code), address.scrub(text or type(error).__name__))
+    return SqlFailure(
+        failure, "" if code is None else str(code), address.scrub(text or type(error).__name__)
+    )
 
 
 def failure_of(code: int) -> Failure:

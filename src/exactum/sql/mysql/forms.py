@@ -1,7 +1,8 @@
 r"""What texts MySQL's types take as what they say. Pure.
 
-The server reads more than these, and makes something else of it: ``'3'`` is the bits 1 and 2 of a SET, ``'70'`` the
-year 1970, ``'1230'`` twelve and a half minutes, and a date and time has its date cut off.
+The server reads more than these, and makes something else of it: ``'3'`` is the bits 1 and 2 of a
+SET, ``'70'`` the year 1970, ``'1230'`` twelve and a half minutes, and a date and time has its date
+cut off.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ def member_texts(declared: str) -> tuple[str, ...]:
 
 
 def set_form(members: Sequence[str]) -> Form:
-    """Members in the order of the declaration, which is the order in which the server gives them back."""
+    """Members in the order of the declaration, which is the order in which the server gives them
+    back.
+    """
     rest = ""
     for member in reversed(members):
         literal = _literal(member)
         # Nothing follows this one, or it may stand before some of those that come later.
         rest = rf"(?:{literal}|(?:{literal},)?{rest})" if rest else literal
-    return Form(f"(?:{rest})?", "its members as they are declared, in that order, each once, with commas between")
+    return Form(
+        f"(?:{rest})?",
+        "its members as they are declared, in that order, each once, with commas between",
+    )
 
 
 def _literal(text: str) -> str:
@@ -51,7 +57,8 @@ def time_form(digits: int) -> Form:
     last_hour = rf"838:(?:[0-4][0-9]:[0-5][0-9]|5[0-8]:[0-5][0-9]|59:[0-5][0-8]){fraction}"
     return Form(
         rf"-?(?:{below}|{last_hour}|838:59:59(?:\.0{{1,6}})?)",
-        f"times from -838:59:59 to 838:59:59, with seconds and at most {digits} digits after the point",
+        f"times from -838:59:59 to 838:59:59, with seconds and at most {digits} digits after the "
+        "point",
     )
 
 
@@ -70,8 +77,9 @@ def _ipv6() -> str:
 
 
 def _uuid(dash: str) -> str:
-    """MariaDB (10.11 and later) stores some with their bytes in another order, and knows these by the seventh byte and
-    the ninth; so it has no room for a seventh of 80 and above together with a ninth of 01 to 80."""
+    """MariaDB (10.11 and later) stores some with their bytes in another order, and knows these by
+    the seventh byte and the ninth; so it has no room for a seventh of 80 and above together with a
+    ninth of 01 to 80."""
     rest = f"{_HEX}{{3}}{dash}"
     high = "(?:00|8[1-9a-fA-F]|[9a-fA-F][0-9a-fA-F])"
     seventh_to_ninth = f"(?:[0-7]{rest}{_HEX}{{2}}|[89a-fA-F]{rest}{high})"
@@ -79,8 +87,13 @@ def _uuid(dash: str) -> str:
 
 
 TEXT_FORMS = {
-    "year": Form("0000|190[1-9]|19[1-9][0-9]|20[0-9]{2}|21[0-4][0-9]|215[0-5]", "the years 1901 to 2155, and 0000"),
-    "uuid": Form(f"{_uuid('-')}|{_uuid('')}", "a UUID that MariaDB can store, with or without its dashes"),
+    "year": Form(
+        "0000|190[1-9]|19[1-9][0-9]|20[0-9]{2}|21[0-4][0-9]|215[0-5]",
+        "the years 1901 to 2155, and 0000",
+    ),
+    "uuid": Form(
+        f"{_uuid('-')}|{_uuid('')}", "a UUID that MariaDB can store, with or without its dashes"
+    ),
     "inet4": Form(_IPV4, "an IPv4 address"),
     "inet6": Form(_ipv6(), "an IPv6 address"),
 }

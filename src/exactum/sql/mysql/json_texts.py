@@ -1,7 +1,8 @@
 """Whether texts are JSON as MySQL and MariaDB take it, for a whole Arrow array at once. Pure.
 
-A column of JSON refuses what is none when the rows are moved, and with it the epoch. Both servers also refuse what is
-nested deeper than they look, and half of a surrogate pair in ``\\\\ud800`` form.
+A column of JSON refuses what is none when the rows are moved, and with it the epoch. Both servers
+also refuse what is nested deeper than they look, and half of a surrogate pair in ``\\\\ud800``
+form.
 """
 
 from __future__ import annotations
@@ -29,16 +30,20 @@ def is_json(values: Any, declared: str) -> Any:
         fits = np.fromiter((text is None or _all_parse([text]) for text in texts), bool, len(texts))
     brackets = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
     doubtful = pc.or_(pc.greater(brackets, depth_max), pc.match_substring_regex(values, _HALF_PAIR))
-    for place in np.flatnonzero(pc.fill_null(doubtful, False).to_numpy(zero_copy_only=False) & fits):
+    for place in np.flatnonzero(
+        pc.fill_null(doubtful, False).to_numpy(zero_copy_only=False) & fits
+    ):
         text = texts[place]
         fits[place] = text is not None and _is_shallow_and_whole(text, depth_max)
     return fits
 
 
 def _all_parse(texts: Sequence[str]) -> bool:
-    """Whether each is one JSON value: all of them are parsed as one list, with a text that nobody can guess between.
+    """Whether each is one JSON value: all of them are parsed as one list, with a text that nobody
+    can guess between.
 
-    That each of these is an element of the list at its own place shows that what stands between two is one value.
+    That each of these is an element of the list at its own place shows that what stands between two
+    is one value.
     """
     between = secrets.token_hex(16)
     joined = f',"{between}",'.join(texts)
@@ -46,7 +51,9 @@ def _all_parse(texts: Sequence[str]) -> bool:
         parsed = json.loads(f"[{joined}]", parse_constant=_refuse, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return False
-    return len(parsed) == max(0, 2 * len(texts) - 1) and all(found == between for found in parsed[1::2])
+    return len(parsed) == max(0, 2 * len(texts) - 1) and all(
+        found == between for found in parsed[1::2]
+    )
 
 
 def _refuse(constant: str) -> None:
@@ -55,7 +62,9 @@ def _refuse(constant: str) -> None:
 
 
 def _is_shallow_and_whole(text: str, depth_max: int) -> bool:
-    """The depth comes first: what is too deep for the server may be too deep for ``json.dumps`` as well."""
+    """The depth comes first: what is too deep for the server may be too deep for ``json.dumps`` as
+    well.
+    """
     value = json.loads(text, parse_int=str, parse_float=str)
     level, depth = [value], 0
     while level := [v for v in level if isinstance(v, dict | list)]:

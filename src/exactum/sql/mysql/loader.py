@@ -1,7 +1,9 @@
-"""Bulk load into MySQL: LOAD DATA LOCAL INFILE where the server allows it, else INSERTs of many rows.
+"""Bulk load into MySQL: LOAD DATA LOCAL INFILE where the server allows it, else INSERTs of many
+rows.
 
-LOAD DATA LOCAL never fails for a bad row: it warns, and skips or changes the row. So the server's count of rows must be
-the one that was sent, and a warning is an error. Its "file" is memory of this process (memfd), or a temporary file.
+LOAD DATA LOCAL never fails for a bad row: it warns, and skips or changes the row. So the server's
+count of rows must be the one that was sent, and a warning is an error. Its "file" is memory of this
+process (memfd), or a temporary file.
 """
 
 from __future__ import annotations
@@ -32,13 +34,25 @@ MEMORY_FILES = hasattr(os, "memfd_create") and Path("/proc/self/fd").exists()
 
 
 def loader(
-    session: MySQLSession, name: TableName, columns: Sequence[Column], part: int | None, first_row: int | None
+    session: MySQLSession,
+    name: TableName,
+    columns: Sequence[Column],
+    part: int | None,
+    first_row: int | None,
 ) -> LoadData | InsertRows:
     """See ``dialect``."""
     if session.loading is None:
         rows = session.query("SELECT @@GLOBAL.local_infile, @@SESSION.max_allowed_packet")
-        wanted = session.address.option("local_infile", "true").lower() in ("true", "1", "yes", "on")
-        session.loading = (bool(int(rows[0][0])) and wanted and session.takes_files, int(rows[0][1]))
+        wanted = session.address.option("local_infile", "true").lower() in (
+            "true",
+            "1",
+            "yes",
+            "on",
+        )
+        session.loading = (
+            bool(int(rows[0][0])) and wanted and session.takes_files,
+            int(rows[0][1]),
+        )
     if part is not None and first_row is None:
         first_row = 0  # the staging table's primary key asks for it
     allowed, packet_bytes = session.loading
@@ -48,7 +62,9 @@ def loader(
 
 
 class LoadData:
-    """LOAD DATA LOCAL INFILE of lines (see ``mysql_text``), one statement for each ``CHUNK_BYTES``."""
+    """LOAD DATA LOCAL INFILE of lines (see ``mysql_text``), one statement for each
+    ``CHUNK_BYTES``.
+    """
 
     def __init__(
         self,
@@ -68,7 +84,9 @@ class LoadData:
         self._sent = False
 
     def write(self, batch: Any) -> Broken | None:
-        """See the port. A packet bounds no row here: the file goes to the server in small pieces."""
+        """See the port. A packet bounds no row here: the file goes to the server in small
+        pieces.
+        """
         return by_pieces(batch, self._gather)
 
     def _gather(self, batch: Any) -> None:
@@ -126,7 +144,10 @@ class InsertRows:
         names += [PART] if part is not None else []
         listed = ", ".join(map(quote, names))
         self._head = unsubstituted(f"INSERT INTO {quote_table(name)} ({listed}) VALUES ").encode()
-        self._probe = f"INSERT INTO {quote_table(name)} ({listed}) SELECT {_nulls(len(names))} FROM DUAL WHERE FALSE"
+        self._probe = (
+            f"INSERT INTO {quote_table(name)} ({listed}) SELECT {_nulls(len(names))} FROM DUAL "
+            "WHERE FALSE"
+        )
         self._packet_bytes = packet_bytes
         self._sent = False
 
@@ -150,8 +171,8 @@ class InsertRows:
         if sizes.max() > room:
             mask = sizes > room
             rule = (
-                f"one INSERT takes {room} bytes (raise the server's max_allowed_packet, {self._packet_bytes}, or "
-                "let it take LOAD DATA LOCAL by local_infile)"
+                f"one INSERT takes {room} bytes (raise the server's max_allowed_packet, "
+                f"{self._packet_bytes}, or let it take LOAD DATA LOCAL by local_infile)"
             )
             too_large = Broken(rule, mask, pa.array(sizes))
             batch = batch.filter(pa.array(~mask))
@@ -185,7 +206,9 @@ class InsertRows:
         """Nothing is gathered."""
 
 
-def _load_clauses(name: TableName, columns: Sequence[Column], part: int | None, numbered: bool) -> str:
+def _load_clauses(
+    name: TableName, columns: Sequence[Column], part: int | None, numbered: bool
+) -> str:
     fields: list[str] = []
     settings: list[str] = []
     for place, column in enumerate(columns):

@@ -18,11 +18,13 @@ def move(session: MySQLSession, order: Move) -> int:
 
 
 def append(session: MySQLSession, order: Move) -> int:
-    """One INSERT for each part, which reads the staging's primary key from end to end: nothing is sorted."""
+    """One INSERT for each part, which reads the staging's primary key from end to end: nothing is
+    sorted.
+    """
     names = ", ".join(map(quote, order.columns))
     sql = (
-        f"INSERT INTO {quote_table(order.target)} ({names}) SELECT {names} FROM {quote_table(order.staging)} "
-        f"WHERE {quote(PART)} = %s ORDER BY {quote(ROW)}"
+        f"INSERT INTO {quote_table(order.target)} ({names}) SELECT {names} FROM "
+        f"{quote_table(order.staging)} WHERE {quote(PART)} = %s ORDER BY {quote(ROW)}"
     )
     return sum(session.execute(sql, (part,)) for part in _in_order(session, order))
 
@@ -53,13 +55,15 @@ def upsert(session: MySQLSession, order: Move) -> int:
             parts,
         )
     names = ", ".join(map(quote, order.columns))
-    kept = "" if order.delete_when is None else f" AND {_LAST}.{quote(order.delete_when)} IS NOT TRUE"
+    kept = (
+        "" if order.delete_when is None else f" AND {_LAST}.{quote(order.delete_when)} IS NOT TRUE"
+    )
     changed = [c for c in order.columns if c not in order.key] or [order.key[0]]
     updates = ", ".join(f"{quote(c)} = {_LAST}.{quote(c)}" for c in changed)
     written = session.execute(
-        f"INSERT INTO {quote_table(order.target)} ({names}) "
-        f"SELECT {', '.join(f'{_LAST}.{quote(c)}' for c in order.columns)} FROM {ranked} "
-        f"WHERE {_LAST}.{_RANK} = 1{kept} ORDER BY {', '.join(f'{_LAST}.{quote(k)}' for k in order.key)} "
+        f"INSERT INTO {quote_table(order.target)} ({names}) SELECT "
+        f"{', '.join(f'{_LAST}.{quote(c)}' for c in order.columns)} FROM {ranked} WHERE "
+        f"{_LAST}.{_RANK} = 1{kept} ORDER BY {', '.join(f'{_LAST}.{quote(k)}' for k in order.key)} "
         f"ON DUPLICATE KEY UPDATE {updates}",
         parts,
     )
@@ -67,13 +71,15 @@ def upsert(session: MySQLSession, order: Move) -> int:
 
 
 def _ranked(order: Move) -> str:
-    """The parts' rows, each with its place among those of its key: 1 is the last. NULL sorts lowest in MySQL."""
+    """The parts' rows, each with its place among those of its key: 1 is the last. NULL sorts lowest
+    in MySQL.
+    """
     columns = [*order.columns, *([order.delete_when] if order.delete_when else [])]
     latest = ", ".join(f"{quote(c)} DESC" for c in (*order.order_by, ROW))
     return (
-        f"(SELECT {', '.join(map(quote, columns))}, ROW_NUMBER() OVER (PARTITION BY {', '.join(map(quote, order.key))} "
-        f"ORDER BY {latest}) AS {_RANK} FROM {quote_table(order.staging)} "
-        f"WHERE {quote(PART)} IN ({_places(order)})) AS {_LAST}"
+        f"(SELECT {', '.join(map(quote, columns))}, ROW_NUMBER() OVER (PARTITION BY "
+        f"{', '.join(map(quote, order.key))} ORDER BY {latest}) AS {_RANK} FROM "
+        f"{quote_table(order.staging)} WHERE {quote(PART)} IN ({_places(order)})) AS {_LAST}"
     )
 
 

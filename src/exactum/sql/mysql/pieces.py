@@ -1,4 +1,6 @@
-"""Large batches in pieces: Arrow's text holds 2 GiB, and a value takes twice its bytes on the way to the server."""
+"""Large batches in pieces: Arrow's text holds 2 GiB, and a value takes twice its bytes on the way
+to the server.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ ROW_BYTES_MAX = 2**30 - 2**21
 
 
 def by_pieces(batch: Any, write: Callable[[Any], Broken | None]) -> Broken | None:
-    """Write the batch piece by piece; which rows were too large, if any was, and by the first of them why."""
+    """Write the batch piece by piece; which rows were too large, if any was, and by the first of
+    them why.
+    """
     if batch.nbytes <= min(PIECE_BYTES, ROW_BYTES_MAX):
         return write(batch)
 
@@ -30,7 +34,9 @@ def by_pieces(batch: Any, write: Callable[[Any], Broken | None]) -> Broken | Non
     for piece in _pieces(batch):
         found: Broken | None
         if piece.nbytes > ROW_BYTES_MAX:
-            found = Broken(f"a row holds {ROW_BYTES_MAX} bytes", np.ones(1, bool), pa.array([piece.nbytes]))
+            found = Broken(
+                f"a row holds {ROW_BYTES_MAX} bytes", np.ones(1, bool), pa.array([piece.nbytes])
+            )
         else:
             found = write(piece)
         if found is not None:

@@ -30,7 +30,9 @@ SQL_MODE = (
     "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO,"
     "NO_ENGINE_SUBSTITUTION"
 )
-"""Nothing is cut or replaced in silence, 0 is not taken for "the next number", and text is escaped by backslashes."""
+"""Nothing is cut or replaced in silence, 0 is not taken for "the next number", and text is
+escaped by backslashes.
+"""
 
 
 def _flag(text: str) -> bool:
@@ -71,11 +73,15 @@ class MySQLSession:
         self._connection = connection
         self._address = address
         self.takes_files = takes_files
-        """Whether the connection was made such that the server may ask for a "file" (LOAD DATA LOCAL)."""
+        """Whether the connection was made such that the server may ask for a "file" (LOAD DATA
+        LOCAL).
+        """
         self._begun = False
         self._after_commit: list[Callable[[], None]] = []
         self.locks_hold = False
-        """Whether LOCK TABLES keeps everybody out: not so where several servers take writes; unknown to a task."""
+        """Whether LOCK TABLES keeps everybody out: not so where several servers take writes;
+        unknown to a task.
+        """
         self.in_xa = False
         """Between XA START and the end of the session: nothing but closing can undo it here."""
         self.loading: tuple[bool, int] | None = None
@@ -103,7 +109,8 @@ class MySQLSession:
             return list(cursor.fetchall())
 
     def send(self, statement: bytes, local_file: str | None = None) -> tuple[int, int]:
-        """Run a statement as it is, without substitution; returns (rows affected, number of warnings).
+        """Run a statement as it is, without substitution; returns (rows affected, number of
+        warnings).
 
         The server may ask for ``local_file`` meanwhile, and for no other.
         """
@@ -117,7 +124,9 @@ class MySQLSession:
             self._connection.local_file = None
 
     def commit(self) -> None:
-        """Commit; then do what was left for after it, whose failure changes nothing for the caller."""
+        """Commit; then do what was left for after it, whose failure changes nothing for the
+        caller.
+        """
         after, self._after_commit = self._after_commit, []
         with self._classified():
             self._connection.commit()
@@ -130,7 +139,9 @@ class MySQLSession:
             self.rollback()
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """Call ``action`` once the transaction is committed, and not at all if it is rolled back."""
+        """Call ``action`` once the transaction is committed, and not at all if it is rolled
+        back.
+        """
         self._after_commit.append(action)
 
     def rollback(self) -> None:
@@ -147,7 +158,9 @@ class MySQLSession:
 
     @contextmanager
     def outside_transaction(self) -> Iterator[None]:
-        """Roll back, and run the block with autocommit on: MariaDB finishes no foreign XA transaction without."""
+        """Roll back, and run the block with autocommit on: MariaDB finishes no foreign XA
+        transaction without.
+        """
         self.rollback()
         with self._classified():
             self._connection.autocommit(True)
@@ -181,8 +194,8 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     """A new session.
 
     Raises:
-        SettingRefused: PyMySQL is not installed; the server is too old, logs by statement, or does not keep commits.
-        SqlFailure: no connection could be made, or the server refused it.
+        SettingRefused: PyMySQL is not installed; the server is too old, logs by statement, or does
+        not keep commits. SqlFailure: no connection could be made, or the server refused it.
     """
     try:
         import pymysql
@@ -190,7 +203,8 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
         from exactum.sql.mysql.connection import Connection
     except ImportError:
         raise SettingRefused(
-            f"{address.where} needs PyMySQL: install it with pip install 'exactum[mysql]', on every executor, too."
+            f"{address.where} needs PyMySQL: install it with pip install 'exactum[mysql]', on "
+            "every executor, too."
         ) from None
     options = {
         "connect_timeout": CONNECT_TIMEOUT_S,
@@ -209,12 +223,17 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
         failure = classified(error, address)
         if isinstance(getattr(error, "original_exception", None), ssl.SSLError):
             raise SettingRefused(
-                f"{address.where}: no TLS connection that connect={{...}} allows: {failure}. Give the certificate of "
-                "the authority that signed the server's (ssl_ca), or connect by the name that the certificate is for."
+                f"{address.where}: no TLS connection that connect={{...}} allows: {failure}. Give "
+                "the certificate of the authority that signed the server's (ssl_ca), or connect "
+                "by the name that the certificate is for."
             ) from error
         raise failure from error
-    except OSError as error:  # what comes from the network is wrapped: this is a file of a TLS option
-        raise SettingRefused(f"{address.where}: {address.scrub(f'{type(error).__name__}: {error}')}") from error
+    except (
+        OSError
+    ) as error:  # what comes from the network is wrapped: this is a file of a TLS option
+        raise SettingRefused(
+            f"{address.where}: {address.scrub(f'{type(error).__name__}: {error}')}"
+        ) from error
     except RuntimeError as error:  # the package cryptography is missing, which some logins need
         raise SettingRefused(f"{address.where}: {address.scrub(str(error))}") from None
     session = MySQLSession(connection, address, bool(options["local_infile"]))
@@ -251,20 +270,25 @@ def _set_up(session: MySQLSession, role: Role, lock_timeout_s: float) -> None:
         # MySQL can only end idle sessions as a whole; the driver then connects again.
         name = "idle_transaction_timeout" if session.is_mariadb else "wait_timeout"
         settings[name] = IDLE_TRANSACTION_TIMEOUT_S
-    session.execute("SET SESSION " + ", ".join(f"{name} = {value}" for name, value in settings.items()))
+    session.execute(
+        "SET SESSION " + ", ".join(f"{name} = {value}" for name, value in settings.items())
+    )
     if role is Role.DRIVER:
         _check_server(session)
     session.rollback()
 
 
 def _check_version(session: MySQLSession) -> None:
-    """MariaDB below 10.5 forgets prepared XA transactions at disconnect; MySQL below 8 has no window functions."""
+    """MariaDB below 10.5 forgets prepared XA transactions at disconnect; MySQL below 8 has no
+    window functions.
+    """
     kind, least = ("MariaDB", MARIADB_MIN) if session.is_mariadb else ("MySQL", MYSQL_MIN)
     plain = session.version.removeprefix("5.5.5-")  # MariaDB's disguise for old replicas
     numbers = tuple(int(n) for n in plain.split("-")[0].split(".")[:2] if n.isdigit())
     if len(numbers) == 2 and numbers < least:
         raise SettingRefused(
-            f"{session.address.where} is {kind} {plain}; exactum needs {kind} {least[0]}.{least[1]} or later."
+            f"{session.address.where} is {kind} {plain}; exactum needs {kind} "
+            f"{least[0]}.{least[1]} or later."
         )
 
 
@@ -277,16 +301,20 @@ def _check_server(session: MySQLSession) -> None:
     values = {str(name).lower(): str(value).upper() for name, value in rows}
     if values.get("log_bin") == "ON" and values.get("binlog_format") == "STATEMENT":
         raise SettingRefused(
-            f"{session.address.where}: the server logs by statement (binlog_format=STATEMENT), with which InnoDB takes "
-            "no writes in READ COMMITTED. Set binlog_format to ROW or MIXED."
+            f"{session.address.where}: the server logs by statement (binlog_format=STATEMENT), "
+            "with which InnoDB takes no writes in READ COMMITTED. Set binlog_format to ROW or "
+            "MIXED."
         )
     flush = values.get("innodb_flush_log_at_trx_commit", "1")
-    if flush not in ("1", "3") and values.get("wsrep_on") != "ON":  # a Galera cluster keeps commits in other ways
+    if (
+        flush not in ("1", "3") and values.get("wsrep_on") != "ON"
+    ):  # a Galera cluster keeps commits in other ways
         raise SettingRefused(
-            f"{session.address.where}: the server forgets what it has committed when its machine crashes "
-            f"(innodb_flush_log_at_trx_commit={flush}). Set it to 1, the default: SET GLOBAL "
-            "innodb_flush_log_at_trx_commit = 1, and in the server's configuration file."
+            f"{session.address.where}: the server forgets what it has committed when its machine "
+            f"crashes (innodb_flush_log_at_trx_commit={flush}). Set it to 1, the default: SET "
+            "GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration file."
         )
     session.locks_hold = (
-        values.get("wsrep_on") != "ON" and values.get("group_replication_single_primary_mode", "ON") != "OFF"
+        values.get("wsrep_on") != "ON"
+        and values.get("group_replication_single_primary_mode", "ON") != "OFF"
     )

@@ -1,7 +1,8 @@
-"""Arrow columns as MySQL's text: lines for LOAD DATA, or rows of literals for INSERT. Pure, no loop over rows.
+"""Arrow columns as MySQL's text: lines for LOAD DATA, or rows of literals for INSERT. Pure, no loop
+over rows.
 
-LOAD DATA reads lines that end with ``\\n``, with fields between tabs: a backslash escapes, ``\\N`` is NULL, and binary
-values are hexadecimal. INSERT reads ``(1,'text',x'ff',NULL)``.
+LOAD DATA reads lines that end with ``\\n``, with fields between tabs: a backslash escapes, ``\\N``
+is NULL, and binary values are hexadecimal. INSERT reads ``(1,'text',x'ff',NULL)``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _UNQUOTED = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 
 
 def lines(batch: Any, columns: Sequence[Column], first_row: int | None) -> bytes:
-    """The batch as LOAD DATA reads it; with ``first_row``, a last field counts the rows from there."""
+    """The batch as LOAD DATA reads it; with ``first_row``, a last field counts the rows from
+    there.
+    """
     fields = [_field(batch.column(i), column) for i, column in enumerate(columns)]
     if first_row is not None:
         fields.append(_numbers(first_row, batch.num_rows))
@@ -30,8 +33,12 @@ def lines(batch: Any, columns: Sequence[Column], first_row: int | None) -> bytes
     return bytes_of(joined)[0]
 
 
-def tuples(batch: Any, columns: Sequence[Column], part: int | None, first_row: int | None) -> tuple[bytes, Any]:
-    """The batch as INSERT reads it, each row followed by a comma, and where each row ends (numpy, in bytes)."""
+def tuples(
+    batch: Any, columns: Sequence[Column], part: int | None, first_row: int | None
+) -> tuple[bytes, Any]:
+    """The batch as INSERT reads it, each row followed by a comma, and where each row ends (numpy,
+    in bytes).
+    """
     fields = [_literal(batch.column(i), column) for i, column in enumerate(columns)]
     if first_row is not None:
         fields.append(_numbers(first_row, batch.num_rows))
@@ -55,7 +62,9 @@ def _literal(values: Any, column: Column) -> Any:
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         text = pc.binary_join_element_wise("x'", text, "'", "")
     elif column.kind not in _UNQUOTED:
-        text = pc.binary_join_element_wise("'", _replaced(_replaced(text, "\\", "\\\\"), "'", "\\'"), "'", "")
+        text = pc.binary_join_element_wise(
+            "'", _replaced(_replaced(text, "\\", "\\\\"), "'", "\\'"), "'", ""
+        )
     return pc.fill_null(text, "NULL") if text.null_count else text
 
 
@@ -69,7 +78,8 @@ def _text(values: Any, column: Column) -> Any:
     if pa.types.is_boolean(kind):
         return values.cast(pa.int8()).cast(pa.string())
     if pa.types.is_float32(kind):
-        # As a double: the shortest text of the largest float is above it, and servers read text as a double.
+        # As a double: the shortest text of the largest float is above it, and servers read text as
+        # a double.
         return values.cast(pa.float64()).cast(pa.string())
     if pa.types.is_timestamp(kind):
         # Without its zone an instant is its UTC time.
@@ -90,7 +100,9 @@ def _hexadecimal(values: Any) -> Any:
     data, offsets = bytes_of(values)
     doubled = (offsets * 2).astype(np.int32)
     validity = pc.is_valid(values) if values.null_count else None
-    text = pa.StringArray.from_buffers(len(values), pa.py_buffer(doubled), pa.py_buffer(data.hex().encode()))
+    text = pa.StringArray.from_buffers(
+        len(values), pa.py_buffer(doubled), pa.py_buffer(data.hex().encode())
+    )
     return text if validity is None else pc.if_else(validity, text, pa.scalar(None, pa.string()))
 
 

@@ -1,8 +1,8 @@
 """MySQL's column types in the words of ``table``, and Spark's types against them. Pure.
 
-A Spark ``timestamp`` is an instant: it is written as its UTC time, into TIMESTAMP and DATETIME alike. What the server
-would round or cut (fractions of a second, digits after the point) is refused; it pads ``char(n)`` with blanks, which
-mean nothing there, and zero has no sign in MariaDB.
+A Spark ``timestamp`` is an instant: it is written as its UTC time, into TIMESTAMP and DATETIME
+alike. What the server would round or cut (fractions of a second, digits after the point) is
+refused; it pads ``char(n)`` with blanks, which mean nothing there, and zero has no sign in MariaDB.
 """
 
 from __future__ import annotations
@@ -24,22 +24,39 @@ _DATETIMES = (
 )
 _FLOAT_MAX = 3.4028234663852886e38
 _DOUBLE_MAX = 1.7976931348623157e308
-_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
-_TEXT_BYTES = {"tinytext": 2**8 - 1, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1}
+_INTEGER_BITS = {
+    "tinyint": 8,
+    "smallint": 16,
+    "mediumint": 24,
+    "int": 32,
+    "integer": 32,
+    "bigint": 64,
+}
+_TEXT_BYTES = {
+    "tinytext": 2**8 - 1,
+    "text": 2**16 - 1,
+    "mediumtext": 2**24 - 1,
+    "longtext": 2**32 - 1,
+}
 _BINARY = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 DECIMAL_MAX = (65, 30)
 """Most digits of a DECIMAL, and most of them after the point."""
 KEY_LENGTH = 255
-"""Characters (or bytes) of a key column of text (or bytes) that ``create_table`` makes: keys must be bounded."""
+"""Characters (or bytes) of a key column of text (or bytes) that ``create_table`` makes: keys
+must be bounded.
+"""
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 """Text as it is: upper and lower case and accents are different values."""
 
 
-def column_from(row: Mapping[str, Any], charsets: Mapping[str, Charset | None], json: Collection[str]) -> Column:
+def column_from(
+    row: Mapping[str, Any], charsets: Mapping[str, Charset | None], json: Collection[str]
+) -> Column:
     """A row of information_schema.COLUMNS, by upper-case names, as a column.
 
-    ``charsets``: by the names in it. ``json``: names of columns that a CHECK makes JSON, as MariaDB has it.
+    ``charsets``: by the names in it. ``json``: names of columns that a CHECK makes JSON, as MariaDB
+    has it.
     """
     kind, limits = _kind_and_limits(row, charsets)
     if kind is Kind.TEXT and str(row["COLUMN_NAME"]) in json:
@@ -50,7 +67,9 @@ def column_from(row: Mapping[str, Any], charsets: Mapping[str, Charset | None], 
         type=_declaration(row),
         kind=kind,
         nullable=row["IS_NULLABLE"] == "YES",
-        has_default=row["COLUMN_DEFAULT"] is not None or "auto_increment" in extra or "default_generated" in extra,
+        has_default=row["COLUMN_DEFAULT"] is not None
+        or "auto_increment" in extra
+        or "default_generated" in extra,
         generated=bool(row["GENERATION_EXPRESSION"]) or "virtual" in extra or "stored" in extra,
         limits=limits,
     )
@@ -87,7 +106,9 @@ def takes(column: Column, spark_type: str) -> bool:
 
 def can_name(name: str) -> bool:
     """At most 64 characters of Unicode's first plane, and no blank at the end."""
-    return 0 < len(name) <= 64 and name == name.rstrip(" ") and all("\0" < c <= "\uffff" for c in name)
+    return (
+        0 < len(name) <= 64 and name == name.rstrip(" ") and all("\0" < c <= "\uffff" for c in name)
+    )
 
 
 def column_of(name: str, spark_type: str, in_key: bool) -> Column | None:
@@ -100,7 +121,9 @@ def column_of(name: str, spark_type: str, in_key: bool) -> Column | None:
         return Column(name, f"decimal({precision},{scale})", Kind.DECIMAL)
     base = _base(spark_type)
     if base in _TEXTS:
-        return Column(name, f"{f'varchar({KEY_LENGTH})' if in_key else 'longtext'} {EXACT}", Kind.TEXT)
+        return Column(
+            name, f"{f'varchar({KEY_LENGTH})' if in_key else 'longtext'} {EXACT}", Kind.TEXT
+        )
     if base == "binary":
         return Column(name, f"varbinary({KEY_LENGTH})" if in_key else "longblob", Kind.BYTES)
     if base not in _CREATED:
@@ -132,19 +155,28 @@ _CREATED = {
 
 def _declaration(row: Mapping[str, Any]) -> str:
     text = str(row["COLUMN_TYPE"])
-    if row["CHARACTER_SET_NAME"] and str(row["DATA_TYPE"]).lower() not in ("json", "uuid", "inet4", "inet6"):
+    if row["CHARACTER_SET_NAME"] and str(row["DATA_TYPE"]).lower() not in (
+        "json",
+        "uuid",
+        "inet4",
+        "inet6",
+    ):
         text += f" CHARACTER SET {row['CHARACTER_SET_NAME']} COLLATE {row['COLLATION_NAME']}"
     return text
 
 
-def _kind_and_limits(row: Mapping[str, Any], charsets: Mapping[str, Charset | None]) -> tuple[Kind, Limits]:
+def _kind_and_limits(
+    row: Mapping[str, Any], charsets: Mapping[str, Charset | None]
+) -> tuple[Kind, Limits]:
     data_type = str(row["DATA_TYPE"]).lower()
     unsigned = "unsigned" in str(row["COLUMN_TYPE"]).lower()
     if data_type in _INTEGER_BITS:
         return Kind.INTEGER, _integer_limits(_INTEGER_BITS[data_type], unsigned)
     if data_type in _BINARY:
         length = int(row["CHARACTER_MAXIMUM_LENGTH"])
-        return Kind.BYTES, Limits(length_min=length if data_type == "binary" else 0, length_max=length)
+        return Kind.BYTES, Limits(
+            length_min=length if data_type == "binary" else 0, length_max=length
+        )
     if data_type in (*_TEXT_BYTES, "char", "varchar", "enum"):
         return Kind.TEXT, _text_limits(data_type, row, charsets.get(str(row["CHARACTER_SET_NAME"])))
     if data_type in ("float", "double"):
@@ -157,15 +189,21 @@ def _kind_and_limits(row: Mapping[str, Any], charsets: Mapping[str, Charset | No
             return Kind.BOOLEAN, Limits()
         case "decimal" | "numeric":
             precision, scale = int(row["NUMERIC_PRECISION"]), int(row["NUMERIC_SCALE"])
-            return Kind.DECIMAL, Limits(lowest=0 if unsigned else None, precision=precision, scale=scale)
+            return Kind.DECIMAL, Limits(
+                lowest=0 if unsigned else None, precision=precision, scale=scale
+            )
         case "date":
             return Kind.DATE, Limits(lowest=_DATES[0], highest=_DATES[1])
         case "datetime":
             first, last = (_micros(m) for m in _DATETIMES)
-            return Kind.TIMESTAMP, Limits(lowest=first, highest=last, scale=int(row["DATETIME_PRECISION"] or 0))
+            return Kind.TIMESTAMP, Limits(
+                lowest=first, highest=last, scale=int(row["DATETIME_PRECISION"] or 0)
+            )
         case "timestamp":
             first, last = 1_000_000, (2**31 - 1) * 1_000_000 + 999_999
-            return Kind.TIMESTAMP_TZ, Limits(lowest=first, highest=last, scale=int(row["DATETIME_PRECISION"] or 0))
+            return Kind.TIMESTAMP_TZ, Limits(
+                lowest=first, highest=last, scale=int(row["DATETIME_PRECISION"] or 0)
+            )
         case "json":
             return Kind.JSON, Limits()
     return Kind.OTHER, Limits()
@@ -184,7 +222,9 @@ def _float_limits(data_type: str, row: Mapping[str, Any], unsigned: bool) -> Lim
     if row["NUMERIC_SCALE"] is not None:
         digits, scale = int(row["NUMERIC_PRECISION"]), int(row["NUMERIC_SCALE"])
         largest = min(largest, 10.0 ** (digits - scale) - 10.0**-scale)
-    return Limits(lowest=0 if unsigned else None, magnitude_max=largest, scale=scale, nan_allowed=False)
+    return Limits(
+        lowest=0 if unsigned else None, magnitude_max=largest, scale=scale, nan_allowed=False
+    )
 
 
 def _form(data_type: str, row: Mapping[str, Any]) -> Form | None:
@@ -202,7 +242,9 @@ def _text_limits(data_type: str, row: Mapping[str, Any], charset: Charset | None
     if data_type in _TEXT_BYTES:
         return Limits(length_max=_TEXT_BYTES[data_type], length_in_bytes=True, charset=charset)
     return Limits(
-        length_max=int(row["CHARACTER_MAXIMUM_LENGTH"]), charset=charset, trailing_spaces_free=data_type == "char"
+        length_max=int(row["CHARACTER_MAXIMUM_LENGTH"]),
+        charset=charset,
+        trailing_spaces_free=data_type == "char",
     )
 
 

@@ -1,9 +1,10 @@
 """XA transactions: prepared by a task's connection, finished by the driver's.
 
-An xid is (format id, gtrid, bqual); ours are (FORMAT_ID, gid, empty). The server lets another connection finish one
-only when the connection that prepared it is gone, so ``prepare`` closes it. Until the server has noticed, it answers
-XAER_NOTA ("no such xid") and yet lists the xid: that is ``PREPARED_BUSY``. Both servers take an xid off the list only
-after its commit is visible, so what is neither known nor listed is settled, and the ledger says how.
+An xid is (format id, gtrid, bqual); ours are (FORMAT_ID, gid, empty). The server lets another
+connection finish one only when the connection that prepared it is gone, so ``prepare`` closes it.
+Until the server has noticed, it answers XAER_NOTA ("no such xid") and yet lists the xid: that is
+``PREPARED_BUSY``. Both servers take an xid off the list only after its commit is visible, so what
+is neither known nor listed is settled, and the ledger says how.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from exactum.sql.mysql.session import MySQLSession
 FORMAT_ID = 0x45584143
 """``EXAC``: keeps other programs' xids apart from ours."""
 ORPHAN_TIMEOUT_S = 5
-"""When a task's machine stops between XA PREPARE and its goodbye, the server ends the connection after this."""
+"""When a task's machine stops between XA PREPARE and its goodbye, the server ends the connection
+after this.
+"""
 
 _DENIED = frozenset({"1401", "1227"})
 _ROLLED_BACK = frozenset({"1402", "1613", "1614"})
@@ -52,7 +55,8 @@ def roll_back(session: MySQLSession, gid: str) -> None:
 def listed(session: MySQLSession, prefix: str) -> list[str]:
     """The gids of prepared transactions that begin with ``prefix``.
 
-    Empty where the user may not ask (MySQL's XA_RECOVER_ADMIN): then it cannot have prepared any, see ``check``.
+    Empty where the user may not ask (MySQL's XA_RECOVER_ADMIN): then it cannot have prepared any,
+    see ``check``.
     """
     try:
         gids = _recover(session)
@@ -71,8 +75,8 @@ def check(session: MySQLSession, where: str) -> None:
     cluster = session.query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'")
     if cluster and str(cluster[0][1]).upper() == "ON":
         raise SettingRefused(
-            f"{where}: {session.address.where} is a Galera cluster, which has no XA transactions. Use "
-            "mechanism='staged'."
+            f"{where}: {session.address.where} is a Galera cluster, which has no XA transactions. "
+            "Use mechanism='staged'."
         )
     try:
         _recover(session)
@@ -81,8 +85,9 @@ def check(session: MySQLSession, where: str) -> None:
             raise
         user = str(session.query("SELECT CURRENT_USER()")[0][0])
         raise SettingRefused(
-            f"{where}: mechanism='prepared' needs the right to list XA transactions, and the user {user} has it not: "
-            f"{failure}. Grant it (GRANT XA_RECOVER_ADMIN ON *.* TO {_account(user)};), or use mechanism='staged'."
+            f"{where}: mechanism='prepared' needs the right to list XA transactions, and the user "
+            f"{user} has it not: {failure}. Grant it (GRANT XA_RECOVER_ADMIN ON *.* TO "
+            f"{_account(user)};), or use mechanism='staged'."
         ) from failure
 
 
@@ -102,7 +107,9 @@ def _finish(session: MySQLSession, verb: str, gid: str) -> None:
 
 def _recover(session: MySQLSession) -> list[str]:
     """The gids of all our prepared transactions on the server, of whatever scope."""
-    rows = session.query("XA RECOVER FORMAT='SQL'" if session.is_mariadb else "XA RECOVER CONVERT XID")
+    rows = session.query(
+        "XA RECOVER FORMAT='SQL'" if session.is_mariadb else "XA RECOVER CONVERT XID"
+    )
     gids: list[str] = []
     for format_id, gtrid_length, _, data in rows:
         if int(format_id) == FORMAT_ID:
@@ -112,7 +119,9 @@ def _recover(session: MySQLSession) -> list[str]:
 
 
 def _gtrid(text: str, length: int) -> str:
-    """From ``X'6162',X'',1163411779`` or ``'ab','',...`` (MariaDB), or ``0x6162`` (MySQL: gtrid and bqual together)."""
+    """From ``X'6162',X'',1163411779`` or ``'ab','',...`` (MariaDB), or ``0x6162`` (MySQL: gtrid and
+    bqual together).
+    """
     if text.lower().startswith("0x"):
         return bytes.fromhex(text[2:])[:length].decode("ascii")
     found = _SQL_FORMAT.match(text)

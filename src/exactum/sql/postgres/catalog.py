@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import DECISIONS, DIRECTORY, FLOORS, LEDGER, PART, ROW, Failure, Session, SqlFailure
+from exactum.sql.dialect import (
+    DECISIONS,
+    DIRECTORY,
+    FLOORS,
+    LEDGER,
+    PART,
+    ROW,
+    Failure,
+    Session,
+    SqlFailure,
+)
 from exactum.sql.postgres import types as postgres_types
 from exactum.sql.postgres.types import CatalogColumn
 from exactum.sql.table import Column, Table, TableName
@@ -19,14 +29,19 @@ WHERE c.oid = to_regclass(%s)
 COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod)
         || CASE WHEN a.attcollation <> t.typcollation AND co.collname IS NOT NULL
-           THEN ' COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END,
+           THEN ' COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname)
+           ELSE '' END,
     b.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
-    (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder) FROM pg_enum l WHERE l.enumtypid = b.oid), e.typname,
-    (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder) FROM pg_enum l WHERE l.enumtypid = e.oid),
+    (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder)
+        FROM pg_enum l WHERE l.enumtypid = b.oid),
+    e.typname,
+    (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder)
+        FROM pg_enum l WHERE l.enumtypid = e.oid),
     a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL,
     a.attgenerated <> '' OR a.attidentity = 'a',
     t.typtype = 'd'
-        OR current_setting('server_encoding') <> 'UTF8' AND (a.attcollation <> 0 OR b.typname IN ('json', 'jsonb'))
+        OR current_setting('server_encoding') <> 'UTF8'
+            AND (a.attcollation <> 0 OR b.typname IN ('json', 'jsonb'))
 FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid
     JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
@@ -49,15 +64,18 @@ GROUP BY i.indexrelid
 LEDGER_COLUMNS = """
     scope text COLLATE "C" NOT NULL, batch_id bigint NOT NULL, identity text COLLATE "C" NOT NULL,
     digest text COLLATE "C" NOT NULL, attempt integer NOT NULL, row_count bigint NOT NULL,
-    committed_at timestamp with time zone NOT NULL DEFAULT now(), PRIMARY KEY (scope, batch_id, identity)
+    committed_at timestamp with time zone NOT NULL DEFAULT now(),
+    PRIMARY KEY (scope, batch_id, identity)
 """
 DIRECTORY_COLUMNS = """
-    scope text COLLATE "C" NOT NULL, identity text COLLATE "C" NOT NULL, incarnation text COLLATE "C" NOT NULL,
-    batch_id bigint NOT NULL, attempt integer NOT NULL, staging text COLLATE "C" NOT NULL, part bigint NOT NULL,
-    row_count bigint NOT NULL, PRIMARY KEY (scope, identity)
+    scope text COLLATE "C" NOT NULL, identity text COLLATE "C" NOT NULL,
+    incarnation text COLLATE "C" NOT NULL, batch_id bigint NOT NULL, attempt integer NOT NULL,
+    staging text COLLATE "C" NOT NULL, part bigint NOT NULL, row_count bigint NOT NULL,
+    PRIMARY KEY (scope, identity)
 """
 DECISION_COLUMNS = """
-    query_id text COLLATE "C" NOT NULL, batch_id bigint NOT NULL, attempt integer NOT NULL, record text NOT NULL,
+    query_id text COLLATE "C" NOT NULL, batch_id bigint NOT NULL, attempt integer NOT NULL,
+    record text NOT NULL,
     PRIMARY KEY (query_id, batch_id, attempt)
 """
 FLOOR_COLUMNS = 'query_id text COLLATE "C" NOT NULL PRIMARY KEY, floor bigint NOT NULL'
@@ -86,20 +104,27 @@ def read_table(session: Session, name: TableName) -> Table | None:
     full = TableName(str(schema), name.table)
     if kind not in ("r", "p"):
         raise SettingRefused(
-            f"{full} is not an ordinary table (pg_class.relkind {kind!r}): exactum writes to tables and partitioned "
-            "tables."
+            f"{full} is not an ordinary table (pg_class.relkind {kind!r}): exactum writes to "
+            "tables and partitioned tables."
         )
     if persistence != "p":
         raise SettingRefused(
-            f"The table {full} is UNLOGGED or temporary: PostgreSQL empties it after a crash, so nothing could be "
-            f"promised of it. ALTER TABLE {regclass(full)} SET LOGGED, or use another table."
+            f"The table {full} is UNLOGGED or temporary: PostgreSQL empties it after a crash, so "
+            f"nothing could be promised of it. ALTER TABLE {regclass(full)} SET LOGGED, or use "
+            "another table."
         )
-    columns = tuple(postgres_types.column_of(CatalogColumn(*row)) for row in session.query(COLUMNS, (oid,)))
-    keys = tuple(sorted((frozenset(row[0]) for row in session.query(UNIQUE_KEYS, (oid,))), key=sorted))
+    columns = tuple(
+        postgres_types.column_of(CatalogColumn(*row)) for row in session.query(COLUMNS, (oid,))
+    )
+    keys = tuple(
+        sorted((frozenset(row[0]) for row in session.query(UNIQUE_KEYS, (oid,))), key=sorted)
+    )
     return Table(full, columns, keys)
 
 
-def create_target(session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
+def create_target(
+    session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]
+) -> None:
     lines = [f"{quote(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in columns]
     if key:
         lines.append(f"PRIMARY KEY ({', '.join(map(quote, key))})")
@@ -117,13 +142,26 @@ def create_decisions(session: Session, schema: str | None) -> None:
 
 
 def create_staging(session: Session, name: TableName, columns: Sequence[Column]) -> None:
-    """Without autovacuum: it is emptied by TRUNCATE, and a vacuum would only stand in the way of that."""
-    lines = [f"{PART} bigint", f"{ROW} bigint", *(f"{quote(c.name)} {c.type.replace('%', '%%')}" for c in columns)]
-    create(session, name, ", ".join(lines), " WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)")
+    """Without autovacuum: it is emptied by TRUNCATE, and a vacuum would only stand in the way of
+    that.
+    """
+    lines = [
+        f"{PART} bigint",
+        f"{ROW} bigint",
+        *(f"{quote(c.name)} {c.type.replace('%', '%%')}" for c in columns),
+    ]
+    create(
+        session,
+        name,
+        ", ".join(lines),
+        " WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)",
+    )
 
 
 def create(session: Session, name: TableName, columns: str, options: str = "") -> None:
-    """Unless it exists, which is looked up first: IF NOT EXISTS asks for the right to create all the same. Commits."""
+    """Unless it exists, which is looked up first: IF NOT EXISTS asks for the right to create all
+    the same. Commits.
+    """
     if not session.query("SELECT 1 WHERE to_regclass(%s) IS NOT NULL", (regclass(name),)):
         try:
             session.execute(f"CREATE TABLE IF NOT EXISTS {quote_table(name)} ({columns}){options}")
@@ -132,9 +170,10 @@ def create(session: Session, name: TableName, columns: str, options: str = "") -
             if failure.failure is Failure.DENIED:
                 text = " ".join(columns.replace("%%", "%").split())
                 raise SettingRefused(
-                    f"exactum needs a table {name} and may not create it: {failure}. GRANT CREATE ON SCHEMA "
-                    f"{quote(name.schema or 'public')} to this user, or have it created: CREATE TABLE {regclass(name)} "
-                    f"({text}){options}; with SELECT, INSERT, DELETE, TRUNCATE on it for this user."
+                    f"exactum needs a table {name} and may not create it: {failure}. GRANT CREATE "
+                    f"ON SCHEMA {quote(name.schema or 'public')} to this user, or have it created: "
+                    f"CREATE TABLE {regclass(name)} ({text}){options}; with SELECT, INSERT, "
+                    "DELETE, TRUNCATE on it for this user."
                 ) from None
             raise
     session.commit()
@@ -150,14 +189,16 @@ def list_tables(session: Session, schema: str, prefix: str) -> list[TableName]:
 
 
 def count_lagging_standbys(session: Session) -> int:
-    """See ``Dialect.lagging_standbys``. Needs no rights: who may not monitor sees the senders, not how they go.
+    """See ``Dialect.lagging_standbys``. Needs no rights: who may not monitor sees the senders, not
+    how they go.
 
     A subscriber to logical changes is no standby.
     """
     (found,) = session.query(
-        "SELECT count(*) FROM pg_stat_replication sender WHERE current_setting('synchronous_standby_names') = '' "
-        "AND NOT EXISTS (SELECT 1 FROM pg_replication_slots slot WHERE slot.active_pid = sender.pid "
-        "AND slot.slot_type = 'logical')"
+        "SELECT count(*) FROM pg_stat_replication sender WHERE "
+        "current_setting('synchronous_standby_names') = '' AND NOT EXISTS (SELECT 1 FROM "
+        "pg_replication_slots slot WHERE slot.active_pid = sender.pid AND slot.slot_type = "
+        "'logical')"
     )
     session.rollback()
     return int(found[0])

@@ -17,7 +17,9 @@ _ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"
 
 
 def broken(column: Column, values: Any) -> Iterator[Broken]:
-    """jsonb keeps texts, not their escapes, so it has no place for U+0000; json keeps the escape."""
+    """jsonb keeps texts, not their escapes, so it has no place for U+0000; json keeps the
+    escape.
+    """
     if column.kind is Kind.JSON and column.type != "json" and is_text(values.type):
         seen = pc.match_substring(values, r"\u0000")
         if pc.any(seen).as_py():
@@ -25,7 +27,8 @@ def broken(column: Column, values: Any) -> Iterator[Broken]:
 
 
 def no_json(batch: Any, columns: Sequence[Column]) -> dict[int, str]:
-    """Rows with a text that is surely no JSON, by their places, with the reason. For a batch that was refused.
+    """Rows with a text that is surely no JSON, by their places, with the reason. For a batch that
+    was refused.
 
     What Python's parser takes, and PostgreSQL may not, is left to the server.
     """
@@ -35,7 +38,9 @@ def no_json(batch: Any, columns: Sequence[Column]) -> dict[int, str]:
             for place, text in enumerate(values.to_pylist()):  # UTF-8 by now, so this cannot raise
                 why = None if text is None or place in found else _no_json(text)
                 if why is not None:
-                    found[place] = f"column {column.name!r} ({column.type}) holds no such JSON: {why}"
+                    found[place] = (
+                        f"column {column.name!r} ({column.type}) holds no such JSON: {why}"
+                    )
     return found
 
 

@@ -1,7 +1,9 @@
-"""COPY of Arrow batches into PostgreSQL: as CSV text that Arrow writes, which was the fastest of all ways measured.
+"""COPY of Arrow batches into PostgreSQL: as CSV text that Arrow writes, which was the fastest of
+all ways measured.
 
-In this text a null is an empty field and every string is quoted, so an empty string stays one. What Arrow cannot write
-as PostgreSQL reads it (bytes, arrays, structs, days of odd years) is turned into text before, by ``postgres_text``.
+In this text a null is an empty field and every string is quoted, so an empty string stays one. What
+Arrow cannot write as PostgreSQL reads it (bytes, arrays, structs, days of odd years) is turned into
+text before, by ``postgres_text``.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 65_536
 """Most rows that are turned into text at once."""
 OF_ONE_ROW = ("22", "23514", "54")
-"""SQLSTATEs, or how they begin, of what a row's own values are refused for: data, a domain's CHECK, a limit."""
+"""SQLSTATEs, or how they begin, of what a row's own values are refused for: data, a domain's
+CHECK, a limit.
+"""
 
 
 class CopyLoader:
     """See ``Loader``. One COPY for the whole task.
 
-    Where only the server knows which values a column takes, there is one for each Arrow batch, within a savepoint, so
-    that the rows which it refuses are found by halves and put aside.
+    Where only the server knows which values a column takes, there is one for each Arrow batch,
+    within a savepoint, so that the rows which it refuses are found by halves and put aside.
     """
 
     def __init__(
@@ -47,7 +51,11 @@ class CopyLoader:
         names += [PART] if part is not None else []
         names += [ROW] if first_row is not None else []
         self._stack = ExitStack()
-        self._sql = f"COPY {quote_table(name)} ({', '.join(names)}) FROM STDIN (FORMAT csv)".replace("%%", "%").encode()
+        self._sql = (
+            f"COPY {quote_table(name)} ({', '.join(names)}) FROM STDIN (FORMAT csv)".replace(
+                "%%", "%"
+            ).encode()
+        )
         self._copy: Any = None
         if not any(column.judged for column in columns):
             self._copy = self._begun()
@@ -71,7 +79,9 @@ class CopyLoader:
         self._session.call(self._stack.close)
 
     def abandon(self) -> None:
-        """Tell the server to forget the COPY, as far as it listens; then the connection goes, and its transaction."""
+        """Tell the server to forget the COPY, as far as it listens; then the connection goes, and
+        its transaction.
+        """
         reason = EOFError("the task was aborted")
         with suppress(SqlFailure, EOFError), self._session.failing():
             self._stack.__exit__(EOFError, reason, None)
@@ -79,7 +89,9 @@ class CopyLoader:
 
     def _begun(self) -> Any:
         session = self._session
-        return session.call(lambda: self._stack.enter_context(session.connection.cursor().copy(self._sql)))
+        return session.call(
+            lambda: self._stack.enter_context(session.connection.cursor().copy(self._sql))
+        )
 
     def _numbered(self, count: int) -> Any:
         """The row numbers of the next so many rows, or None."""
@@ -92,7 +104,8 @@ class CopyLoader:
         return numbers
 
     def _tried(self, batch: Any, rows: Any, first: int, refused: dict[int, str]) -> None:
-        """Send the rows; those that the server refuses go into ``refused``, by their place counted from ``first``.
+        """Send the rows; those that the server refuses go into ``refused``, by their place counted
+        from ``first``.
 
         What is refused is tried again in halves, and what is taken is followed by twice as much.
         """
@@ -105,7 +118,9 @@ class CopyLoader:
 
         known = no_json(batch, self._columns)  # the server says it of one row at a time
         refused.update((first + place, why) for place, why in known.items())
-        places = np.array([place for place in range(batch.num_rows) if place not in known], np.int64)
+        places = np.array(
+            [place for place in range(batch.num_rows) if place not in known], np.int64
+        )
         batch, rows = batch.take(places), None if rows is None else rows.take(pa.array(places))
         start, size = 0, len(places)
         while start < len(places):
@@ -120,7 +135,9 @@ class CopyLoader:
                 size = part.num_rows // 2
 
     def _is_taken(self, batch: Any, rows: Any) -> str | None:
-        """None once the rows are in the table; else why the server does not take one of them, and none is."""
+        """None once the rows are in the table; else why the server does not take one of them, and
+        none is.
+        """
         session = self._session
         session.execute("SAVEPOINT exactum_rows")
         try:
@@ -162,4 +179,6 @@ def _refused(texts: dict[int, str], count: int) -> Broken:
 
     mask = np.zeros(count, bool)
     mask[list(texts)] = True
-    return Broken("PostgreSQL refuses it", mask, told=tuple(texts[place] for place in sorted(texts)))
+    return Broken(
+        "PostgreSQL refuses it", mask, told=tuple(texts[place] for place in sorted(texts))
+    )

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from exactum.sql.checks import Broken
 
 TRUNCATE_BYTES = 1_048_576
-"""A staging table above this is truncated rather than deleted from: a TRUNCATE costs some milliseconds, whatever the
-size, and a deleted row stays in the file."""
+"""A staging table above this is truncated rather than deleted from: a TRUNCATE costs some
+milliseconds, whatever the size, and a deleted row stays in the file."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class PostgresDialect:
 
     def column_of(self, name: str, spark_type: str, in_key: bool) -> Column | None:
         sql_type = postgres_types.type_for(spark_type)
-        return None if sql_type is None else Column(name, sql_type, postgres_types.kind_of(sql_type))
+        return (
+            None if sql_type is None else Column(name, sql_type, postgres_types.kind_of(sql_type))
+        )
 
     def takes(self, column: Column, spark_type: str) -> bool:
         return postgres_types.takes(column, spark_type)
@@ -70,7 +72,9 @@ class PostgresDialect:
 
         return broken(column, values)
 
-    def create_table(self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]) -> None:
+    def create_table(
+        self, session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]
+    ) -> None:
         postgres_catalog.create_target(session, name, columns, key)
 
     def create_own_tables(self, session: Session, sibling: TableName) -> None:
@@ -97,7 +101,12 @@ class PostgresDialect:
     # ---- rows --------------------------------------------------------------------------------
 
     def loader(
-        self, session: Session, name: TableName, columns: Sequence[Column], part: int | None, first_row: int | None
+        self,
+        session: Session,
+        name: TableName,
+        columns: Sequence[Column],
+        part: int | None,
+        first_row: int | None,
     ) -> Loader:
         return CopyLoader(_own(session), name, columns, part, first_row)
 
@@ -113,16 +122,25 @@ class PostgresDialect:
 
     def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
         rows = session.query(
-            f"SELECT {PART}, count(*) FROM {quote_table(staging)} WHERE {PART} = ANY(%s::bigint[]) GROUP BY 1",
+            f"SELECT {PART}, count(*) FROM {quote_table(staging)} WHERE {PART} = ANY(%s::bigint[]) "
+            "GROUP BY 1",
             (list(parts),),
         )
         return {int(part): int(count) for part, count in rows}
 
-    def clear(self, session: Session, staging: TableName, parts: Sequence[int], is_alone: Callable[[], bool]) -> None:
+    def clear(
+        self,
+        session: Session,
+        staging: TableName,
+        parts: Sequence[int],
+        is_alone: Callable[[], bool],
+    ) -> None:
         size = session.query("SELECT pg_relation_size(%s::regclass)", (regclass(staging),))
         if int(size[0][0]) > TRUNCATE_BYTES and _truncated(session, staging, is_alone):
             return
-        session.execute(f"DELETE FROM {quote_table(staging)} WHERE {PART} = ANY(%s::bigint[])", (list(parts),))
+        session.execute(
+            f"DELETE FROM {quote_table(staging)} WHERE {PART} = ANY(%s::bigint[])", (list(parts),)
+        )
 
     # ---- prepared transactions ---------------------------------------------------------------
 
@@ -131,9 +149,10 @@ class PostgresDialect:
         session.rollback()
         if allowed == 0:
             raise SettingRefused(
-                f"{where}: mechanism='prepared' needs prepared transactions, and the server allows none. Set "
-                "max_prepared_transactions in postgresql.conf to at least the number of tasks that write at the same "
-                "time in all queries (a stopped query's count, too) and restart PostgreSQL; or use mechanism='staged'."
+                f"{where}: mechanism='prepared' needs prepared transactions, and the server allows "
+                "none. Set max_prepared_transactions in postgresql.conf to at least the number of "
+                "tasks that write at the same time in all queries (a stopped query's count, too) "
+                "and restart PostgreSQL; or use mechanism='staged'."
             )
 
     def begin_prepared(self, session: Session, gid: str) -> None:
@@ -156,7 +175,8 @@ class PostgresDialect:
 
     def list_prepared(self, session: Session, prefix: str) -> list[str]:
         rows = session.query(
-            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND left(gid, %s) = %s ORDER BY gid",
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND left(gid, "
+            "%s) = %s ORDER BY gid",
             (len(prefix), prefix),
         )
         return [str(row[0]) for row in rows]
@@ -166,7 +186,9 @@ class PostgresDialect:
             _own(session).execute_alone(sql)
         except SqlFailure as failure:
             known = {"42704": Failure.NO_SUCH_PREPARED, "55000": Failure.PREPARED_BUSY}
-            raise SqlFailure(known.get(failure.code, failure.failure), failure.code, failure.text) from None
+            raise SqlFailure(
+                known.get(failure.code, failure.failure), failure.code, failure.text
+            ) from None
 
 
 def _own(session: Session) -> PostgresSession:
@@ -178,8 +200,8 @@ def _own(session: Session) -> PostgresSession:
 def _append(move: Move) -> str:
     columns = _list(move.columns)
     return (
-        f"INSERT INTO {quote_table(move.target)} ({columns}) SELECT {columns} FROM {quote_table(move.staging)} "
-        f"WHERE {PART} = ANY(%s::bigint[])"
+        f"INSERT INTO {quote_table(move.target)} ({columns}) SELECT {columns} FROM "
+        f"{quote_table(move.staging)} WHERE {PART} = ANY(%s::bigint[])"
     )
 
 
@@ -187,17 +209,32 @@ def _upsert(move: Move) -> str:
     """The last row of each key, sorted by key, which is the order in which rows are locked."""
     columns, key, target = _list(move.columns), _list(move.key), quote_table(move.target)
     order = "".join(f"{quote(c)} DESC NULLS LAST, " for c in move.order_by)
-    where = f"FROM {quote_table(move.staging)} WHERE {PART} = ANY(%s::bigint[]) ORDER BY {key}, {order}{ROW} DESC"
-    changed = ", ".join(f"{quote(c)} = EXCLUDED.{quote(c)}" for c in move.columns if c not in move.key)
+    where = (
+        f"FROM {quote_table(move.staging)} WHERE {PART} = ANY(%s::bigint[]) ORDER BY {key}, "
+        f"{order}{ROW} DESC"
+    )
+    changed = ", ".join(
+        f"{quote(c)} = EXCLUDED.{quote(c)}" for c in move.columns if c not in move.key
+    )
     conflict = f"ON CONFLICT ({key}) DO {f'UPDATE SET {changed}' if changed else 'NOTHING'}"
     if move.delete_when is None:
-        return f"INSERT INTO {target} ({columns}) SELECT DISTINCT ON ({key}) {columns} {where} {conflict}"
-    # Rows that delete and rows that stay have different keys, so neither part of the statement sees the other.
-    last = f"SELECT DISTINCT ON ({key}) {columns}, coalesce({quote(move.delete_when)}, false) AS exactum_gone {where}"
+        return (
+            f"INSERT INTO {target} ({columns}) SELECT DISTINCT ON ({key}) {columns} {where} "
+            f"{conflict}"
+        )
+    # Rows that delete and rows that stay have different keys, so neither part of the statement sees
+    # the other.
+    last = (
+        f"SELECT DISTINCT ON ({key}) {columns}, coalesce({quote(move.delete_when)}, false) AS "
+        f"exactum_gone {where}"
+    )
     same = " AND ".join(f"t.{quote(c)} = l.{quote(c)}" for c in move.key)
     gone = f"DELETE FROM {target} t USING last l WHERE l.exactum_gone AND {same}"
     stay = f"SELECT {columns} FROM last WHERE NOT exactum_gone"
-    return f"WITH last AS MATERIALIZED ({last}), gone AS ({gone}) INSERT INTO {target} ({columns}) {stay} {conflict}"
+    return (
+        f"WITH last AS MATERIALIZED ({last}), gone AS ({gone}) INSERT INTO {target} ({columns}) "
+        f"{stay} {conflict}"
+    )
 
 
 def _truncated(session: Session, staging: TableName, is_alone: Callable[[], bool]) -> bool:

@@ -20,10 +20,12 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10
 DRIVER_IDLE_MAX_S = 30
-"""How long a driver may idle in a transaction before PostgreSQL ends its session: a stopped one must not hold the
-locks of an epoch for ever. A driver that was only slow does the same again."""
+"""How long a driver may idle in a transaction before PostgreSQL ends its session: a stopped one
+must not hold the locks of an epoch for ever. A driver that was only slow does the same again."""
 REPLY_TIMEOUT_S = 1800.0
-"""Longest that one statement may take: a server that is stopped keeps its connections and answers nothing."""
+"""Longest that one statement may take: a server that is stopped keeps its connections and
+answers nothing.
+"""
 DEFAULTS = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -35,24 +37,26 @@ NAME_MAX = 63
 """Bytes of an application_name."""
 
 SETTINGS = """
-SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false),
+SELECT set_config('lock_timeout', %s, false),
+    set_config('idle_in_transaction_session_timeout', %s, false),
     set_config('statement_timeout', '0', false), set_config('TimeZone', 'UTC', false),
     set_config('DateStyle', 'ISO, YMD', false), set_config('client_encoding', 'UTF8', false),
     set_config('default_transaction_isolation', 'read committed', false),
     set_config('default_transaction_read_only', 'off', false),
-    set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
+    set_config('synchronous_commit',
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
         ELSE current_setting('synchronous_commit') END, false)
 """
-"""What the guarantee rests on, whatever the role's or the database's own settings are. ``local`` would not wait for a
-synchronous standby."""
+"""What the guarantee rests on, whatever the role's or the database's own settings are. ``local``
+would not wait for a synchronous standby."""
 
 BUSY = frozenset({"40001", "40P01", "55P03", "53300", "57014", "57P03"})
 """Serialization failure, deadlock, lock timeout, too many connections, cancelled, starting up."""
 READ_ONLY = "25006"
 """The server is a standby, or has become one: another connection may lead to the primary."""
 UNREPLICATED = "SyncRepWaitForLSN"
-"""The server's function that warns of a commit whose wait for a synchronous standby was cancelled: it is told as done,
-and a failover may undo it."""
+"""The server's function that warns of a commit whose wait for a synchronous standby was cancelled:
+it is told as done, and a failover may undo it."""
 LOST = frozenset({"57P01", "57P02", "57P05", "25P03", "25P04"})
 DENIED_WORDS = (
     "authentication failed",
@@ -76,15 +80,15 @@ def driver() -> Any:
         import psycopg
     except ImportError as error:
         raise SettingRefused(
-            f"PostgreSQL needs psycopg, which cannot be imported here ({error}). Install it on the driver and on every "
-            "executor: pip install 'exactum[postgres]'."
+            f"PostgreSQL needs psycopg, which cannot be imported here ({error}). Install it on the "
+            "driver and on every executor: pip install 'exactum[postgres]'."
         ) from None
     return psycopg
 
 
 def address_of(url: str, further: Any, where: str) -> Address:
-    """Where ``url`` points to: ``postgresql://user:password@host:port/database?option=value``, anything else that libpq
-    takes, with ``further`` libpq options.
+    """Where ``url`` points to: ``postgresql://user:password@host:port/database?option=value``,
+    anything else that libpq takes, with ``further`` libpq options.
 
     Raises:
         SettingRefused: libpq cannot read it; or psycopg is not installed.
@@ -99,20 +103,26 @@ def address_of(url: str, further: Any, where: str) -> Address:
     except (psycopg.Error, TypeError, AttributeError):
         # libpq's message may repeat the URL, and the URL may hold a password.
         raise SettingRefused(
-            f"{where}: the URL or an option of connect= is nothing that libpq can read; it must look like "
-            "postgresql://user:password@host:port/database?sslmode=require. (Special characters in a password are "
-            "written as %XX.)"
+            f"{where}: the URL or an option of connect= is nothing that libpq can read; it must "
+            "look like postgresql://user:password@host:port/database?sslmode=require. (Special "
+            "characters in a password are written as %XX.)"
         ) from None
     final = dict(options)
     user = f"{final['user']}@" if "user" in final else ""
     host = final.get("host") or final.get("hostaddr") or "localhost"
-    return Address(f"postgresql://{user}{host}:{final.get('port', '5432')}/{final.get('dbname', '')}", options)
+    return Address(
+        f"postgresql://{user}{host}:{final.get('port', '5432')}/{final.get('dbname', '')}", options
+    )
 
 
 def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> PostgresSession:
     """See ``Dialect.connect``."""
     psycopg = driver()
-    defaults = {"application_name": label[:NAME_MAX], "connect_timeout": str(CONNECT_TIMEOUT_S), **DEFAULTS}
+    defaults = {
+        "application_name": label[:NAME_MAX],
+        "connect_timeout": str(CONNECT_TIMEOUT_S),
+        **DEFAULTS,
+    }
     options = {**defaults, **_primary_of_many(address), **dict(address.options)}
     try:
         connection = psycopg.connect(**options, prepare_threshold=None)
@@ -130,7 +140,9 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
 
 
 def _primary_of_many(address: Address) -> dict[str, str]:
-    """Of several hosts the one that takes writes, wherever it is by now; libpq would take the first that answers."""
+    """Of several hosts the one that takes writes, wherever it is by now; libpq would take the first
+    that answers.
+    """
     given = dict(address.options)
     if "," not in str(given.get("host", "")) + str(given.get("hostaddr", "")):
         return {}
@@ -199,7 +211,9 @@ class PostgresSession:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Errors of psycopg come out as ``SqlFailure``, and no wait is longer than ``REPLY_TIMEOUT_S``."""
+        """Errors of psycopg come out as ``SqlFailure``, and no wait is longer than
+        ``REPLY_TIMEOUT_S``.
+        """
         import psycopg
 
         call = object()
@@ -222,10 +236,14 @@ class PostgresSession:
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.source_function == UNREPLICATED:
-            self._unreplicated = self.address.scrub(f"{notice.message_primary}: {notice.message_detail}")
+            self._unreplicated = self.address.scrub(
+                f"{notice.message_primary}: {notice.message_detail}"
+            )
 
     def _hang_up(self, call: object) -> None:
-        """Break the connection if ``call`` still waits on it; libpq then sees its end. By another thread."""
+        """Break the connection if ``call`` still waits on it; libpq then sees its end. By another
+        thread.
+        """
         with self._waiting:
             if self._waits_for is not call or self.connection.closed:
                 return
@@ -246,7 +264,9 @@ class PostgresSession:
             self.close()
             return SqlFailure(Failure.LOST, code, text)
         in_catalog = error.diag.schema_name == "pg_catalog"
-        return SqlFailure(Failure.EXISTS if in_catalog and code == "23505" else failure_of(code), code, text)
+        return SqlFailure(
+            Failure.EXISTS if in_catalog and code == "23505" else failure_of(code), code, text
+        )
 
 
 def psycopg_operational() -> Any:
@@ -267,13 +287,22 @@ def failure_of(code: str) -> Failure:
         return Failure.DENIED
     if code[:2] in ("42", "3D", "3F", "0A"):
         return Failure.MISSING
-    if code[:2] in ("22", "23", "21", "44", "P0", "54"):  # 54: a row or a key beyond what a page or an index takes
+    if code[:2] in (
+        "22",
+        "23",
+        "21",
+        "44",
+        "P0",
+        "54",
+    ):  # 54: a row or a key beyond what a page or an index takes
         return Failure.ROWS
     return Failure.OTHER
 
 
 def _connect_failure(address: Address, error: Exception) -> SqlFailure:
-    """libpq gives no SQLSTATE here, so the words must do; an unknown language reads as LOST, which is tried again."""
+    """libpq gives no SQLSTATE here, so the words must do; an unknown language reads as LOST, which
+    is tried again.
+    """
     text = address.scrub(str(error))
     if any(word in text for word in BUSY_WORDS):
         return SqlFailure(Failure.BUSY, "", text)

@@ -1,4 +1,6 @@
-"""Arrow columns as PostgreSQL reads them in COPY's text, by whole arrays. Pure; no value becomes a Python value."""
+"""Arrow columns as PostgreSQL reads them in COPY's text, by whole arrays. Pure; no value becomes a
+Python value.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +23,43 @@ def sendable(column: Column, values: Any) -> Any:
     """As Arrow's CSV writer can write it and the column reads it."""
     kind = values.type
     if pa.types.is_nested(kind):
-        return array_texts(column.element, values) if column.element is not None else json_texts(values)
+        return (
+            array_texts(column.element, values)
+            if column.element is not None
+            else json_texts(values)
+        )
     if is_bytes(kind):
         return hexadecimal(values)
-    if pa.types.is_float32(kind) and column.kind is Kind.FLOAT and column.limits.precision == DOUBLE_BITS:
+    if (
+        pa.types.is_float32(kind)
+        and column.kind is Kind.FLOAT
+        and column.limits.precision == DOUBLE_BITS
+    ):
         return values.cast(pa.float64())  # as Spark casts it: not the shortest text of 32 bits
     if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         if not times.are_ordinary(values):
             return times.texts(values, spelled)
-        return values if pa.types.is_date32(kind) else values.cast(pa.timestamp("us", "UTC" if kind.tz else None))
+        return (
+            values
+            if pa.types.is_date32(kind)
+            else values.cast(pa.timestamp("us", "UTC" if kind.tz else None))
+        )
     return values
 
 
 def spelled(year: int, month: int, day: int) -> str:
     """A day of any year: year 0 is 1 BC. The session's time zone is UTC and its DateStyle ISO."""
-    return f"{year:04d}-{month:02d}-{day:02d}" if year > 0 else f"{1 - year:04d}-{month:02d}-{day:02d} BC"
+    return (
+        f"{year:04d}-{month:02d}-{day:02d}"
+        if year > 0
+        else f"{1 - year:04d}-{month:02d}-{day:02d} BC"
+    )
 
 
 def hexadecimal(values: Any) -> Any:
-    """Bytes as PostgreSQL's ``\\x...`` text: one pass over all bytes, and no Python for a single row."""
+    """Bytes as PostgreSQL's ``\\x...`` text: one pass over all bytes, and no Python for a single
+    row.
+    """
     values = values.cast(pa.large_binary())
     _, offsets, data = values.buffers()
     if data is None:
@@ -66,12 +86,20 @@ def array_texts(element: Column, values: Any) -> Any:
         if np.count_nonzero(data_of(texts) == ord(character)):
             texts = pc.replace_substring(texts, character, "\\" + character)
     quote = pa.scalar('"', TEXT)
-    quoted = pc.fill_null(pc.binary_join_element_wise(quote, texts, quote, pa.scalar("", TEXT)), "NULL")
+    quoted = pc.fill_null(
+        pc.binary_join_element_wise(quote, texts, quote, pa.scalar("", TEXT)), "NULL"
+    )
     counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     body = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), quoted), pa.scalar(",", TEXT))
-    literals = pc.binary_join_element_wise(pa.scalar("{", TEXT), body, pa.scalar("}", TEXT), pa.scalar("", TEXT))
-    return pc.if_else(values.is_valid(), literals, pa.scalar(None, TEXT)) if values.null_count else literals
+    literals = pc.binary_join_element_wise(
+        pa.scalar("{", TEXT), body, pa.scalar("}", TEXT), pa.scalar("", TEXT)
+    )
+    return (
+        pc.if_else(values.is_valid(), literals, pa.scalar(None, TEXT))
+        if values.null_count
+        else literals
+    )
 
 
 def _element_texts(element: Column, values: Any) -> Any:

@@ -31,7 +31,9 @@ INTEGER_BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 FLOAT_BITS = {"float4": 24, "float8": 53}
 UNFIT = frozenset({"char", "money", "oid", "xid", "cid"})
-"""What a text is cut or rounded for, or read as another value: ``"char"`` keeps one byte, an oid takes -1."""
+"""What a text is cut or rounded for, or read as another value: ``"char"`` keeps one byte, an oid
+takes -1.
+"""
 NAME_BYTES = 63
 """Of the type ``name``: longer texts are cut without a word."""
 
@@ -47,7 +49,9 @@ MICROS_LAST = 106_762_940 * 86_400_000_000 - 1
 
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{0,{0}}}0*)?|24:00:00"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-5][0-9])?)"
-_UUID = r"(?i)[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}|\{[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\}"
+_UUID = (
+    r"(?i)[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}|\{[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\}"
+)
 
 TYPES = {
     "boolean": "boolean",
@@ -86,15 +90,16 @@ TAKES = {
     "timestamp": {Kind.TIMESTAMP_TZ},
     "timestamp_ntz": {Kind.TIMESTAMP},
 }
-"""Which columns hold every value of a Spark type, or refuse it by a rule. A ``timestamp`` is an instant: into a column
-without time zone it would shift, so the query has to say how."""
+"""Which columns hold every value of a Spark type, or refuse it by a rule. A ``timestamp`` is an
+instant: into a column without time zone it would shift, so the query has to say how."""
 
 
 @dataclass(frozen=True)
 class CatalogColumn:
     """A row of ``postgres_catalog.COLUMNS``.
 
-    is_narrower: values that the type holds may be refused all the same, by a domain's CHECK or for a character that the
+    is_narrower: values that the type holds may be refused all the same, by a domain's CHECK or for
+    a character that the
         database's encoding lacks.
     """
 
@@ -112,7 +117,9 @@ class CatalogColumn:
 
 
 def column_of(c: CatalogColumn) -> Column:
-    """An array's modifier is that of its elements: ``numeric(5,2)[]`` has elements of ``numeric(5,2)``."""
+    """An array's modifier is that of its elements: ``numeric(5,2)[]`` has elements of
+    ``numeric(5,2)``.
+    """
     element = None
     if c.element_name is not None:
         text = c.type_text.removesuffix("[]")
@@ -130,7 +137,9 @@ def column_of(c: CatalogColumn) -> Column:
         generated=c.generated,
         limits=limits,
         element=element,
-        judged=c.is_narrower or _is_judged(kind, limits) or (element is not None and element.judged),
+        judged=c.is_narrower
+        or _is_judged(kind, limits)
+        or (element is not None and element.judged),
     )
 
 
@@ -141,14 +150,24 @@ def _is_judged(kind: Kind, limits: Limits) -> bool:
 
 
 def kind_named(type_name: str, modifier: int) -> Kind:
-    """Of a type that is no array. An interval of fewer fields or digits is cut to them, so it takes nothing."""
-    if type_name in UNFIT or type_name.startswith("reg") or (type_name == "interval" and modifier != -1):
+    """Of a type that is no array. An interval of fewer fields or digits is cut to them, so it takes
+    nothing.
+    """
+    if (
+        type_name in UNFIT
+        or type_name.startswith("reg")
+        or (type_name == "interval" and modifier != -1)
+    ):
         return Kind.UNFIT
     return KINDS.get(type_name, Kind.OTHER)
 
 
-def limits_of(kind: Kind, type_name: str, modifier: int, labels: Sequence[str] | None = None) -> Limits:
-    """By the type's name, its modifier (atttypmod: -1 where none is given) and, of an enum, its labels."""
+def limits_of(
+    kind: Kind, type_name: str, modifier: int, labels: Sequence[str] | None = None
+) -> Limits:
+    """By the type's name, its modifier (atttypmod: -1 where none is given) and, of an enum, its
+    labels.
+    """
     match kind:
         case Kind.INTEGER:
             bits = INTEGER_BITS[type_name]
@@ -161,7 +180,9 @@ def limits_of(kind: Kind, type_name: str, modifier: int, labels: Sequence[str] |
         case Kind.TEXT:
             if type_name in ("varchar", "bpchar") and modifier >= 4:
                 blanks = type_name == "bpchar"  # they mean nothing at the end of a char(n)
-                return Limits(length_max=modifier - 4, trailing_spaces_free=blanks, nul_allowed=False)
+                return Limits(
+                    length_max=modifier - 4, trailing_spaces_free=blanks, nul_allowed=False
+                )
             return Limits(nul_allowed=False)
         case Kind.OTHER:
             return _other_limits(type_name, modifier, labels)
@@ -170,7 +191,11 @@ def limits_of(kind: Kind, type_name: str, modifier: int, labels: Sequence[str] |
         case Kind.DATE:
             return Limits(lowest=DAY_FIRST, highest=DAY_LAST)
         case Kind.TIMESTAMP | Kind.TIMESTAMP_TZ:
-            return Limits(lowest=MICROS_FIRST, highest=MICROS_LAST, scale=modifier if 0 <= modifier < DIGITS else None)
+            return Limits(
+                lowest=MICROS_FIRST,
+                highest=MICROS_LAST,
+                scale=modifier if 0 <= modifier < DIGITS else None,
+            )
         case _:
             return Limits()
 
@@ -211,7 +236,9 @@ def type_for(spark_type: str) -> str | None:
     if (decimal := _DECIMAL.fullmatch(spark_type)) is not None:
         return f"numeric({decimal[1]},{decimal[2]})"
     if (characters := _CHARACTERS.fullmatch(spark_type)) is not None:
-        return f"{'character varying' if characters[1] == 'varchar' else 'character'}({characters[2]})"
+        return (
+            f"{'character varying' if characters[1] == 'varchar' else 'character'}({characters[2]})"
+        )
     if (element := _ARRAY.fullmatch(spark_type)) is not None:
         inner = type_for(element[1])
         if inner is None:
