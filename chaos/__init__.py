@@ -2,12 +2,17 @@
 chaos.soak``).
 
     matrix    what there is: points of an epoch, faults, sinks; which cells cannot happen, and why
-    scene     one cell: a query runs to a point and is held there, the fault happens, it is let go;
-    the verdict faults    what each fault does savepoint a savepoint that is under way meanwhile;
-    saver is its process books     the oracle: what the input was and what every target shows, by
-    plain clients stage     the servers, each behind a proxy, and the driver processes proxy
-    cuts, resets, delays, and swallows replies driver    the process that runs queries crew
-    several stages at once; results as they come report    the page code      which commit is played
+    cell_run  one cell: a query runs to a point and is held there, the fault happens, it is let go;
+              the verdict
+    faults    what each fault does
+    savepoint a savepoint that is under way meanwhile; savepoint_process makes it
+    ledger    the oracle: what the input was and what every target shows, by plain clients
+    servers   the servers, each behind a proxy, and the driver processes
+    proxy     cuts, resets, delays, and swallows replies
+    driver    the process that runs queries, as a job_spec says
+    pool      several sets of servers at once; results as they come
+    report    the page
+    code      which commit is played
     soak      random faults for minutes or hours
 
 It stands on the machinery of ``tests/crash`` and ``tests/targets``, whose modules are imported by

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from chaos import ROOT, crew, report
+from chaos import ROOT, pool, report
+from chaos.cell_run import Outcome
 from chaos.clock import buildable
 from chaos.matrix import Cell, cells
-from chaos.scene import Outcome
 
 RESULTS = ROOT / "docs" / "chaos-outcomes.jsonl"
 PAGE = ROOT / "docs" / "chaos-report.md"
@@ -107,12 +107,12 @@ def play(wanted: Sequence[Cell], arguments: argparse.Namespace, results: Path) -
             number, signal.default_int_handler
         )  # also where a shell has it ignored in the background
     print(
-        f"{len(wanted)} cells, seed {arguments.seed}, {arguments.processes} stages, "
+        f"{len(wanted)} cells, seed {arguments.seed}, {arguments.processes} sets of servers, "
         f"{platform.node()}",
         flush=True,
     )
     deadline = time.monotonic() + 60 * arguments.minutes
-    outcomes = crew.play(wanted, arguments.seed, arguments.processes)
+    outcomes = pool.play(wanted, arguments.seed, arguments.processes)
     try:
         for number, outcome in enumerate(outcomes, 1):
             with results.open("a") as file:
@@ -155,7 +155,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=2,
         metavar="N",
-        help="stages at once, each with servers of its own",
+        help="sets of servers at once, each with servers of its own",
     )
     result.add_argument(
         "--minutes", type=float, default=24 * 60, help="begin no further cell after so long"

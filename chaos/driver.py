@@ -24,7 +24,7 @@ from deaths import Fault, Faults, FaultyLog, FaultySink  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 
 import exactum  # noqa: E402
-from chaos.act import Act, Result  # noqa: E402
+from chaos.job_spec import JobSpec, Result  # noqa: E402
 from exactum.files.decision_log import FileDecisionLog  # noqa: E402
 
 POLL_S = 0.02
@@ -53,23 +53,23 @@ def main(inbox: Path) -> None:
     number = 0
     while os.getppid() == OWNER:
         if (inbox / f"{number}.json").exists():
-            act = Act(**json.loads((inbox / f"{number}.json").read_text()))
-            print(f"---- act {number}: {act.folder}", flush=True)
-            run(spark, act).leave(act)
+            spec = JobSpec(**json.loads((inbox / f"{number}.json").read_text()))
+            print(f"---- spec {number}: {spec.folder}", flush=True)
+            run(spark, spec).leave(spec)
             number += 1
         time.sleep(POLL_S)
 
 
-def run(spark: SparkSession, act: Act) -> Result:
-    """One act, to its end."""
+def run(spark: SparkSession, spec: JobSpec) -> Result:
+    """One spec, to its end."""
     exact: Any = None
     try:
-        exact, query = start(spark, act)
+        exact, query = start(spark, spec)
         stopped = False
         while not query.awaitTermination(POLL_S):
             if os.getppid() != OWNER:
                 os._exit(1)
-            if not stopped and (act.path / "stop").exists():
+            if not stopped and (spec.path / "stop").exists():
                 query.stop()
                 stopped = True
         return Result("stopped" if stopped else "finished")
@@ -80,48 +80,50 @@ def run(spark: SparkSession, act: Act) -> Result:
         return Result("failed", type(ours).__name__ if ours else "", str(ours or error))
 
 
-def start(spark: SparkSession, act: Act) -> tuple[Any, Any]:
-    faults = Faults([Fault(**{"folder": act.folder, **f}) for f in act.faults])
+def start(spark: SparkSession, spec: JobSpec) -> tuple[Any, Any]:
+    faults = Faults([Fault(**{"folder": spec.folder, **f}) for f in spec.faults])
     exact = exactum.exactly_once(
-        *(FaultySink(sink_of(kind, settings), faults) for kind, settings in act.sinks.items()),
-        decision_log=FaultyLog(lambda: log_of(act), faults),
+        *(FaultySink(sink_of(kind, settings), faults) for kind, settings in spec.sinks.items()),
+        decision_log=FaultyLog(lambda: log_of(spec), faults),
     )
     query = (
-        postings(spark, act)
+        postings(spark, spec)
         .writeStream.foreachBatch(
             lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id))
         )
-        .option("checkpointLocation", act.checkpoint)
+        .option("checkpointLocation", spec.checkpoint)
     )
     trigger: dict[str, Any] = (
-        {"availableNow": True} if act.drain else {"processingTime": "0 seconds"}
+        {"availableNow": True} if spec.drain else {"processingTime": "0 seconds"}
     )
     return exact, query.trigger(**trigger).start()
 
 
-def postings(spark: SparkSession, act: Act) -> DataFrame:
+def postings(spark: SparkSession, spec: JobSpec) -> DataFrame:
     """(id, account, amount): each transfer takes from one account and gives to the other."""
-    group: dict[str, Any] = {"group_id": act.group_id, "start": "earliest"} if act.group_id else {}
+    group: dict[str, Any] = (
+        {"group_id": spec.group_id, "start": "earliest"} if spec.group_id else {}
+    )
     frame = exactum.read_kafka(
         spark,
-        act.source,
-        bootstrap_servers=act.bootstrap_servers,
-        maxOffsetsPerTrigger=act.max_offsets,
+        spec.source,
+        bootstrap_servers=spec.bootstrap_servers,
+        maxOffsetsPerTrigger=spec.max_offsets,
         **group,
     )
-    if act.chained:
+    if spec.chained:
         return frame.selectExpr(f"from_json(CAST(value AS STRING), '{POSTING}') AS p").selectExpr(
             "p.*"
         )
     transfers = frame.selectExpr(f"from_json(CAST(value AS STRING), '{TRANSFER}') AS t")
-    if act.reading >= 0:
+    if spec.reading >= 0:
         plain = transfers.selectExpr("t.*")
-        transfers = plain.mapInArrow(held_at(act.reading, act.folder), plain.schema).selectExpr(
+        transfers = plain.mapInArrow(held_at(spec.reading, spec.folder), plain.schema).selectExpr(
             "struct(id, source, target, amount) AS t"
         )
     exploded = transfers.selectExpr("t.id AS id", f"explode({POSTINGS}) AS posting")
     rows = exploded.selectExpr("id", "posting.account AS account", "posting.amount AS amount")
-    return rows.dropDuplicates(["id", "account"]) if act.stateful else rows
+    return rows.dropDuplicates(["id", "account"]) if spec.stateful else rows
 
 
 def held_at(
@@ -149,14 +151,14 @@ def sink_of(kind: str, settings: Mapping[str, Any]) -> Any:
     return exactum.FileSink(partition_by=["account"], **settings)
 
 
-def log_of(act: Act) -> Any:
+def log_of(spec: JobSpec) -> Any:
     """The log where a query keeps it by default, or in a database."""
-    query_id = json.loads(Path(act.checkpoint, "metadata").read_text())["id"]
-    if act.log:
+    query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
+    if spec.log:
         from exactum.sql.decision_log import open_decision_log
 
-        return open_decision_log(act.log, query_id)
-    return FileDecisionLog(Path(act.checkpoint, "exactum", "decisions"), query_id)
+        return open_decision_log(spec.log, query_id)
+    return FileDecisionLog(Path(spec.checkpoint, "exactum", "decisions"), query_id)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What each fault does to a scene whose query is held at its point. Each lets the query go, if it
-still lives.
+"""What each fault does to a cell whose query is held at its point. Each lets the query go, if
+it still lives.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import oracle
 import psycopg
 from confluent_kafka import Producer
 
-from chaos.books import BooksFailure
-from chaos.stage import Driver, HarnessFailure, LedKafka, full
+from chaos.query_oracle import OracleFailure
+from chaos.servers import Driver, HarnessFailure, LedKafka, full
 
 if TYPE_CHECKING:
-    from chaos.scene import Scene
+    from chaos.cell_run import CellRun
 
 NETWORK_S = 2.5
 """How long a network stays broken: longer than a request takes, shorter than anybody's patience."""
@@ -34,114 +34,120 @@ DISK_S = 4.0
 CLOCK_S = 3_600
 
 
-def play(scene: Scene) -> None:
-    """The scene's fault."""
-    if scene.lost_decision:
-        scene.forgiven.add("Python")  # the harness raised it
+def play(cell_run: CellRun) -> None:
+    """The fault of the cell."""
+    if cell_run.lost_decision:
+        cell_run.forgiven.add("Python")  # the harness raised it
         return
-    PLAYS[scene.fault.name](scene)
+    PLAYS[cell_run.fault.name](cell_run)
 
 
 # ---- kills ---------------------------------------------------------------------------------------
 
 
-def kill_driver(scene: Scene) -> None:
-    driver_of(scene).kill()
-    scene.books.check_so_far()
+def kill_driver(cell_run: CellRun) -> None:
+    driver_of(cell_run).kill()
+    cell_run.query_oracle.check_so_far()
 
 
-def kill_worker(scene: Scene) -> None:
+def kill_worker(cell_run: CellRun) -> None:
     """The worker that is held, or all of them when the driver is."""
-    driver = driver_of(scene)
-    if scene.point.where == "task":
+    driver = driver_of(cell_run)
+    if cell_run.point.where == "task":
         line = (driver.folder / "faults").read_text().splitlines()[-1]
         os.kill(int(line.split()[-1]), signal.SIGKILL)
     else:
-        scene.notes.append(f"{driver.kill_workers()} workers killed")
-    scene.let_go()
+        cell_run.notes.append(f"{driver.kill_workers()} workers killed")
+    cell_run.let_go()
 
 
-def kill_server(scene: Scene) -> None:
-    server = scene.stage.server(scene.server)
+def kill_server(cell_run: CellRun) -> None:
+    server = cell_run.servers.server(cell_run.server)
     server.kill()
-    scene.let_go()
+    cell_run.let_go()
     time.sleep(DOWN_S)
     server.restart()
     if isinstance(server, LedKafka):
-        scene.forgiven.add("Spark")  # its own source, or its own planning, gave up
+        cell_run.forgiven.add("Spark")  # its own source, or its own planning, gave up
 
 
 # ---- pauses and rivals ---------------------------------------------------------------------------
 
 
-def pause(scene: Scene) -> None:
+def pause(cell_run: CellRun) -> None:
     """The whole process tree stands still until everything that has a timeout is over it."""
-    driver = driver_of(scene)
+    driver = driver_of(cell_run)
     driver.pause()
     try:
         time.sleep(PAUSE_S)
-        if "kafka" in scene.family.kinds:
-            await_none_open(scene)
-        ended = end_sessions(scene)
+        if "kafka" in cell_run.family.kinds:
+            await_none_open(cell_run)
+        ended = end_sessions(cell_run)
     finally:
         driver.resume()
-    scene.notes.append(
+    cell_run.notes.append(
         f"{ended} database sessions ended meanwhile"
-        if scene.family.servers != ("kafka",)
+        if cell_run.family.servers != ("kafka",)
         else "timed out"
     )
-    scene.let_go()
+    cell_run.let_go()
 
 
-def second_copy(scene: Scene) -> None:
+def second_copy(cell_run: CellRun) -> None:
     """Another driver process starts the same query while the first one is held, and runs it to the
     end.
     """
-    scene.forgiven |= {"Fenced", "Spark"}
-    other = scene.stage.driver(1)
+    cell_run.forgiven |= {"Fenced", "Spark"}
+    other = cell_run.servers.driver(1)
     for _ in range(3):
-        if scene.start(other).outcome == "finished":
+        if cell_run.start(other).outcome == "finished":
             break
-    scene.books.check_so_far()
-    scene.let_go()
-    first = driver_of(scene).ended(scene.act)
+    cell_run.query_oracle.check_so_far()
+    cell_run.let_go()
+    first = driver_of(cell_run).ended(cell_run.spec)
     if first.outcome == "finished":
-        scene.notes.append("the first had nothing left to do")
+        cell_run.notes.append("the first had nothing left to do")
     elif first.error != "Fenced" and first.error:
-        scene.notes.append(f"the first stopped with {first.error}")
+        cell_run.notes.append(f"the first stopped with {first.error}")
 
 
-def foreign_init(scene: Scene) -> None:
+def foreign_init(cell_run: CellRun) -> None:
     """Somebody else's producer takes over the id of our open transaction."""
-    names = oracle.ongoing(scene.books.servers, scene.books.query_id)
+    names = oracle.ongoing(cell_run.query_oracle.bootstrap_servers, cell_run.query_oracle.query_id)
     if not names:
         raise HarnessFailure("no transaction is open")
-    name = scene.chance.choice(names)
+    name = cell_run.chance.choice(names)
     producer = Producer(
-        {"bootstrap.servers": scene.books.servers, "transactional.id": name, "log_level": 0}
+        {
+            "bootstrap.servers": cell_run.query_oracle.bootstrap_servers,
+            "transactional.id": name,
+            "log_level": 0,
+        }
     )
     producer.init_transactions(30)
-    scene.let_go()
+    cell_run.let_go()
 
 
 # ---- networks ------------------------------------------------------------------------------------
 
 
-def network(break_it: Callable[[Scene], None]) -> Callable[[Scene], None]:
+def network(break_it: Callable[[CellRun], None]) -> Callable[[CellRun], None]:
     """A fault of the network between the driver, with its workers, and one server."""
 
-    def play_network(scene: Scene) -> None:
-        if scene.server == "kafka":
-            scene.forgiven.add("Spark")
-        proxy = scene.stage.proxies[scene.server]
+    def play_network(cell_run: CellRun) -> None:
+        if cell_run.server == "kafka":
+            cell_run.forgiven.add("Spark")
+        proxy = cell_run.servers.proxies[cell_run.server]
         before = proxy.harm
-        break_it(scene)
-        scene.let_go()
+        break_it(cell_run)
+        cell_run.let_go()
         deadline = time.monotonic() + NETWORK_S
-        while time.monotonic() < deadline and scene.act.result is None:
+        while time.monotonic() < deadline and cell_run.spec.result is None:
             time.sleep(0.02)
         proxy.heal()
-        scene.notes.append(f"{scene.server}: {proxy.harm - before} pieces or connections met it")
+        cell_run.notes.append(
+            f"{cell_run.server}: {proxy.harm - before} pieces or connections met it"
+        )
 
     return play_network
 
@@ -149,27 +155,27 @@ def network(break_it: Callable[[Scene], None]) -> Callable[[Scene], None]:
 # ---- disk and checkpoint -------------------------------------------------------------------------
 
 
-def disk_full(scene: Scene) -> None:
+def disk_full(cell_run: CellRun) -> None:
     """No file grows until the query has ended, or some seconds are over."""
-    scene.forgiven.add("Spark")
-    with full(scene.stage.disk()):
-        scene.let_go()
+    cell_run.forgiven.add("Spark")
+    with full(cell_run.servers.disk()):
+        cell_run.let_go()
         deadline = time.monotonic() + DISK_S
-        while time.monotonic() < deadline and scene.act.result is None:
+        while time.monotonic() < deadline and cell_run.spec.result is None:
             time.sleep(0.02)
 
 
-def damage(how: str) -> Callable[[Scene], None]:
+def damage(how: str) -> Callable[[CellRun], None]:
     """Kill the driver and damage its checkpoint. A refusal is right; then the backup is put
     back.
     """
 
-    def play_damage(scene: Scene) -> None:
-        driver_of(scene).kill()
-        folder = scene.books.checkpoint.folder
-        backup = scene.folder / "backup"
+    def play_damage(cell_run: CellRun) -> None:
+        driver_of(cell_run).kill()
+        folder = cell_run.query_oracle.checkpoint.folder
+        backup = cell_run.folder / "backup"
         shutil.copytree(folder, backup)
-        path = harmed(scene, folder)
+        path = harmed(cell_run, folder)
         if how == "truncated":
             with path.open("r+b") as file:
                 file.truncate(path.stat().st_size // 2)
@@ -181,24 +187,24 @@ def damage(how: str) -> Callable[[Scene], None]:
             )
             path = folder / "metadata"
         checksum(path).unlink(missing_ok=True)
-        scene.notes.append(str(path.relative_to(folder)))
-        scene.forgiven |= {"CheckpointRefused", "InvariantBroken", "Spark"}
-        result = scene.start()
-        scene.notes.append(
+        cell_run.notes.append(str(path.relative_to(folder)))
+        cell_run.forgiven |= {"CheckpointRefused", "InvariantBroken", "Spark"}
+        result = cell_run.start()
+        cell_run.notes.append(
             "carried on" if result.outcome == "finished" else f"refused ({result.kind})"
         )
         if result.outcome == "finished":
-            scene.books.check_exact()
+            cell_run.query_oracle.check_exact()
             return
         # As an operator would: the whole folder back from the backup.
         shutil.rmtree(folder)
         shutil.copytree(backup, folder)
-        scene.books.check_so_far()
+        cell_run.query_oracle.check_so_far()
 
     return play_damage
 
 
-def harmed(scene: Scene, folder: Path) -> Path:
+def harmed(cell_run: CellRun, folder: Path) -> Path:
     """The newest file of Spark's logs or of the decision log: what a power failure would hit."""
     logs = [folder / "offsets", folder / "commits", folder / "exactum" / "decisions"]
     newest = [
@@ -208,7 +214,7 @@ def harmed(scene: Scene, folder: Path) -> Path:
     ]
     if not newest:
         raise HarnessFailure("the checkpoint has no file yet")
-    return scene.chance.choice(newest)
+    return cell_run.chance.choice(newest)
 
 
 def checksum(path: Path) -> Path:
@@ -218,52 +224,54 @@ def checksum(path: Path) -> Path:
 # ---- expiry and clock ----------------------------------------------------------------------------
 
 
-def expired(scene: Scene) -> None:
-    await_none_open(scene)
-    scene.let_go()
+def expired(cell_run: CellRun) -> None:
+    await_none_open(cell_run)
+    cell_run.let_go()
 
 
-def ids_expired(scene: Scene) -> None:
+def ids_expired(cell_run: CellRun) -> None:
     """On a broker that forgets ids a second after their last transaction."""
-    driver_of(scene).kill()
+    driver_of(cell_run).kill()
     deadline = time.monotonic() + EXPIRY_TIMEOUT_S
-    while known_ids(scene):
+    while known_ids(cell_run):
         if time.monotonic() > deadline:
-            raise HarnessFailure(f"the broker still knows {known_ids(scene)}")
+            raise HarnessFailure(f"the broker still knows {known_ids(cell_run)}")
         time.sleep(0.1)
 
 
-def clock(scene: Scene) -> None:
+def clock(cell_run: CellRun) -> None:
     """Forth or back by an hour, for the driver with its JVM and workers."""
-    if scene.stage.clock is None:
-        raise HarnessFailure("this stage has no clock of its own")
-    hours = scene.chance.choice([-1, 1])
-    scene.stage.clock.move(hours * CLOCK_S)
-    scene.notes.append(f"{hours:+d} h")
-    scene.let_go()
+    if cell_run.servers.clock is None:
+        raise HarnessFailure("these servers have no clock of its own")
+    hours = cell_run.chance.choice([-1, 1])
+    cell_run.servers.clock.move(hours * CLOCK_S)
+    cell_run.notes.append(f"{hours:+d} h")
+    cell_run.let_go()
 
 
 # ---- small steps ---------------------------------------------------------------------------------
 
 
-def driver_of(scene: Scene) -> Driver:
-    if scene.driver is None:
+def driver_of(cell_run: CellRun) -> Driver:
+    if cell_run.driver is None:
         raise HarnessFailure("no driver plays")
-    return scene.driver
+    return cell_run.driver
 
 
-def await_none_open(scene: Scene) -> None:
+def await_none_open(cell_run: CellRun) -> None:
     deadline = time.monotonic() + EXPIRY_TIMEOUT_S
-    while names := oracle.ongoing(scene.books.servers, scene.books.query_id):
+    while names := oracle.ongoing(
+        cell_run.query_oracle.bootstrap_servers, cell_run.query_oracle.query_id
+    ):
         if time.monotonic() > deadline:
-            raise BooksFailure(f"still open after {EXPIRY_TIMEOUT_S:.0f} s: {names}")
+            raise OracleFailure(f"still open after {EXPIRY_TIMEOUT_S:.0f} s: {names}")
         time.sleep(0.1)
 
 
-def known_ids(scene: Scene) -> list[str]:
+def known_ids(cell_run: CellRun) -> list[str]:
     from kafka.admin import KafkaAdminClient
 
-    admin = KafkaAdminClient(bootstrap_servers=scene.books.servers)
+    admin = KafkaAdminClient(bootstrap_servers=cell_run.query_oracle.bootstrap_servers)
     try:
         listed = admin.list_transactions()
     finally:
@@ -272,25 +280,28 @@ def known_ids(scene: Scene) -> list[str]:
         t.transactional_id
         for each in listed.values()
         for t in each
-        if scene.books.query_id in t.transactional_id
+        if cell_run.query_oracle.query_id in t.transactional_id
     ]
 
 
-def end_sessions(scene: Scene) -> int:
+def end_sessions(cell_run: CellRun) -> int:
     """End every session of the query in its databases, as the servers' own timeouts would; returns
     how many.
     """
     ended = 0
-    database = scene.books.targets.database
-    if "postgres" in scene.family.servers:
-        with psycopg.connect(scene.stage.postgres.url, autocommit=True) as connection:
+    database = cell_run.query_oracle.targets.database
+    if "postgres" in cell_run.family.servers:
+        with psycopg.connect(cell_run.servers.postgres.url, autocommit=True) as connection:
             asked = connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
                 [database],
             )
             ended += len(asked.fetchall())
-    if "mysql" in scene.family.servers:
-        with scene.books.targets.mysql_connection() as connection, connection.cursor() as cursor:
+    if "mysql" in cell_run.family.servers:
+        with (
+            cell_run.query_oracle.targets.mysql_connection() as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute(
                 "SELECT id FROM information_schema.processlist WHERE db = %s", [database]
             )
@@ -300,7 +311,7 @@ def end_sessions(scene: Scene) -> int:
     return ended
 
 
-PLAYS: dict[str, Callable[[Scene], None]] = {
+PLAYS: dict[str, Callable[[CellRun], None]] = {
     "kill-driver": kill_driver,
     "kill-worker": kill_worker,
     "kill-broker": kill_server,
@@ -309,11 +320,13 @@ PLAYS: dict[str, Callable[[Scene], None]] = {
     "pause": pause,
     "second-copy": second_copy,
     "foreign-init": foreign_init,
-    "reply-lost": network(lambda scene: scene.stage.proxies[scene.server].lose_replies()),
-    "delayed": network(lambda scene: scene.stage.proxies[scene.server].delay(DELAY_S)),
-    "reset": network(lambda scene: scene.stage.proxies[scene.server].reset()),
-    "cut": network(lambda scene: scene.stage.proxies[scene.server].cut()),
-    "half-open": network(lambda scene: scene.stage.proxies[scene.server].half_open()),
+    "reply-lost": network(
+        lambda cell_run: cell_run.servers.proxies[cell_run.server].lose_replies()
+    ),
+    "delayed": network(lambda cell_run: cell_run.servers.proxies[cell_run.server].delay(DELAY_S)),
+    "reset": network(lambda cell_run: cell_run.servers.proxies[cell_run.server].reset()),
+    "cut": network(lambda cell_run: cell_run.servers.proxies[cell_run.server].cut()),
+    "half-open": network(lambda cell_run: cell_run.servers.proxies[cell_run.server].half_open()),
     "disk-full": disk_full,
     "truncated": damage("truncated"),
     "missing": damage("missing"),

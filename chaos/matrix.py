@@ -12,7 +12,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Point:
     """A moment of an epoch: ``step`` and ``when`` of ``tests/crash/deaths.py``; ``nth`` is added by
-    the scene.
+    the cell_run.
     """
 
     name: str

@@ -1,9 +1,12 @@
 """A TCP proxy in front of one server, whose network can be broken. It knows no protocol.
 
 cut            nothing passes in either direction until ``heal``, then what was sent arrives: as
-when packets are lost half_open      the server sees the end of every connection, the client hears
-nothing; new connections work lose_replies   requests arrive, their replies do not delay
-every chunk takes so much longer reset          every connection ends by RST, now; new ones work
+               when packets are lost
+half_open      the server sees the end of every connection, the client hears nothing; new
+               connections work
+lose_replies   requests arrive, their replies do not
+delay          every chunk takes so much longer
+reset          every connection ends by RST, now; new ones work
 heal           all is well again; a connection that was harmed beyond repair ends by RST
 """
 

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from chaos.cell_run import Outcome
 from chaos.matrix import FAMILIES, FAULTS, POINTS, Cell, Family, cells
-from chaos.scene import Outcome
 from exactum.local.jars import KAFKA_VERSION
 
 STOP_CHARACTERS = 160

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chaos import ROOT
-from chaos.saver import Made
-from chaos.stage import HarnessFailure, environment
+from chaos.savepoint_process import Made
+from chaos.servers import HarnessFailure, environment
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
 
 if TYPE_CHECKING:
-    from chaos.scene import Scene
+    from chaos.cell_run import CellRun
 
 TIMEOUT_S = 120.0
 POLL_S = 0.02
@@ -33,20 +33,20 @@ class SavepointFailure(AssertionError):
 
 
 class Savepoint:
-    """One savepoint in the making, held half-way by ``chaos/saver.py``."""
+    """One savepoint in the making, held half-way by ``chaos/savepoint_process.py``."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._path = scene.folder / "savepoint"
-        self._folder = scene.stage.folder / f"{scene.folder.name}-saver"
+    def __init__(self, cell_run: CellRun) -> None:
+        self._scene = cell_run
+        self._path = cell_run.folder / "savepoint"
+        self._folder = cell_run.servers.folder / f"{cell_run.folder.name}-saver"
         self._folder.mkdir()
-        checkpoint = scene.books.checkpoint.folder
+        checkpoint = cell_run.query_oracle.checkpoint.folder
         self._log = self._folder / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
-                    str(ROOT / "chaos" / "saver.py"),
+                    str(ROOT / "chaos" / "savepoint_process.py"),
                     str(checkpoint),
                     str(self._path),
                     str(self._folder),
@@ -81,9 +81,9 @@ class Savepoint:
         Raises:
             AssertionError: neither.
         """
-        scene, made = self._scene, self.made()
+        cell_run, made = self._scene, self.made()
         if made.error:
-            if made.error not in EXCUSED.get(scene.fault.kind, ()):
+            if made.error not in EXCUSED.get(cell_run.fault.kind, ()):
                 raise SavepointFailure(
                     f"the savepoint was refused with {made.error}: {made.message}"
                 )
@@ -91,15 +91,15 @@ class Savepoint:
                 raise SavepointFailure(
                     f"{self._path} is there although the savepoint was refused: {made.message}"
                 )
-            scene.notes.append(f"savepoint refused ({made.error}: {made.message[:100]})")
+            cell_run.notes.append(f"savepoint refused ({made.error}: {made.message[:100]})")
             return
         verify(self._path)
-        fork = scene.books.fork(made.batch_id)
+        fork = cell_run.query_oracle.fork(made.batch_id)
         fork.open()
         restore(self._path, str(fork.checkpoint.folder), Identity.FORK)
-        scene.run_dry(fork)
+        cell_run.run_dry(fork)
         fork.check_exact()
-        scene.notes.append(f"savepoint of epoch {made.batch_id}, its fork is exact")
+        cell_run.notes.append(f"savepoint of epoch {made.batch_id}, its fork is exact")
 
     def _until(self, path: Path) -> None:
         deadline = time.monotonic() + TIMEOUT_S

@@ -1,8 +1,8 @@
 """``python -m chaos.soak``: random faults, drawn anew every few seconds, over two queries in a row;
 checkers all along.
 
-    transfers --bank--> topic, PostgreSQL, files          the topic --chained--> another topic,
-    another database
+    transfers --bank--> topic, PostgreSQL, files
+              the topic --chained--> another topic, another database
 
 A quarter of the rounds have no fault, so that the queries recover. At the end everything is healed,
 the input ends, the queries run dry, and every target must be exact. A failure prints the seed and
@@ -29,10 +29,10 @@ import psycopg
 from confluent_kafka import KafkaException, Producer
 from kafka.errors import KafkaError
 
-from chaos.act import Act, Result
-from chaos.books import Books, BooksFailure
-from chaos.scene import MAY_BE_STARTED_AGAIN
-from chaos.stage import Driver, HarnessFailure, Stage
+from chaos.cell_run import MAY_BE_STARTED_AGAIN
+from chaos.job_spec import JobSpec, Result
+from chaos.query_oracle import OracleFailure, QueryOracle
+from chaos.servers import Driver, HarnessFailure, Servers
 
 SEED = 7
 ROUND_S = (2.0, 6.0)
@@ -75,36 +75,41 @@ class Supervisor:
     """Keeps one query running in a driver process of its own: started again whenever it stops."""
 
     def __init__(
-        self, name: str, stage: Stage, books: Books, act: Mapping[str, Any], timeline: Timeline
+        self,
+        name: str,
+        servers: Servers,
+        query_oracle: QueryOracle,
+        spec: Mapping[str, Any],
+        timeline: Timeline,
     ) -> None:
         self.name = name
-        self.books = books
-        self.driver: Driver = stage.hire()
+        self.query_oracle = query_oracle
+        self.driver: Driver = servers.hire()
         self.starts = 0
-        self._stage = stage
-        self._whole = act
+        self._servers = servers
+        self._whole = spec
         self._timeline = timeline
-        self._act: Act | None = None
+        self._spec: JobSpec | None = None
 
-    def act(self, **changed: Any) -> Act:
+    def spec(self, **changed: Any) -> JobSpec:
         self.starts += 1
-        folder = str(self.books.folder / f"start{self.starts}")
-        return Act(**{**self._whole, "folder": folder, **changed})
+        folder = str(self.query_oracle.folder / f"start{self.starts}")
+        return JobSpec(**{**self._whole, "folder": folder, **changed})
 
     def look(self) -> None:
         """What there is to do now: a new process, or another start."""
         if not self.driver.alive:
             self.driver.kill()  # what is left below it
-            self.driver, self._act = self._stage.hire(), None
+            self.driver, self._spec = self._servers.hire(), None
             self._timeline.note(f"{self.name}: a new driver process")
         if not self.driver.ready:
             return
-        if self._act is not None and (result := self._act.result) is not None:
+        if self._spec is not None and (result := self._spec.result) is not None:
             self.judge(result)
-            self._act = None
-        if self._act is None:
-            self._act = self.act(drain=False)
-            self.driver.begin(self._act)
+            self._spec = None
+        if self._spec is None:
+            self._spec = self.spec(drain=False)
+            self.driver.begin(self._spec)
             self._timeline.note(f"{self.name}: start {self.starts}")
 
     def judge(self, result: Result) -> None:
@@ -116,17 +121,17 @@ class Supervisor:
 
     def run_dry(self) -> None:
         """Stop what runs, and start the query until it has read everything."""
-        if self._act is not None and self.driver.alive:
-            self._act.stop()
-            self.judge(self.driver.ended(self._act))
+        if self._spec is not None and self.driver.alive:
+            self._spec.stop()
+            self.judge(self.driver.ended(self._spec))
         for _ in range(STARTS_MAX):
             if not self.driver.alive:
                 self.driver.kill()
-                self.driver = self._stage.hire()
+                self.driver = self._servers.hire()
             self.driver.until(lambda: self.driver.ready, "it is ready")
-            act = self.act(max_offsets=100_000)
-            self.driver.begin(act)
-            result = self.driver.ended(act, DRY_TIMEOUT_S)
+            spec = self.spec(max_offsets=100_000)
+            self.driver.begin(spec)
+            result = self.driver.ended(spec, DRY_TIMEOUT_S)
             self.judge(result)
             if result.outcome == "finished":
                 return
@@ -137,46 +142,48 @@ class Supervisor:
 class Soak:
     """One run."""
 
-    stage: Stage
+    servers: Servers
     seed: int
     minutes: float
     timeline: Timeline = field(default_factory=Timeline)
     rounds: int = 0
     struck: Counter[str] = field(default_factory=Counter)
-    copy: tuple[Supervisor, Act] | None = None
+    copy: tuple[Supervisor, JobSpec] | None = None
     """The query that runs twice, and its second copy."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self._ending = threading.Event()
         self._failures: list[BaseException] = []
-        self._understudy = self.stage.hire()
+        self._understudy = self.servers.hire()
         self._files: set[Path] = set()
         self._in_files: Counter[Any] = Counter()
         self._rows: dict[str, int] = {}
         self._read: dict[str, int] = {}
 
-        def books(name: str, sinks: Sequence[str], upstream: Books | None = None) -> Books:
-            folder = self.stage.folder / name
+        def query_oracle(
+            name: str, sinks: Sequence[str], upstream: QueryOracle | None = None
+        ) -> QueryOracle:
+            folder = self.servers.folder / name
             folder.mkdir()
-            return Books(self.stage, folder, sinks, self.seed, upstream=upstream)
+            return QueryOracle(self.servers, folder, sinks, self.seed, upstream=upstream)
 
-        self.bank = books("bank", ("kafka", "postgres", "files"))
-        self.chained = books("chained", ("kafka", "postgres"), self.bank)
+        self.bank = query_oracle("bank", ("kafka", "postgres", "files"))
+        self.chained = query_oracle("chained", ("kafka", "postgres"), self.bank)
 
     # ---- the whole of it -------------------------------------------------------------------------
 
     def run(self) -> None:
         """Raises AssertionError when something was seen that must not be."""
-        for books in (self.bank, self.chained):
-            books.open()
+        for query_oracle in (self.bank, self.chained):
+            query_oracle.open()
         supervisors = [
-            Supervisor("bank", self.stage, self.bank, self._act(self.bank), self.timeline),
+            Supervisor("bank", self.servers, self.bank, self._spec(self.bank), self.timeline),
             Supervisor(
                 "chained",
-                self.stage,
+                self.servers,
                 self.chained,
-                self._act(self.chained, chained=True),
+                self._spec(self.chained, chained=True),
                 self.timeline,
             ),
         ]
@@ -201,35 +208,36 @@ class Soak:
                 self._look_at_copy()
             for supervisor in supervisors:
                 supervisor.run_dry()
-                supervisor.books.check_at_rest()  # the next one reads what this one has written
+                # the next one reads what this one has written
+                supervisor.query_oracle.check_at_rest()
                 self.timeline.note(f"{supervisor.name}: dry")
             self._check_now()
-            for books, reader in ((self.bank, first), (self.chained, second)):
-                books.check_exact()
-                books.check_reader(reader)
+            for query_oracle, reader in ((self.bank, first), (self.chained, second)):
+                query_oracle.check_exact()
+                query_oracle.check_reader(reader)
         self.timeline.note(
             f"exact: {self.bank.transfers.count} transfers, {self.rounds} rounds, "
             f"{sum(self.struck.values())} faults, "
             f"{', '.join(f'{s.name} started {s.starts} times' for s in supervisors)}"
         )
 
-    def _act(self, books: Books, *, chained: bool = False) -> dict[str, Any]:
-        stage, database = self.stage, books.targets.database
+    def _spec(self, query_oracle: QueryOracle, *, chained: bool = False) -> dict[str, Any]:
+        servers, database = self.servers, query_oracle.targets.database
         kafka = {
-            "topic": books.targets.topic,
-            "bootstrap_servers": stage.led_brokers,
+            "topic": query_oracle.targets.topic,
+            "bootstrap_servers": servers.led_brokers,
             "transaction_timeout_ms": TIMEOUT_MS,
         }
         sinks = {
             "kafka": kafka,
-            "postgres": {"url": stage.url("postgres", database)},
-            "files": {"path": str(books.targets.files)},
+            "postgres": {"url": servers.url("postgres", database)},
+            "files": {"path": str(query_oracle.targets.files)},
         }
         return {
-            "checkpoint": str(books.checkpoint.folder),
-            "source": books.source,
-            "bootstrap_servers": stage.led_brokers,
-            "sinks": {kind: sinks[kind] for kind in books.sinks},
+            "checkpoint": str(query_oracle.checkpoint.folder),
+            "source": query_oracle.source,
+            "bootstrap_servers": servers.led_brokers,
+            "sinks": {kind: sinks[kind] for kind in query_oracle.sinks},
             "chained": chained,
             "max_offsets": MAX_OFFSETS,
         }
@@ -237,7 +245,9 @@ class Soak:
     def _rounds(self, supervisors: Sequence[Supervisor]) -> None:
         self._watch(
             supervisors,
-            lambda: all(s.starts and s.books.checkpoint.folder.exists() for s in supervisors),
+            lambda: all(
+                s.starts and s.query_oracle.checkpoint.folder.exists() for s in supervisors
+            ),
             240,
         )
         deadline = time.monotonic() + 60 * self.minutes
@@ -255,13 +265,13 @@ class Soak:
                     self.struck[name] += 1
                     FAULTS[name](self, self.chance.choice(list(supervisors)), healing)
                 self._watch(supervisors, lambda: False, lasts_s)
-            self.stage.tidy()
+            self.servers.tidy()
             self._watch(supervisors, lambda: False, self.chance.uniform(*REST_S))
 
     def understudy(self) -> Driver:
         """The driver process of second copies."""
         if not self._understudy.alive:
-            self._understudy = self.stage.hire()
+            self._understudy = self.servers.hire()
         return self._understudy
 
     def _look_at_copy(self) -> None:
@@ -305,23 +315,23 @@ class Soak:
 
     def _check_now(self) -> None:
         """Nothing twice, nothing that nobody sent, and nothing that was seen is gone."""
-        for books in (self.bank, self.chained):
+        for query_oracle in (self.bank, self.chained):
             with contextlib.suppress(psycopg.OperationalError):  # the server is down at the moment
-                self._check_postgres(books)
+                self._check_postgres(query_oracle)
         self._check_files()
         for name, reader in self._readers.items():
             if reader.broken:
-                raise BooksFailure(f"{name}: what the reader had seen is gone: {reader.broken}")
+                raise OracleFailure(f"{name}: what the reader had seen is gone: {reader.broken}")
             seen = reader.seen[:]
             if len(seen) > self._read.get(name, 0):
                 self._read[name] = len(seen)
                 oracle.check_no_duplicates(seen)
 
-    def _check_postgres(self, books: Books) -> None:
+    def _check_postgres(self, query_oracle: QueryOracle) -> None:
         """An epoch is one local transaction there, and a transfer is in one epoch: the sum is
         nought at any moment.
         """
-        url = self.stage.postgres.url_of(books.targets.database)
+        url = self.servers.postgres.url_of(query_oracle.targets.database)
         with psycopg.connect(url, connect_timeout=5) as connection:
             found = connection.execute(
                 "SELECT count(*), count(DISTINCT (id, account)), coalesce(sum(amount), 0) FROM "
@@ -330,9 +340,13 @@ class Soak:
         if found is None:
             return
         rows, distinct, amount = found
-        name = books.targets.database
-        if rows != distinct or (amount and not books.upstream) or rows < self._rows.get(name, 0):
-            raise BooksFailure(
+        name = query_oracle.targets.database
+        if (
+            rows != distinct
+            or (amount and not query_oracle.upstream)
+            or rows < self._rows.get(name, 0)
+        ):
+            raise OracleFailure(
                 f"{name}: {rows} rows, {distinct} of them different, sum {amount}, {self._rows} "
                 "before"
             )
@@ -343,7 +357,7 @@ class Soak:
         there = set(self.bank.targets.files.glob("account=*/*.parquet"))
         gone, new = self._files - there, there - self._files
         if gone:
-            raise BooksFailure(f"published files are gone: {sorted(gone)[:3]}")
+            raise OracleFailure(f"published files are gone: {sorted(gone)[:3]}")
         if new:
             query = "SELECT id, account, amount FROM read_parquet(?, hive_partitioning=true)"
             self._in_files.update(
@@ -352,7 +366,7 @@ class Soak:
             self._files = there
             twice = [posting for posting, count in self._in_files.items() if count > 1]
             if twice:
-                raise BooksFailure(f"files have postings twice: {twice[:3]}")
+                raise OracleFailure(f"files have postings twice: {twice[:3]}")
 
 
 # ---- faults --------------------------------------------------------------------------------------
@@ -379,7 +393,7 @@ def pause_driver(soak: Soak, query: Supervisor, healing: Healing) -> None:
 
 def kill_server(name: str) -> Callable[[Soak, Supervisor, Healing], None]:
     def kill(soak: Soak, query: Supervisor, healing: Healing) -> None:
-        server = soak.stage.server(name)
+        server = soak.servers.server(name)
         soak.timeline.note(f"  SIGKILL of {name}")
         server.kill()
         server.restart()
@@ -390,7 +404,7 @@ def kill_server(name: str) -> Callable[[Soak, Supervisor, Healing], None]:
 
 def pause_server(name: str) -> Callable[[Soak, Supervisor, Healing], None]:
     def stop(soak: Soak, query: Supervisor, healing: Healing) -> None:
-        server = soak.stage.server(name)
+        server = soak.servers.server(name)
         soak.timeline.note(f"  SIGSTOP of {name}")
         server.pause()
         healing.callback(server.resume)
@@ -400,7 +414,7 @@ def pause_server(name: str) -> Callable[[Soak, Supervisor, Healing], None]:
 
 def network(name: str, how: str) -> Callable[[Soak, Supervisor, Healing], None]:
     def break_it(soak: Soak, query: Supervisor, healing: Healing) -> None:
-        proxy = soak.stage.proxies[name]
+        proxy = soak.servers.proxies[name]
         soak.timeline.note(f"  network to {name}: {how}")
         healing.callback(proxy.heal)
         if how == "delay":
@@ -416,21 +430,21 @@ def second_copy(soak: Soak, query: Supervisor, healing: Healing) -> None:
     if soak.copy is not None or not soak.understudy().ready:
         soak.timeline.note("  no second copy: its process is busy or at its start")
         return
-    act = query.act(drain=False)
+    spec = query.spec(drain=False)
     soak.timeline.note(f"  a second copy of {query.name}")
-    soak.understudy().begin(act)
-    soak.copy = (query, act)
-    healing.callback(act.stop)
+    soak.understudy().begin(spec)
+    soak.copy = (query, spec)
+    healing.callback(spec.stop)
 
 
 def foreign_init(soak: Soak, query: Supervisor, healing: Healing) -> None:
     with contextlib.suppress(
         KafkaException, KafkaError, OSError
     ):  # the broker may be away at the moment
-        names = oracle.ongoing(soak.stage.kafka.direct, query.books.query_id)
+        names = oracle.ongoing(soak.servers.kafka.direct, query.query_oracle.query_id)
         if names:
             settings = {
-                "bootstrap.servers": soak.stage.kafka.direct,
+                "bootstrap.servers": soak.servers.kafka.direct,
                 "transactional.id": names[0],
                 "log_level": 0,
             }
@@ -467,8 +481,8 @@ def main() -> int:
 
 def soaked(seed: int, minutes: float) -> int:
     """Run it; on failure print the seed and the timeline, and return 1."""
-    with Stage(drivers_ahead=0) as stage:  # each query and the second copies have their own
-        soak = Soak(stage, seed, minutes)
+    with Servers(drivers_ahead=0) as servers:  # each query and the second copies have their own
+        soak = Soak(servers, seed, minutes)
         try:
             soak.run()
         except (AssertionError, HarnessFailure) as error:

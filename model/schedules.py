@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 
 from exactum.testing.process import SPARKS_OWN
-from exactum.testing.simulation import Outcome, Violation, checked, play, schedules
+from exactum.testing.simulation import SimulationReport, Violation, checked, play, schedules
 from model.broken import BROKEN, Broken
 
 CHUNK = 2_500
@@ -67,7 +67,7 @@ class Tally:
     in_runs: Counter[str] = field(default_factory=Counter)
     traces: array[int] = field(default_factory=lambda: array("q"))
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SimulationReport) -> None:
         self.runs += 1
         happened = +outcome.happened
         self.times.update(happened)

@@ -26,7 +26,7 @@ class Contender:
         jobs: what it takes part in.
         mechanism: exactum's for PostgreSQL.
         load_scale: share of the common load that it is given to drain: the slow would take all the
-        time.
+            time.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """The floor: consume, produce, offsets and commit in one transaction, with nothing else around
 confluent-kafka.
 
-Usage: python -m bench.peers.raw_peer NAME=VALUE...  One process for each share of the partitions,
-which this one starts.
+Usage: python -m bench.peers.raw_peer NAME=VALUE...  One process for each share of the
+partitions, which this one starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """exactum and Spark's own sinks: one driver that runs until it is killed. A process of its own.
 
-Usage: python -m bench.peers.spark_peer NAME=VALUE...  (see ``order.Order``; engine is exactum or
-spark)
+Usage: python -m bench.peers.spark_peer NAME=VALUE...
+(see ``order.Order``; engine is exactum or spark)
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
 """Every error exactum raises. An error is an instruction: its class says what may be done next.
 
     ExactumError
-    ├── Refused                 HALT    found at start, before anything was written; change a
-    setting │   ├── SettingRefused              a sink, a producer setting or a trigger that cannot
-    hold the guarantee │   ├── CheckpointRefused           a checkpoint or decision log that does
-    not fit this query │   └── FrameRefused                columns missing or of the wrong type ├──
-    RowsRefused             HALT    rows that a target can never take, or nobody can decode ├──
-    CodeFailed              HALT    code of a sink failed on a task's rows, as it will on the same
-    rows again ├── Unavailable             RETRY   a server did not answer; nothing is known to have
-    changed ├── OutcomeUnknown          RETRY   a request may or may not have taken effect; never
-    read as success ├── EpochAborted            ABORT   the attempt is void and aborted; run the
-    batch again ├── Fenced                  FENCED  a newer incarnation has taken over; this one
-    must stop ├── HeuristicOutcome        HALT    a decided epoch was undone outside; an operator
-    must look ├── InvariantBroken         HALT    the protocol met a state it excludes; a defect,
-    please report it └── LocalServerError        HALT    a server of ``exactum.local`` could not be
-    set up or started
+    ├── Refused                 HALT    found at start, before anything was written; change it
+    │   ├── SettingRefused              a setting that cannot hold the guarantee
+    │   ├── CheckpointRefused           a checkpoint or decision log that does not fit this query
+    │   └── FrameRefused                columns missing or of the wrong type
+    ├── RowsRefused             HALT    rows that a target can never take, or nobody can decode
+    ├── CodeFailed              HALT    code of a sink failed on a task's rows, as it will again
+    ├── Unavailable             RETRY   a server did not answer; nothing is known to have changed
+    ├── OutcomeUnknown          RETRY   a request may have taken effect, or not; never a success
+    ├── EpochAborted            ABORT   the attempt is void and aborted; run the batch again
+    ├── Fenced                  FENCED  a newer incarnation has taken over; this one must stop
+    ├── HeuristicOutcome        HALT    a decided epoch was undone outside; an operator must look
+    ├── InvariantBroken         HALT    the protocol met a state it excludes; please report it
+    └── LocalServerError        HALT    a server of ``exactum.local`` could not be set up or started
 
 The disposition is on the class, so that a supervisor need not read messages. Every error pickles
 (Spark carries errors between processes): its only argument is its message.

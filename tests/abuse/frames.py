@@ -1,15 +1,13 @@
 """Frames that are made to break sinks: hypothesis strategies for the short runs, a seeded generator
 for the long ones.
 
-    @given(frames(kinds=[STRING, BIGINT, decimal(9, 2)]))             # whole frames: any types,
-    names and rows def test_...(frame):
-        sink.check_columns(frame.columns)                             # [(name, Spark's simple type
-        string), ...] writer.write(frame.batch(zone="America/New_York"))            # a pyarrow
-        RecordBatch, as a task gets it
+    @given(frames(kinds=[STRING, BIGINT, decimal(9, 2)]))             # whole frames: any types, names and rows
+    def test_...(frame):
+        sink.check_columns(frame.columns)                             # [(name, Spark's simple type string), ...]
+        writer.write(frame.batch(zone="America/New_York"))            # a pyarrow RecordBatch, as a task gets it
 
-    @given(values(kind_of("array<string>")))                          # one value of a type, edges
-    among them frame = bulk(["id", "text"], [BIGINT, STRING], 10_000, random.Random(seed))     #
-    about 100,000 values a second
+    @given(values(kind_of("array<string>")))                          # one value of a type, edges among them
+    frame = bulk(["id", "text"], [BIGINT, STRING], 10_000, random.Random(seed))     # about 100,000 values a second
 
 Values are raw (see ``kinds``): text is bytes, a date is days, a timestamp microseconds, so that
 anything that Spark can hold is there and nothing raises before the code under test has it.

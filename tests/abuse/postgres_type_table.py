@@ -17,7 +17,7 @@ from postgres_oracle import JSON_TYPES, SCALAR_TYPES, TYPES
 
 from exactum.sql.checks import Broken
 from exactum.sql.postgres.dialect import PostgresDialect
-from exactum.sql.rules import Rules
+from exactum.sql.rules import TableRules
 from exactum.sql.table import Column
 
 BEGIN, END = "<!-- made from the rules: tests/abuse/postgres_type_table.py -->", "<!-- end -->"
@@ -72,7 +72,7 @@ def broken_by(column: Column, kind: Kind) -> list[str]:
         values = to_arrow(struct_({"a": text}), raw)
     else:
         values = to_arrow(kind, [*edges(kind), None], "America/New_York")
-    rules = Rules((column,), ("v",), further=PostgresDialect().broken)
+    rules = TableRules((column,), ("v",), further=PostgresDialect().broken)
     found: list[Broken] = list(rules._broken(column, values))
     assert rules.split(pa.RecordBatch.from_arrays([values], ["v"]))[0].num_rows >= 1
     return [broken.rule for broken in found]

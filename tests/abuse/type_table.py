@@ -16,7 +16,7 @@ from frames import ATOMIC, DECIMALS, Frame, edges
 from kinds import Kind, Raw, array, is_utf8, map_, struct_
 
 from exactum.sql.dialect import Dialect
-from exactum.sql.rules import Rules
+from exactum.sql.rules import TableRules
 from exactum.sql.table import Column
 
 PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
@@ -69,7 +69,7 @@ def refused(dialect: Dialect, column: Column, kind: Kind, values: Sequence[Raw])
     has.
     """
     batch = Frame(("v",), (kind,), (list(values),), len(values)).batch()
-    _, rejection = Rules((column,), ("v",), further=dialect.broken).split(batch)
+    _, rejection = TableRules((column,), ("v",), further=dialect.broken).split(batch)
     start = f"column {column.name!r} ({column.type}) "
     reasons = () if rejection is None else rejection.reasons
     rules = [rule for text in reasons for rule in text.split(f", and {start}")]

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 from ledger import Posting
 
-from chaos.books import Books, BooksFailure
+from chaos.cell_run import played
 from chaos.matrix import Cell
-from chaos.scene import played
-from chaos.stage import Stage
+from chaos.query_oracle import OracleFailure, QueryOracle
+from chaos.servers import Servers
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 
@@ -40,84 +40,90 @@ DEEP = [
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with Stage() as made:
+def servers() -> Iterator[Servers]:
+    with Servers() as made:
         yield made
 
 
 @pytest.mark.parametrize(
     "name", [*CELLS, *(pytest.param(name, marks=pytest.mark.deep) for name in DEEP)]
 )
-def test_exact_whatever_happens(stage: Stage, name: str) -> None:
+def test_exact_whatever_happens(servers: Servers, name: str) -> None:
     """The query is held at the point, the fault happens, and in the end every target has every
     posting once.
     """
-    outcome = played(stage, Cell.of(name), SEED)
-    stage.tidy()
+    outcome = played(servers, Cell.of(name), SEED)
+    servers.tidy()
     print(outcome)
     assert outcome.verdict == "green", (
         f"{outcome.note}\nagain: python -m chaos --cell {name} --seed {SEED}"
     )
 
 
-def write(books: Books, postings: Sequence[Posting]) -> None:
+def write(query_oracle: QueryOracle, postings: Sequence[Posting]) -> None:
     """By a plain producer, in no transaction."""
     producer = Producer(
-        {"bootstrap.servers": books.servers, "enable.idempotence": True, "log_level": 0}
+        {
+            "bootstrap.servers": query_oracle.bootstrap_servers,
+            "enable.idempotence": True,
+            "log_level": 0,
+        }
     )
     for number, account, amount in postings:
         producer.produce(
-            books.targets.topic,
+            query_oracle.targets.topic,
             json.dumps({"id": number, "account": account, "amount": amount}),
             account,
         )
     assert producer.flush(30) == 0
 
 
-def test_the_books_catch_what_is_lost_doubled_or_too_early(stage: Stage, tmp_path: Path) -> None:
+def test_the_books_catch_what_is_lost_doubled_or_too_early(
+    servers: Servers, tmp_path: Path
+) -> None:
     """The oracle itself, without exactum: it passes what is right, and nothing else."""
-    books = Books(stage, tmp_path, ("kafka",), SEED)
-    books.open()
-    books.produce(4)
-    books.checkpoint.folder.mkdir()
-    (books.checkpoint.folder / "metadata").write_text(json.dumps({"id": "q"}))
-    with pytest.raises(BooksFailure, match="8 of 8 postings lost"):
-        books.check_exact()
-    write(books, books.transfers.postings)
-    books.check_exact()
-    books.check_so_far()
-    decisions = books.checkpoint.folder / "exactum" / "decisions"
+    query_oracle = QueryOracle(servers, tmp_path, ("kafka",), SEED)
+    query_oracle.open()
+    query_oracle.produce(4)
+    query_oracle.checkpoint.folder.mkdir()
+    (query_oracle.checkpoint.folder / "metadata").write_text(json.dumps({"id": "q"}))
+    with pytest.raises(OracleFailure, match="8 of 8 postings lost"):
+        query_oracle.check_exact()
+    write(query_oracle, query_oracle.transfers.postings)
+    query_oracle.check_exact()
+    query_oracle.check_so_far()
+    decisions = query_oracle.checkpoint.folder / "exactum" / "decisions"
     decisions.mkdir(parents=True)
-    with pytest.raises(BooksFailure, match="8 postings too many or too early"):
-        books.check_so_far()
-    write(books, books.transfers.postings[:1])
-    with pytest.raises(BooksFailure, match="0 of 8 postings lost.*1 too many"):
-        books.check_exact()
+    with pytest.raises(OracleFailure, match="8 postings too many or too early"):
+        query_oracle.check_so_far()
+    write(query_oracle, query_oracle.transfers.postings[:1])
+    with pytest.raises(OracleFailure, match="0 of 8 postings lost.*1 too many"):
+        query_oracle.check_exact()
 
 
 def test_the_books_catch_an_open_transaction(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything is there, and a transaction of the query is still open."""
     monkeypatch.setattr(oracle, "REST_TIMEOUT_S", 1.0)
-    books = Books(stage, tmp_path, ("kafka",), SEED)
-    books.open()
-    books.produce(1)
-    books.checkpoint.folder.mkdir()
-    (books.checkpoint.folder / "metadata").write_text(json.dumps({"id": "query-left-open"}))
-    write(books, books.transfers.postings)
+    query_oracle = QueryOracle(servers, tmp_path, ("kafka",), SEED)
+    query_oracle.open()
+    query_oracle.produce(1)
+    query_oracle.checkpoint.folder.mkdir()
+    (query_oracle.checkpoint.folder / "metadata").write_text(json.dumps({"id": "query-left-open"}))
+    write(query_oracle, query_oracle.transfers.postings)
     settings = {
-        "bootstrap.servers": books.servers,
+        "bootstrap.servers": query_oracle.bootstrap_servers,
         "transactional.id": "exactum/query-left-open/0",
         "log_level": 0,
     }
     producer = Producer(settings)
     producer.init_transactions(30)
     producer.begin_transaction()
-    producer.produce(books.targets.topic, "hidden")
+    producer.produce(query_oracle.targets.topic, "hidden")
     producer.flush(30)
     with pytest.raises(AssertionError, match="not at rest"):
-        books.check_exact()
+        query_oracle.check_exact()
     producer.abort_transaction(30)
     monkeypatch.undo()
-    books.check_exact()
+    query_oracle.check_exact()

@@ -10,9 +10,9 @@ import pytest
 
 from chaos import ROOT, report
 from chaos.__main__ import unplayed
+from chaos.cell_run import Outcome
 from chaos.faults import PLAYS
 from chaos.matrix import FAMILIES, FAULTS, POINTS, Cell, cells
-from chaos.scene import Outcome
 
 
 def test_every_square_has_a_cell_and_every_fault_is_written() -> None:
@@ -55,7 +55,7 @@ def test_the_page_shows_every_cell() -> None:
                 "all:between:cut",
                 7,
                 "red",
-                "BooksFailure: lost <1>",
+                "OracleFailure: lost <1>",
                 (),
                 2.0,
                 "2026-11-21T10:00:00+00:00",

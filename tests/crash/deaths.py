@@ -2,8 +2,8 @@
 told.
 
     driver: read, decide (the log) - list_open, verify, commit, abort, salvage (a participant) -
-    batch (the
-            whole foreachBatch call; "before" the next one is after Spark's commit log of this one)
+            batch (the whole foreachBatch call; "before" the next one is after Spark's commit log of
+            this one)
     tasks:  write, prepare
 
 Workers import this module, so it is importable by name and has no state but files.

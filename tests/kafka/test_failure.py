@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from exactum.errors import EpochAborted, RowsRefused, SettingRefused
 from exactum.kafka.connection import is_denied
-from exactum.kafka.failure import RETRIABLE, Failure, failure_of
+from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.producer import DeliveryError
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.topic_facts import TopicFacts
@@ -22,32 +22,32 @@ from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import TaskName
 
 LIBRDKAFKA = {
-    Failure.NONE: "NO_ERROR",
-    Failure.TOPIC_DENIED: "TOPIC_AUTHORIZATION_FAILED",
-    Failure.DENIED: "GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED "
+    KafkaFailure.NONE: "NO_ERROR",
+    KafkaFailure.TOPIC_DENIED: "TOPIC_AUTHORIZATION_FAILED",
+    KafkaFailure.DENIED: "GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED "
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTHORIZATION_FAILED",
-    Failure.LOGIN: "SASL_AUTHENTICATION_FAILED _AUTHENTICATION",
-    Failure.MECHANISM: "UNSUPPORTED_SASL_MECHANISM",
-    Failure.MOVED: "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION FENCED_LEADER_EPOCH "
+    KafkaFailure.LOGIN: "SASL_AUTHENTICATION_FAILED _AUTHENTICATION",
+    KafkaFailure.MECHANISM: "UNSUPPORTED_SASL_MECHANISM",
+    KafkaFailure.MOVED: "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION FENCED_LEADER_EPOCH "
     "UNKNOWN_LEADER_EPOCH OFFSET_NOT_AVAILABLE _NOENT",
-    Failure.COORDINATOR: "COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR "
-    "UNSTABLE_OFFSET_COMMIT _WAIT_COORD _TIMED_OUT",
-    Failure.BUSY: "UNKNOWN REQUEST_TIMED_OUT REPLICA_NOT_AVAILABLE NETWORK_EXCEPTION "
+    KafkaFailure.COORDINATOR: "COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE "
+    "NOT_COORDINATOR UNSTABLE_OFFSET_COMMIT _WAIT_COORD _TIMED_OUT",
+    KafkaFailure.BUSY: "UNKNOWN REQUEST_TIMED_OUT REPLICA_NOT_AVAILABLE NETWORK_EXCEPTION "
     "KAFKA_STORAGE_ERROR",
-    Failure.MISSING: "UNKNOWN_TOPIC_OR_PART",
-    Failure.UNFOUND: "_UNKNOWN_TOPIC _UNKNOWN_PARTITION",
-    Failure.TOPIC: "TOPIC_EXCEPTION",
-    Failure.MEMBERS: "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS",
-    Failure.CONCURRENT: "CONCURRENT_TRANSACTIONS",
-    Failure.OUTSIDE: "OFFSET_OUT_OF_RANGE",
-    Failure.TIMEOUT: "INVALID_TRANSACTION_TIMEOUT",
-    Failure.TOO_LARGE: "MSG_SIZE_TOO_LARGE",
-    Failure.RECORD: "INVALID_RECORD",
-    Failure.REFUSED: "INVALID_TIMESTAMP POLICY_VIOLATION UNSUPPORTED_COMPRESSION_TYPE "
+    KafkaFailure.MISSING: "UNKNOWN_TOPIC_OR_PART",
+    KafkaFailure.UNFOUND: "_UNKNOWN_TOPIC _UNKNOWN_PARTITION",
+    KafkaFailure.TOPIC: "TOPIC_EXCEPTION",
+    KafkaFailure.MEMBERS: "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS",
+    KafkaFailure.CONCURRENT: "CONCURRENT_TRANSACTIONS",
+    KafkaFailure.OUTSIDE: "OFFSET_OUT_OF_RANGE",
+    KafkaFailure.TIMEOUT: "INVALID_TRANSACTION_TIMEOUT",
+    KafkaFailure.TOO_LARGE: "MSG_SIZE_TOO_LARGE",
+    KafkaFailure.RECORD: "INVALID_RECORD",
+    KafkaFailure.REFUSED: "INVALID_TIMESTAMP POLICY_VIOLATION UNSUPPORTED_COMPRESSION_TYPE "
     "UNSUPPORTED_FOR_MESSAGE_FORMAT",
-    Failure.PURGED: "_PURGE_INFLIGHT _PURGE_QUEUE",
-    Failure.STATE: "_STATE",
-    Failure.FULL: "_QUEUE_FULL",
+    KafkaFailure.PURGED: "_PURGE_INFLIGHT _PURGE_QUEUE",
+    KafkaFailure.STATE: "_STATE",
+    KafkaFailure.FULL: "_QUEUE_FULL",
 }
 WANTED = {name: failure for failure, names in LIBRDKAFKA.items() for name in names.split()}
 CODES = {
@@ -85,7 +85,7 @@ FACTORY = KafkaWriterFactory(
 def test_every_name_of_librdkafka(name: str) -> None:
     """Each has the class that is written down here; all others have none of their own."""
     assert len(CODES) > 100 and CODES.keys() >= WANTED.keys()
-    assert failure_of(CODES[name]) is WANTED.get(name, Failure.OTHER)
+    assert failure_of(CODES[name]) is WANTED.get(name, KafkaFailure.OTHER)
 
 
 def test_every_class_of_kafka_python() -> None:
@@ -95,9 +95,11 @@ def test_every_class_of_kafka_python() -> None:
         error.__name__ for error in ANSWERS if failure_of(error.errno) in RETRIABLE
     } == ASKED_AGAIN
     assert {error.__name__ for error in ANSWERS if is_denied(error())} == DENIED
-    assert failure_of(kafka_errors.TransactionalIdNotFoundError.errno) is Failure.NO_TRANSACTION
-    assert failure_of(kafka_errors.OffsetOutOfRangeError.errno) is Failure.OUTSIDE
-    assert failure_of(kafka_errors.UnsupportedSaslMechanismError.errno) is Failure.MECHANISM
+    assert (
+        failure_of(kafka_errors.TransactionalIdNotFoundError.errno) is KafkaFailure.NO_TRANSACTION
+    )
+    assert failure_of(kafka_errors.OffsetOutOfRangeError.errno) is KafkaFailure.OUTSIDE
+    assert failure_of(kafka_errors.UnsupportedSaslMechanismError.errno) is KafkaFailure.MECHANISM
 
 
 def test_errors_of_other_kinds() -> None:
@@ -106,7 +108,7 @@ def test_errors_of_other_kinds() -> None:
     """
     assert not is_denied(OSError(58, "number 58 of the operating system"))
     assert not is_denied(kafka_errors.KafkaConnectionError())
-    assert failure_of(None) is failure_of(9_999) is Failure.OTHER
+    assert failure_of(None) is failure_of(9_999) is KafkaFailure.OTHER
 
 
 @pytest.mark.parametrize("name", sorted(CODES))

@@ -6,8 +6,8 @@ import pytest
 
 from exactum.kafka.outcome import (
     Marker,
-    Outcome,
     TransactionDescription,
+    TransactionOutcome,
     from_description,
     from_markers,
 )
@@ -20,24 +20,24 @@ def described(state: str, producer_id: int = 7, epoch: int = 3) -> TransactionDe
 @pytest.mark.parametrize(
     ("description", "outcome"),
     [
-        (None, Outcome.UNKNOWN),
-        (described("Ongoing"), Outcome.OPEN),
-        (described("PrepareCommit"), Outcome.COMMITTED),
-        (described("CompleteCommit"), Outcome.COMMITTED),
-        (described("PrepareAbort"), Outcome.ABORTED),
-        (described("CompleteAbort"), Outcome.ABORTED),
-        (described("Empty"), Outcome.UNKNOWN),
-        (described("Dead"), Outcome.UNKNOWN),
-        (described("PrepareEpochFence"), Outcome.UNKNOWN),
-        (described("CompleteCommit", epoch=4), Outcome.UNKNOWN),
-        (described("CompleteAbort", epoch=4), Outcome.UNKNOWN),
-        (described("Ongoing", epoch=4), Outcome.UNKNOWN),
-        (described("Ongoing", producer_id=8), Outcome.UNKNOWN),
-        (described("CompleteCommit", producer_id=8, epoch=0), Outcome.UNKNOWN),
+        (None, TransactionOutcome.UNKNOWN),
+        (described("Ongoing"), TransactionOutcome.OPEN),
+        (described("PrepareCommit"), TransactionOutcome.COMMITTED),
+        (described("CompleteCommit"), TransactionOutcome.COMMITTED),
+        (described("PrepareAbort"), TransactionOutcome.ABORTED),
+        (described("CompleteAbort"), TransactionOutcome.ABORTED),
+        (described("Empty"), TransactionOutcome.UNKNOWN),
+        (described("Dead"), TransactionOutcome.UNKNOWN),
+        (described("PrepareEpochFence"), TransactionOutcome.UNKNOWN),
+        (described("CompleteCommit", epoch=4), TransactionOutcome.UNKNOWN),
+        (described("CompleteAbort", epoch=4), TransactionOutcome.UNKNOWN),
+        (described("Ongoing", epoch=4), TransactionOutcome.UNKNOWN),
+        (described("Ongoing", producer_id=8), TransactionOutcome.UNKNOWN),
+        (described("CompleteCommit", producer_id=8, epoch=0), TransactionOutcome.UNKNOWN),
     ],
 )
 def test_the_coordinator_is_believed_only_where_it_speaks_of_this_very_transaction(
-    description: TransactionDescription | None, outcome: Outcome
+    description: TransactionDescription | None, outcome: TransactionOutcome
 ) -> None:
     """Another epoch or producer id may be a later transaction of the same id: it proves nothing."""
     assert from_description(description, 7, 3) is outcome
@@ -46,20 +46,20 @@ def test_the_coordinator_is_believed_only_where_it_speaks_of_this_very_transacti
 @pytest.mark.parametrize(
     ("markers", "description", "outcome"),
     [
-        ([Marker.COMMIT], None, Outcome.COMMITTED),
-        ([Marker.NONE, Marker.COMMIT], None, Outcome.COMMITTED),
-        ([Marker.ABORT], described("CompleteCommit", epoch=5), Outcome.ABORTED),
-        ([Marker.GONE, Marker.ABORT], None, Outcome.ABORTED),
-        ([Marker.NONE], described("PrepareAbort", epoch=4), Outcome.ABORTED),
-        ([Marker.GONE], described("CompleteAbort", epoch=4), Outcome.ABORTED),
-        ([Marker.GONE], described("CompleteCommit", epoch=4), Outcome.UNKNOWN),
-        ([Marker.GONE], described("CompleteAbort", epoch=5), Outcome.UNKNOWN),
-        ([Marker.NONE], None, Outcome.UNKNOWN),
-        ([], None, Outcome.UNKNOWN),
+        ([Marker.COMMIT], None, TransactionOutcome.COMMITTED),
+        ([Marker.NONE, Marker.COMMIT], None, TransactionOutcome.COMMITTED),
+        ([Marker.ABORT], described("CompleteCommit", epoch=5), TransactionOutcome.ABORTED),
+        ([Marker.GONE, Marker.ABORT], None, TransactionOutcome.ABORTED),
+        ([Marker.NONE], described("PrepareAbort", epoch=4), TransactionOutcome.ABORTED),
+        ([Marker.GONE], described("CompleteAbort", epoch=4), TransactionOutcome.ABORTED),
+        ([Marker.GONE], described("CompleteCommit", epoch=4), TransactionOutcome.UNKNOWN),
+        ([Marker.GONE], described("CompleteAbort", epoch=5), TransactionOutcome.UNKNOWN),
+        ([Marker.NONE], None, TransactionOutcome.UNKNOWN),
+        ([], None, TransactionOutcome.UNKNOWN),
     ],
 )
 def test_the_log_decides_where_the_coordinator_cannot(
-    markers: list[Marker], description: TransactionDescription | None, outcome: Outcome
+    markers: list[Marker], description: TransactionDescription | None, outcome: TransactionOutcome
 ) -> None:
     """One marker of either kind is enough; without any, only a timeout just made is taken for an
     abort.

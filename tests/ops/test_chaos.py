@@ -13,7 +13,7 @@ import pytest
 from exactum.errors import ExactumError
 from exactum.ops import process_session
 from exactum.ops.demo.chaos import Aim, plan
-from exactum.ops.demo.checkpoint import Checkpoint
+from exactum.ops.demo.checkpoint import ShownCheckpoint
 from exactum.ops.demo.driver import Driver
 
 # As a driver has it: a child, whose own child has a process group of its own and whose parent is
@@ -47,7 +47,7 @@ def test_a_checkpoint_shows_progress(tmp_path: Path) -> None:
     """Spark's commits by their highest name, exactum's decisions by counting COMMITs, pruned
     ones included.
     """
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = ShownCheckpoint(tmp_path)
     assert (checkpoint.last_commit(), checkpoint.decided()) == (-1, 0)
     commits, decisions = tmp_path / "commits", tmp_path / "exactum" / "decisions"
     commits.mkdir()

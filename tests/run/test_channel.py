@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactum.errors import InvariantBroken
-from exactum.spark.supervised.channel import LINE_BYTES_MAX, Decoder, Message, address_of, inherited
+from exactum.spark.supervised.supervisor_channel import (
+    LINE_BYTES_MAX,
+    ChannelMessage,
+    MessageDecoder,
+    address_of,
+    inherited,
+)
 
 JSON = (
     st.none()
@@ -22,7 +28,7 @@ JSON = (
     | st.lists(st.text(), max_size=3)
 )
 MESSAGES = st.builds(
-    Message,
+    ChannelMessage,
     st.sampled_from(["beat", "run", "event"]),
     st.dictionaries(st.text().filter(lambda key: key not in ("kind", "bytes")), JSON, max_size=4),
     st.binary(max_size=300),
@@ -30,12 +36,12 @@ MESSAGES = st.builds(
 
 
 @given(messages=st.lists(MESSAGES, max_size=5), cut=st.integers(1, 50))
-def test_messages_arrive_however_they_are_cut(messages: list[Message], cut: int) -> None:
+def test_messages_arrive_however_they_are_cut(messages: list[ChannelMessage], cut: int) -> None:
     """What was sent is what arrives, in order, whatever the pieces are; bodies may hold any
     byte.
     """
     sent = b"".join(message.encoded() for message in messages)
-    decoder = Decoder()
+    decoder = MessageDecoder()
     arrived = [m for at in range(0, len(sent), cut) for m in decoder.feed(sent[at : at + cut])]
     assert arrived == messages
 
@@ -57,9 +63,9 @@ def test_every_message_is_bounded_by_its_sender(text: str, times: int, items: in
         "event": {"offsets": [long] * min(items, 3), "n": 7},
         "x": [text] * items,
     }
-    sent = Message("error", fields).encoded()
+    sent = ChannelMessage("error", fields).encoded()
     assert sent.index(b"\n") <= LINE_BYTES_MAX
-    [arrived] = Decoder().feed(sent)
+    [arrived] = MessageDecoder().feed(sent)
     assert (arrived.kind, arrived.fields["query_id"], arrived.fields["event"]["n"]) == (
         "error",
         "q",
@@ -80,7 +86,7 @@ def test_what_no_cut_makes_small_enough_is_an_error() -> None:
     for _ in range(6):
         deep = {str(number): deep for number in range(10)}
     with pytest.raises(InvariantBroken, match="message"):
-        Message("event", {"event": deep}).encoded()
+        ChannelMessage("event", {"event": deep}).encoded()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_what_no_cut_makes_small_enough_is_an_error() -> None:
 def test_anything_else_is_refused(data: bytes) -> None:
     """What is not the protocol is an error, and nothing is kept without end."""
     with pytest.raises(InvariantBroken):
-        list(Decoder().feed(data))
+        list(MessageDecoder().feed(data))
 
 
 def test_only_who_inherits_the_socket_takes_part() -> None:
@@ -105,7 +111,7 @@ def test_only_who_inherits_the_socket_takes_part() -> None:
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        reads = "from exactum.spark.supervised.channel import inherited"
+        reads = "from exactum.spark.supervised.supervisor_channel import inherited"
         program = f"import sys; {reads}; print(bool(inherited(sys.argv[1])), end='')"
         command = [sys.executable, "-c", program, address_of(theirs)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -304,8 +304,8 @@ def test_a_script_without_queries_is_ended_by_sigterm(tmp_path: Path) -> None:
 import time
 import exactum
 from exactum.spark.supervised import process
-from exactum.spark.supervised.channel import Message
-process.current().tell_now(Message("run", {"query_id": "q", "path": [], "trouble": "heard of"}))
+from exactum.spark.supervised.supervisor_channel import ChannelMessage
+process.current().tell_now(ChannelMessage("run", {"query_id": "q", "path": [], "trouble": "heard of"}))
 time.sleep(60)
 """
     with command(tmp_path, program) as run:

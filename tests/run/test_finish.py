@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from exactum.errors import Disposition, ExactumError, SettingRefused, Unavailable
-from exactum.ops.run.finisher import finish
+from exactum.ops.run.commit_worker import finish
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
 from exactum.protocol.model import Decision, Incarnation, SourceOffsets

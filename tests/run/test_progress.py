@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from exactum.ops.run.board import Board, quantile
-from exactum.ops.run.view import View, line
+from exactum.ops.run.run_display import RunDisplay, line
+from exactum.ops.run.run_stats import RunStats, quantile
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.run.progress import lag_records, progress_of
@@ -59,8 +59,8 @@ def test_the_board_adds_up_and_shows_percentiles() -> None:
     """Rows and epochs by query, p50 and p95 of every phase over the last epochs, rows a second
     over the last ten.
     """
-    board = Board(restarts=2)
-    board.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
+    stats = RunStats(restarts=2)
+    stats.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
     for number in range(100):
         fields = {
             "query_id": "q1",
@@ -68,20 +68,20 @@ def test_the_board_adds_up_and_shows_percentiles() -> None:
             "rows": 10,
             "phase_ms": {"write": number, "commit": 1.0},
         }
-        board.hear("EpochCompleted", fields, 100.0 + number / 10)
-    board.hear(
+        stats.hear("EpochCompleted", fields, 100.0 + number / 10)
+    stats.hear(
         "Progress",
         {"query_id": "q1", "batch_id": 99, "lag_records": 1234, "state_rows": None},
         110.0,
     )
-    query = board.queries["q1"]
+    query = stats.queries["q1"]
     assert (query.epoch, query.rows, query.lag_records) == (99, 1000, 1234)
     assert query.phase_ms("write") == (50.0, 95.0)
     assert query.phase_ms("epoch") == (51.0, 96.0)
     assert query.phase_ms("verify") is None
     assert query.rows_per_s(109.9) == pytest.approx(100.0)
     assert query.rows_per_s(1e6) == 0.0
-    shown = line(query, board.restarts, 109.9)
+    shown = line(query, stats.restarts, 109.9)
     for part in ("shout", "epoch 99", "1,000 rows", "lag 1,234", "restarts 2", "write 50 / 95"):
         assert part in shown
 
@@ -94,12 +94,12 @@ def test_quantiles_of_few_values() -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_view_shows_the_same_on_a_terminal_and_in_a_pipe(terminal: bool) -> None:
     """A live table on a terminal, lines in a pipe; what is said is a line in both."""
-    board = Board()
-    board.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
+    stats = RunStats()
+    stats.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=120, _environ={"TERM": "xterm"}
     )
-    with View(board, watch=True, console=console) as view:
+    with RunDisplay(stats, watch=True, console=console) as view:
         assert view.is_live == terminal
         view.say("something happened")
         view.pass_on(["printed by the script"])

@@ -44,7 +44,7 @@ HANDING_OVER = """
 import os, pickle, sys, time
 import exactum
 from exactum.spark.supervised import process
-from exactum.spark.supervised.channel import Message
+from exactum.spark.supervised.supervisor_channel import ChannelMessage
 
 class Loud:
     def __reduce__(self):
@@ -52,7 +52,7 @@ class Loud:
         return exec, (f"{said}; open('heard', 'w').close()",)
 
 fields = {"query_id": "q", "path": sys.path, "trouble": ""}
-process.current().tell_now(Message("run", fields, pickle.dumps(Loud())))
+process.current().tell_now(ChannelMessage("run", fields, pickle.dumps(Loud())))
 n, until_s = 0, time.monotonic() + 60
 while time.monotonic() < until_s and not os.path.exists("heard"):
     process.current().tell_event(exactum.events.EpochCompleted("q", n, "i", 0, 1, 1000, {"write": 12.0}))
@@ -94,8 +94,9 @@ def check_clean(run: TerminalCommand) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(100, 30), (80, 24), (24, 40), (24, 6), (9, 9)])
 def test_what_is_printed_stands_above_the_numbers(tmp_path: Path, width: int, height: int) -> None:
-    """Each line is whole, once and in order, however it came and however narrow the terminal is: characters cut in
-    two, bursts, a last line without an end. One picture of the numbers is left, below.
+    """Each line is whole, once and in order, however it came and however narrow the terminal is:
+    characters cut in two, bursts, a last line without an end. One picture of the numbers is left,
+    below.
     """
     with TerminalCommand(
         tmp_path, script(tmp_path), ["--watch"], width=width, height=height

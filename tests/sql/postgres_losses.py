@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sql_epochs import Incarnation
 
-from exactum.sql.dialect import Failure, Role, Session, SqlFailure
+from exactum.sql.dialect import Role, ServerFailure, Session, SqlFailure
 from exactum.sql.participant import SqlParticipant
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.session import PostgresSession
@@ -38,7 +38,7 @@ class Losses:
         if self.what == "reply":
             call()
         session.close()
-        raise SqlFailure(Failure.LOST, "", f"the {self.what} of {label} was lost")
+        raise SqlFailure(ServerFailure.LOST, "", f"the {self.what} of {label} was lost")
 
 
 class LossySession(PostgresSession):

@@ -16,14 +16,14 @@ import pytest
 
 from exactum.sql.charset import Charset
 from exactum.sql.checks import Broken
-from exactum.sql.rules import Rules
-from exactum.sql.table import Column, Form, Kind, Limits
+from exactum.sql.rules import TableRules
+from exactum.sql.table import Column, ColumnLimits, Form, Kind
 
-TEXT_10 = Column("v", "character varying(10)", Kind.TEXT, limits=Limits(length_max=10))
+TEXT_10 = Column("v", "character varying(10)", Kind.TEXT, limits=ColumnLimits(length_max=10))
 CHAR_10 = Column(
-    "v", "character(10)", Kind.TEXT, limits=Limits(length_max=10, trailing_spaces_free=True)
+    "v", "character(10)", Kind.TEXT, limits=ColumnLimits(length_max=10, trailing_spaces_free=True)
 )
-NO_NUL = Column("v", "text", Kind.TEXT, limits=Limits(nul_allowed=False))
+NO_NUL = Column("v", "text", Kind.TEXT, limits=ColumnLimits(nul_allowed=False))
 AT = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
 TWO_SETS = Charset("two", ((0, 0x7F, 1), (0xDF, 0xDF, 2)))
 DAY = (datetime.date(2024, 1, 2) - datetime.date(1970, 1, 1)).days
@@ -34,91 +34,91 @@ def kept(column: Column, arrow_type: Any, values: list[Any]) -> tuple[list[Any],
     batch = pa.RecordBatch.from_arrays([pa.array(values, arrow_type)], names=["v"])
     # With an offset, as in a slice of a larger batch.
     twice = pa.Table.from_batches([batch.slice(0, 1), batch]).combine_chunks().to_batches()[0]
-    accepted, rejection = Rules((column,), ("v",)).split(twice.slice(1))
+    accepted, rejection = TableRules((column,), ("v",)).split(twice.slice(1))
     return accepted.column(0).to_pylist(), () if rejection is None else rejection.reasons
 
 
 @pytest.mark.parametrize(
     ("column", "arrow_type", "good", "bad", "words"),
     [
-        (Column("v", "smallint", Kind.INTEGER, limits=Limits(-(2**15), 2**15 - 1)), pa.int64(),
+        (Column("v", "smallint", Kind.INTEGER, limits=ColumnLimits(-(2**15), 2**15 - 1)), pa.int64(),
          [-(2**15), 2**15 - 1, None], [-(2**15) - 1, 2**15, 2**63 - 1], "holds -32768 to 32767"),
-        (Column("v", "bigint unsigned", Kind.INTEGER, limits=Limits(0, 2**64 - 1)), pa.int64(),
+        (Column("v", "bigint unsigned", Kind.INTEGER, limits=ColumnLimits(0, 2**64 - 1)), pa.int64(),
          [0, 2**63 - 1, None], [-1], "holds 0 to"),
-        (Column("v", "numeric(5,2)", Kind.DECIMAL, limits=Limits(precision=5, scale=2)), pa.decimal128(10, 4),
+        (Column("v", "numeric(5,2)", Kind.DECIMAL, limits=ColumnLimits(precision=5, scale=2)), pa.decimal128(10, 4),
          [Decimal("999.9900"), Decimal("-999.9900"), None], [Decimal("1000"), Decimal("-1000")],
          "holds 3 digits before the point"),
-        (Column("v", "numeric(5,2)", Kind.DECIMAL, limits=Limits(precision=5, scale=2)), pa.decimal128(10, 4),
+        (Column("v", "numeric(5,2)", Kind.DECIMAL, limits=ColumnLimits(precision=5, scale=2)), pa.decimal128(10, 4),
          [Decimal("0.0100"), None], [Decimal("0.0001"), Decimal("-999.9949")], "holds 2 digits after the point"),
-        (Column("v", "numeric(3,-2)", Kind.DECIMAL, limits=Limits(precision=3, scale=-2)), pa.int32(),
+        (Column("v", "numeric(3,-2)", Kind.DECIMAL, limits=ColumnLimits(precision=3, scale=-2)), pa.int32(),
          [99900, -100, 0, None], [100_000, -(2**31)], "holds 5 digits before the point"),
-        (Column("v", "numeric(3,-2)", Kind.DECIMAL, limits=Limits(precision=3, scale=-2)), pa.int8(),
+        (Column("v", "numeric(3,-2)", Kind.DECIMAL, limits=ColumnLimits(precision=3, scale=-2)), pa.int8(),
          [100, -100, 0, None], [99, 1, -128], "holds multiples of 100"),
-        (Column("v", "numeric(3,-2)", Kind.DECIMAL, limits=Limits(precision=3, scale=-2)), pa.decimal128(7, 2),
+        (Column("v", "numeric(3,-2)", Kind.DECIMAL, limits=ColumnLimits(precision=3, scale=-2)), pa.decimal128(7, 2),
          [Decimal("99900.00"), None], [Decimal("99950"), Decimal("0.01"), Decimal("150")], "holds multiples of 100"),
-        (Column("v", "numeric(2,-20)", Kind.DECIMAL, limits=Limits(precision=2, scale=-20)), pa.int64(),
+        (Column("v", "numeric(2,-20)", Kind.DECIMAL, limits=ColumnLimits(precision=2, scale=-20)), pa.int64(),
          [0, None], [1, 2**63 - 1], "holds multiples of 100000000000000000000"),
-        (Column("v", "numeric(2,-20)", Kind.DECIMAL, limits=Limits(precision=2, scale=-20)), pa.decimal128(9, 2),
+        (Column("v", "numeric(2,-20)", Kind.DECIMAL, limits=ColumnLimits(precision=2, scale=-20)), pa.decimal128(9, 2),
          [Decimal(0), None], [Decimal("0.01"), Decimal("-9999999")], "holds multiples of"),
-        (Column("v", "numeric(2,4)", Kind.DECIMAL, limits=Limits(precision=2, scale=4)), pa.decimal128(9, 4),
+        (Column("v", "numeric(2,4)", Kind.DECIMAL, limits=ColumnLimits(precision=2, scale=4)), pa.decimal128(9, 4),
          [Decimal("0.0099"), Decimal("-0.0099"), None], [Decimal("0.01"), Decimal("-1")], "2 zeros after it"),
-        (Column("v", "numeric(2,4)", Kind.DECIMAL, limits=Limits(precision=2, scale=4)), pa.int32(),
+        (Column("v", "numeric(2,4)", Kind.DECIMAL, limits=ColumnLimits(precision=2, scale=4)), pa.int32(),
          [0, None], [1, -1], "2 zeros after it"),
-        (Column("v", "numeric(2,4)", Kind.DECIMAL, limits=Limits(precision=2, scale=4)), pa.decimal128(3, 1),
+        (Column("v", "numeric(2,4)", Kind.DECIMAL, limits=ColumnLimits(precision=2, scale=4)), pa.decimal128(3, 1),
          [Decimal(0), None], [Decimal("0.1"), Decimal(-1)], "2 zeros after it"),
-        (Column("v", "decimal(5,2) unsigned", Kind.DECIMAL, limits=Limits(lowest=0)), pa.decimal128(5, 2),
+        (Column("v", "decimal(5,2) unsigned", Kind.DECIMAL, limits=ColumnLimits(lowest=0)), pa.decimal128(5, 2),
          [Decimal(0), None], [Decimal("-0.01")], "no negative numbers"),
-        (Column("v", "smallint", Kind.INTEGER, limits=Limits(-(2**15), 2**15 - 1)), pa.decimal128(20, 0),
+        (Column("v", "smallint", Kind.INTEGER, limits=ColumnLimits(-(2**15), 2**15 - 1)), pa.decimal128(20, 0),
          [Decimal(-(2**15)), Decimal(2**15 - 1), None], [Decimal(2**15), Decimal(-(10**19))], "holds -32768 to"),
-        (Column("v", "bigint", Kind.INTEGER, limits=Limits(-(2**63), 2**63 - 1)), pa.decimal128(20, 0),
+        (Column("v", "bigint", Kind.INTEGER, limits=ColumnLimits(-(2**63), 2**63 - 1)), pa.decimal128(20, 0),
          [Decimal(2**63 - 1), None], [Decimal(2**63)], "holds -9223372036854775808 to"),
-        (Column("v", "numeric(5,2)", Kind.DECIMAL, limits=Limits(precision=5, scale=2)), pa.int64(),
+        (Column("v", "numeric(5,2)", Kind.DECIMAL, limits=ColumnLimits(precision=5, scale=2)), pa.int64(),
          [999, -999, None], [1000, -1000, -(2**63)], "holds 3 digits before the point"),
-        (Column("v", "numeric(38,0)", Kind.DECIMAL, limits=Limits(precision=38, scale=0)), pa.decimal128(38, 0),
+        (Column("v", "numeric(38,0)", Kind.DECIMAL, limits=ColumnLimits(precision=38, scale=0)), pa.decimal128(38, 0),
          [Decimal("9" * 38), None], [], ""),
         (Column("v", "numeric", Kind.DECIMAL), pa.decimal128(38, 2), [Decimal("9" * 36), None], [], ""),
-        (Column("v", "float", Kind.FLOAT, limits=Limits(nan_allowed=False)), pa.float64(),
+        (Column("v", "float", Kind.FLOAT, limits=ColumnLimits(nan_allowed=False)), pa.float64(),
          [1.0, -1e308, None], [math.nan, math.inf, -math.inf], "cannot hold NaN"),
-        (Column("v", "float", Kind.FLOAT, limits=Limits(magnitude_max=10.0)), pa.float64(),
+        (Column("v", "float", Kind.FLOAT, limits=ColumnLimits(magnitude_max=10.0)), pa.float64(),
          [10.0, math.inf, None], [10.1, -11.0], "holds values up to 10"),
         (TEXT_10, pa.string(), ["zehn äöüß!", "short     and"[:10], "", None],
          ["eleven char", "ten       " + " ", " " * 11 + "x"], "holds 10 characters, the row has 1"),
         (CHAR_10, pa.string(), ["zehn äöüß!", "ten       " + " " * 5, "", None],
          ["eleven char", " " * 11 + "x"], "holds 10 characters, the row has 1"),
-        (Column("v", "text", Kind.TEXT, limits=Limits(length_max=4, length_in_bytes=True)), pa.string(),
+        (Column("v", "text", Kind.TEXT, limits=ColumnLimits(length_max=4, length_in_bytes=True)), pa.string(),
          ["äö", "abcd", None], ["äöü", "abcde"], "holds 4 bytes"),
         (NO_NUL, pa.string(), ["", "\x01", None], ["a\0b", "\0"], "U+0000"),
         (NO_NUL, pa.large_string(), ["x", None], ["\0"], "U+0000"),
-        (Column("v", "text", Kind.TEXT, limits=Limits(charset=TWO_SETS)), pa.string(),
+        (Column("v", "text", Kind.TEXT, limits=ColumnLimits(charset=TWO_SETS)), pa.string(),
          ["aß", "a\nb", "", None], ["🎈", "é", "aé"], "characters of two"),
-        (Column("v", "tinytext", Kind.TEXT, limits=Limits(charset=TWO_SETS, length_max=4, length_in_bytes=True)),
+        (Column("v", "tinytext", Kind.TEXT, limits=ColumnLimits(charset=TWO_SETS, length_max=4, length_in_bytes=True)),
          pa.string(), ["abcd", "ßab", "ßß", "", None], ["abcde", "ßßa", "ßabc"], "holds 4 bytes of two"),
-        (Column("v", "enum", Kind.OTHER, limits=Limits(choices=("a", "b"))), pa.string(), ["a", None], ["c", ""],
+        (Column("v", "enum", Kind.OTHER, limits=ColumnLimits(choices=("a", "b"))), pa.string(), ["a", None], ["c", ""],
          "holds one of a, b"),
-        (Column("v", "varbinary(2)", Kind.BYTES, limits=Limits(length_max=2)), pa.binary(), [b"ab", None], [b"abc"],
+        (Column("v", "varbinary(2)", Kind.BYTES, limits=ColumnLimits(length_max=2)), pa.binary(), [b"ab", None], [b"abc"],
          "holds 2 bytes"),
-        (Column("v", "date", Kind.DATE, limits=Limits(DAY, DAY + 1)), pa.date32(),
+        (Column("v", "date", Kind.DATE, limits=ColumnLimits(DAY, DAY + 1)), pa.date32(),
          [datetime.date(2024, 1, 2), datetime.date(2024, 1, 3), None],
          [datetime.date(2024, 1, 1), datetime.date(2024, 1, 4)], "holds the days"),
-        (Column("v", "timestamp", Kind.TIMESTAMP, limits=Limits(0, 5)), pa.timestamp("us"),
+        (Column("v", "timestamp", Kind.TIMESTAMP, limits=ColumnLimits(0, 5)), pa.timestamp("us"),
          [datetime.datetime(1970, 1, 1), None], [datetime.datetime(1970, 1, 1, 0, 0, 1)],  # noqa: DTZ001
          "holds the times 1970-01-01 00:00:00.000000 to 1970-01-01 00:00:00.000005 (UTC)"),
-        (Column("v", "timestamp(3)", Kind.TIMESTAMP_TZ, limits=Limits(scale=3)), pa.timestamp("us", "Asia/Tokyo"),
+        (Column("v", "timestamp(3)", Kind.TIMESTAMP_TZ, limits=ColumnLimits(scale=3)), pa.timestamp("us", "Asia/Tokyo"),
          [AT, None], [AT.replace(microsecond=1), AT.replace(year=1900, microsecond=1001)], "holds 3 digits of"),
-        (Column("v", "timestamp(0)", Kind.TIMESTAMP, limits=Limits(scale=0)), pa.timestamp("us"),
+        (Column("v", "timestamp(0)", Kind.TIMESTAMP, limits=ColumnLimits(scale=0)), pa.timestamp("us"),
          [datetime.datetime(1969, 1, 1), None], [datetime.datetime(1969, 1, 1, 0, 0, 1, 5)],  # noqa: DTZ001
          "holds 0 digits of a second"),
-        (Column("v", "time", Kind.OTHER, limits=Limits(form=Form("[0-9]{2}:[0-9]{2}", "a time of day"))), pa.string(),
+        (Column("v", "time", Kind.OTHER, limits=ColumnLimits(form=Form("[0-9]{2}:[0-9]{2}", "a time of day"))), pa.string(),
          ["12:00", None], ["12:00:00", "12:00\n", ""], "holds a time of day"),
-        (Column("v", "binary(2)", Kind.BYTES, limits=Limits(length_min=2, length_max=2)), pa.binary(), [b"ab", None],
+        (Column("v", "binary(2)", Kind.BYTES, limits=ColumnLimits(length_min=2, length_max=2)), pa.binary(), [b"ab", None],
          [b"a", b""], "holds no less than 2 bytes, the row has"),
         (Column("v", "smallint[]", Kind.ARRAY, element=Column("v", "smallint", Kind.INTEGER,
-         limits=Limits(-(2**15), 2**15 - 1))), pa.list_(pa.int32()), [[1, None], [], None, [2**15 - 1]],
+         limits=ColumnLimits(-(2**15), 2**15 - 1))), pa.list_(pa.int32()), [[1, None], [], None, [2**15 - 1]],
          [[1, 2**15], [-(2**31), 0]], "an element that it cannot take: it holds -32768 to 32767"),
         (Column("v", "text[]", Kind.ARRAY, element=NO_NUL), pa.list_(pa.string()), [["a", None], [], None],
          [["a", "b\0"], ["\0"]], "an element that it cannot take: it cannot hold the character "
                                  "U+0000"),
-        (Column("v", "jsonb", Kind.JSON, limits=Limits(nul_allowed=False)), pa.map_(pa.string(), pa.list_(pa.string())),
+        (Column("v", "jsonb", Kind.JSON, limits=ColumnLimits(nul_allowed=False)), pa.map_(pa.string(), pa.list_(pa.string())),
          [[("a", ["b", None])], [], None, [("c", None)]], [[("a\0", None)], [("a", None), ("b", ["c", "\0"])]],
          "U+0000 in a text"),
         (Column("v", "int", Kind.INTEGER, nullable=False), pa.int32(), [1], [None], "must not be null"),
@@ -140,7 +140,7 @@ def test_what_a_column_holds(
 def test_a_batch_that_keeps_to_all_rules_is_itself() -> None:
     """Nothing is copied where nothing is refused."""
     batch = pa.RecordBatch.from_arrays([pa.array(["a"])], names=["v"])
-    accepted, rejection = Rules((TEXT_10,), ("v",)).split(batch)
+    accepted, rejection = TableRules((TEXT_10,), ("v",)).split(batch)
     assert accepted is batch and rejection is None
 
 
@@ -148,7 +148,7 @@ def test_reasons_name_the_key_and_every_rule() -> None:
     """A rejected row is named by its key's values; all that it breaks is said; the rows come
     back whole.
     """
-    rules = Rules(
+    rules = TableRules(
         (
             Column("id", "integer", Kind.INTEGER),
             TEXT_10,
@@ -210,12 +210,12 @@ def test_text_that_is_not_utf8(kind: str, offset: int) -> None:
         [b"skipped \xff", b"good", b"bad \xff", None, b"\xed\xa0\x80", "ü".encode(), b"long" * 9]
     )
     batch = pa.RecordBatch.from_arrays([nested_in(kind, texts), texts], names=["v", "k"])
-    limits = Limits(length_max=20, trailing_spaces_free=True, nul_allowed=False)
+    limits = ColumnLimits(length_max=20, trailing_spaces_free=True, nul_allowed=False)
     of_kind = Column(
         "v", "?", {"flat": Kind.TEXT, "array": Kind.ARRAY}.get(kind, Kind.JSON), limits=limits
     )
     key = Column("k", "text", Kind.TEXT)
-    accepted, rejection = Rules((of_kind, key), ("v", "k"), named_by=("k",)).split(
+    accepted, rejection = TableRules((of_kind, key), ("v", "k"), named_by=("k",)).split(
         batch.slice(offset)
     )
     long = kind == "flat"
@@ -240,11 +240,11 @@ def test_keys_beyond_pythons_dates() -> None:
         [days, instants, pa.nulls(3, pa.int32())], names=["d", "i", "v"]
     )
     columns = (
-        Column("d", "date", Kind.DATE, limits=Limits(0, 5)),
-        Column("i", "timestamptz", Kind.TIMESTAMP_TZ, limits=Limits(0, 5)),
+        Column("d", "date", Kind.DATE, limits=ColumnLimits(0, 5)),
+        Column("i", "timestamptz", Kind.TIMESTAMP_TZ, limits=ColumnLimits(0, 5)),
         Column("v", "int", Kind.INTEGER, nullable=False),
     )
-    accepted, rejection = Rules(columns, ("d", "i", "v"), named_by=("d", "i")).split(batch)
+    accepted, rejection = TableRules(columns, ("d", "i", "v"), named_by=("d", "i")).split(batch)
     assert accepted.num_rows == 0 and rejection is not None
     assert [reason.split(": ")[0] for reason in rejection.reasons] == [
         "the row with d=+5881580-07-11, i=+10000-01-01 04:59:59.000000+00:00",
@@ -265,8 +265,8 @@ def test_what_json_cannot_hold() -> None:
         (spans, "no JSON for"),
     ):
         batch = pa.RecordBatch.from_arrays([values], names=["v"])
-        accepted, rejection = Rules(
-            (Column("v", "jsonb", Kind.JSON, limits=Limits(nul_allowed=False)),), ("v",)
+        accepted, rejection = TableRules(
+            (Column("v", "jsonb", Kind.JSON, limits=ColumnLimits(nul_allowed=False)),), ("v",)
         ).split(batch)
         assert rejection is not None and all(words in reason for reason in rejection.reasons)
         assert accepted.num_rows == values.null_count
@@ -281,9 +281,9 @@ def test_rules_of_one_dialect() -> None:
         yield Broken("holds even numbers", pc.equal(pc.bit_wise_and(values, 1), 1), values)
 
     batch = pa.RecordBatch.from_arrays([pa.array([1, 2, None, 3])], names=["v"])
-    accepted, rejection = Rules((Column("v", "even", Kind.OTHER),), ("v",), further=even).split(
-        batch
-    )
+    accepted, rejection = TableRules(
+        (Column("v", "even", Kind.OTHER),), ("v",), further=even
+    ).split(batch)
     assert accepted.column(0).to_pylist() == [2, None]
     assert rejection is not None
     assert rejection.reasons[1] == "column 'v' (even) holds even numbers, the row has 3"

@@ -4,9 +4,9 @@ one planned death.
 Its one argument is a JSON object: ``session``, ``act`` (the fields of ``bank.Act``), ``api``, a
 URL, ``folder``, where events and the API's write-ahead log go, and ``death``: None or
 
-    {"at": "prepared", "batch_id": 1}    SIGKILL of the driver when all have prepared and nothing is
-    decided {"at": "decided", "batch_id": 1}     right after the decision {"at": "decided",
-    "batch_id": 1, "waits": true}    makes the file ``decided`` and waits to be killed
+    {"at": "prepared", "batch_id": 1}    SIGKILL of the driver when all have prepared and nothing is decided
+    {"at": "decided", "batch_id": 1}     right after the decision
+    {"at": "decided", "batch_id": 1, "waits": true}    makes the file ``decided`` and waits to be killed
 """
 
 from __future__ import annotations

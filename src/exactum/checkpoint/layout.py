@@ -6,9 +6,9 @@
     exactum/requests/             who asks the query to stop (``request_file``)
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
     exactum/sinks.json            the sinks of the last run, and former ones
-    (``spark.run.former_sinks``) exactum/control/<topic>/      what each epoch saw of a control
-    stream (``spark.control.record``) exactum/source/<n>/           topics and stops of the query's
-    source n (``spark.source.record``)
+                                  (``spark.run.former_sinks``)
+    exactum/control/<topic>/      what each epoch saw of a control stream (``spark.control.record``)
+    exactum/source/<n>/           topics and stops of the query's source n (``spark.source.record``)
 
 Names and formats below these paths stay what they are: a checkpoint outlives the exactum that wrote
 it.

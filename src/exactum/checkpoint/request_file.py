@@ -1,7 +1,7 @@
 """A request to stop, left as a file for the run that it names, and that run's answer.
 
-    <checkpoint>/exactum/requests/<id>.json          who is to stop, and until when the request
-    stands <checkpoint>/exactum/requests/<id>.answer.json   what became of it so far
+    <checkpoint>/exactum/requests/<id>.json         who is to stop, until when
+    <checkpoint>/exactum/requests/<id>.answer.json  what became of it so far
 
 A request names the run that is to stop, so it never stops a later one, and it expires, so what a
 dead command left stops nobody by surprise. It is taken back by removing it.

@@ -1,8 +1,7 @@
 """Which runs of a query are alive: one small file for each, locked for as long as its process
 lives.
 
-    <checkpoint>/exactum/runs/<incarnation>.json     who it is; flock-ed by the driver until the run
-    is over
+    <checkpoint>/exactum/runs/<incarnation>.json   who it is; flock-ed by the driver meanwhile
 
 A lock ends with its process, however that ends, so nobody has to guess from an age or a process id.
 It informs; no guarantee rests on it: two runs at once are told apart by the decision log. What a
@@ -33,7 +32,7 @@ POLL_S = 0.1
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One run of one query, as its driver wrote it down. ``started_ms`` is since 1970."""
 
     incarnation: str
@@ -55,7 +54,7 @@ class RunFile:
         self, checkpoint: Path, incarnation: str, query_id: str, exactum: str, spark: str
     ) -> None:
         self._folder = checkpoint / RUNS
-        self._run = Run(
+        self._run = RecordedRun(
             incarnation,
             query_id,
             socket.gethostname(),
@@ -104,17 +103,17 @@ class RunFile:
                 file.close()
 
 
-def runs(checkpoint: Path) -> list[tuple[Run, bool]]:
+def runs(checkpoint: Path) -> list[tuple[RecordedRun, bool]]:
     """The runs that left a file below this checkpoint, oldest first, each with whether it is
     alive.
     """
-    found: list[tuple[Run, bool]] = []
+    found: list[tuple[RecordedRun, bool]] = []
     for path in (checkpoint / RUNS).glob("*.json"):
         with contextlib.suppress(
             FileNotFoundError, ValueError, TypeError
         ):  # half a file, after a power failure
             alive = _locked(path)
-            found.append((Run(**json.loads(path.read_text())), alive))
+            found.append((RecordedRun(**json.loads(path.read_text())), alive))
     return sorted(found, key=lambda each: each[0].started_ms)
 
 
@@ -136,12 +135,12 @@ def refuse_another_query(checkpoint: Path, query_id: str) -> None:
             )
 
 
-def living(checkpoint: Path) -> list[Run]:
+def living(checkpoint: Path) -> list[RecordedRun]:
     """The runs of this checkpoint whose drivers live, frozen ones among them."""
     return [run for run, alive in runs(checkpoint) if alive]
 
 
-def outliving(checkpoint: Path, timeout_s: float) -> list[Run]:
+def outliving(checkpoint: Path, timeout_s: float) -> list[RecordedRun]:
     """The runs that still live after up to ``timeout_s``: one whose query has just ended is seen
     for seconds.
     """

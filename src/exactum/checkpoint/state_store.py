@@ -1,7 +1,7 @@
 """Which files of one of Spark's state stores make up one version of it. Only looks.
 
     7.zip         a snapshot of version 7 (RocksDB): a few small files, and the names of tables in
-    SSTs/ and logs/
+                  SSTs/ and logs/
     7.snapshot    the same of the memory-backed provider
     8.changelog   what version 8 changed (RocksDB);  8.delta of the memory-backed provider
     SSTs/000012-<uuid>.sst

@@ -16,7 +16,7 @@ Send = Callable[[Any, str], None]
 
 
 @dataclass(frozen=True)
-class Delivery:
+class RetryPolicy:
     """How a chunk is sent: up to ``tries_max`` times; pauses of ``backoff_ms``, doubled up to
     ``backoff_ms_max``.
     """
@@ -32,7 +32,7 @@ class Delivery:
         Raises:
             Unavailable: no try was acknowledged; the target may have taken the chunk all the same.
             ExactumError: one that says "stop" (HALT, FENCED), as ``send`` or ``before_each_try``
-            raised it.
+                raised it.
         """
         pause_ms = self.backoff_ms
         for tried in range(1, self.tries_max + 1):

@@ -1,16 +1,13 @@
 """``TwoPhaseCommitSink``: the base class of a target of your own, in the shape of Flink's.
 
     class Uploads(TwoPhaseCommitSink[Upload]):
-        def begin_transaction(self, name): ...        in a task, at its first rows
-        def invoke(self, upload, batch): ...          in the task, for each Arrow record batch
-        def pre_commit(self, upload): ...             in the task, at its end: durable, and still
-        revocable
-                                                      -- here the driver records COMMIT for the
-                                                      whole epoch --
-        def commit(self, upload): ...                 on the driver: visible
-        def abort(self, upload): ...                  in the failing task, or on the driver
-        def list_transactions(self, scope): ...       on the driver: what is open under this query's
-        name
+        def begin_transaction(self, name): ...     in a task, at its first rows
+        def invoke(self, upload, batch): ...       in the task, for each Arrow record batch
+        def pre_commit(self, upload): ...          in the task, at its end: durable, still revocable
+                                                   -- here the driver records COMMIT --
+        def commit(self, upload): ...              on the driver: visible
+        def abort(self, upload): ...               in the failing task, or on the driver
+        def list_transactions(self, scope): ...    on the driver: what is open for this query
 
 For a reader of Flink's ``TwoPhaseCommitSinkFunction``: the methods have the same meaning. Three
 things differ. ``begin_transaction`` is given a name that is unique for ever. ``invoke`` takes a
@@ -69,8 +66,9 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
 
     Args:
         name: name of this sink in the decision records; default: the class's name. Keep it from
-        start to start. rows: the sink's own view of the batch, a function from DataFrame to
-        DataFrame; None: all of it.
+            start to start.
+        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of
+            it.
     """
 
     _name: str | None = None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from exactum.custom import durable
-from exactum.custom.delivery import Delivery, Send
+from exactum.custom.delivery import RetryPolicy, Send
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.custom.write_ahead_participant import WriteAheadParticipant
@@ -36,18 +36,21 @@ class WriteAheadSink(NotAFunction):
 
     Args:
         folder: where the log is kept: one that the driver and every executor see under this name (a
-        local disk where
-            all run on one machine, else NFS or the like), and that survives what you want to
-            survive.
+            local disk where all run on one machine, else NFS or the like), and that survives what
+            you want to survive.
         send: the function that sends; see the method of this name. None: a subclass overrides the
-        method. It stays on
-            the driver (under weaker guarantees it goes to the executors and must pickle).
+            method. It stays on the driver (under weaker guarantees it goes to the executors and
+            must pickle).
         name: name of this sink in the decision records; default: the class's name. Keep it from
-        start to start. rows: the sink's own view of the batch, a function from DataFrame to
-        DataFrame; None: all of it. rows_per_send_max: most rows in one call of ``send``, and so the
-        most that is ever repeated; default 500. tries_max: how often a chunk is tried before the
-        query stops with ``Unavailable``; default 5. backoff_ms: pause after the first failure, in
-        ms, doubled with each; default 200. backoff_ms_max: longest pause, in ms; default 5000.
+            start to start.
+        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; None: all of
+            it.
+        rows_per_send_max: most rows in one call of ``send``, and so the most that is ever repeated;
+            default 500.
+        tries_max: how often a chunk is tried before the query stops with ``Unavailable``; default
+            5.
+        backoff_ms: pause after the first failure, in ms, doubled with each; default 200.
+        backoff_ms_max: longest pause, in ms; default 5000.
 
     Raises:
         SettingRefused: a setting that cannot work.
@@ -97,7 +100,7 @@ class WriteAheadSink(NotAFunction):
         self._name = name
         self._rows = rows
         self._rows_per_send_max = rows_per_send_max
-        self._delivery = Delivery(tries_max, backoff_ms, backoff_ms_max)
+        self._delivery = RetryPolicy(tries_max, backoff_ms, backoff_ms_max)
 
     def send(self, batch: Any, key: str) -> None:
         """Send one Arrow record batch (never empty), and return when the target has acknowledged

@@ -3,10 +3,11 @@ for each sink.
 
     <folder>/exactum-wal/<query>/<participant>/
         <identity>.arrow      the rows of one transaction, an Arrow stream: there until all are
-        sent, or aborted <identity>.acked      decided; one line for each acknowledged chunk,
-        fsynced; kept when the rows are gone <identity>.claim-3    the third run that took the
-        sending over; the highest claim may send sent-<batch>          every decided transaction up
-        to this batch is sent; the highest counts
+                              sent, or aborted
+        <identity>.acked      decided; one line for each acknowledged chunk, fsynced; kept when the
+                              rows are gone
+        <identity>.claim-3    the third run that took the sending over; the highest claim may send
+        sent-<batch>          every decided transaction up to this batch is sent; the highest counts
 
 *What became of a transaction* is read in this order: rows are there: open, or on their way. No
 rows, but every chunk is acknowledged: sent. Else ``sent-<its batch or a later one>``: sent. Else it

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
-from exactum.custom.delivery import Delivery, Send
+from exactum.custom.delivery import RetryPolicy, Send
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.errors import (
@@ -63,7 +63,7 @@ class WriteAheadParticipant:
         run: QueryRun,
         scope: TransactionScope,
         send: Send,
-        delivery: Delivery,
+        delivery: RetryPolicy,
         close: Callable[[], None],
     ) -> None:
         self._log = log
@@ -122,7 +122,7 @@ class WriteAheadParticipant:
             Fenced: a newer run has taken the sending over.
             Unavailable: the target or the log did not answer.
             HeuristicOutcome: the log is damaged, or ``send`` said that the target will never take
-            the rows.
+                the rows.
         """
         try:
             return self._commit(permit, prepared)

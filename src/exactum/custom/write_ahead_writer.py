@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from exactum.custom import durable
 from exactum.custom.chunks import joined
-from exactum.custom.delivery import Delivery
+from exactum.custom.delivery import RetryPolicy
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.durable import OF_THE_SETTING
@@ -125,7 +125,7 @@ class DirectWriterFactory:
     sender: Sender
     scope: TransactionScope
     rows_per_send: int
-    delivery: Delivery
+    delivery: RetryPolicy
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
         return DirectWriter(self, order, task)
@@ -140,7 +140,7 @@ class DirectWriter:
         self._factory = factory
         self._identity = str(factory.scope.name(order, task))
         once = order.run.guarantee is Guarantee.AT_MOST_ONCE
-        self._delivery = Delivery(1, 0, 0) if once else factory.delivery
+        self._delivery = RetryPolicy(1, 0, 0) if once else factory.delivery
         self._pieces: list[Any] = []
         self._held = 0
         self._sent = 0

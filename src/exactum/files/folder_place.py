@@ -33,7 +33,7 @@ from exactum.files.place import (
     TEMPORARY,
     TEMPORARY_AGE_S,
     Area,
-    Move,
+    FileMove,
     NameLimits,
     Scope,
     Staging,
@@ -113,7 +113,7 @@ class FolderPlace:
         with self._answering("could not be read"):
             return {t for t in targets if self._is_visible(self._path(t))}
 
-    def publish(self, moves: Sequence[Move]) -> Sequence[Move]:
+    def publish(self, moves: Sequence[FileMove]) -> Sequence[FileMove]:
         with self._answering("could not take the files of a decided epoch"):
             lost = [move for move in moves if not self._rename(move)]
             # Whoever made the folders and renamed the files: they are durable before anybody says
@@ -190,7 +190,7 @@ class FolderPlace:
 
     # ---- small steps -------------------------------------------------------------------------
 
-    def _rename(self, move: Move) -> bool:
+    def _rename(self, move: FileMove) -> bool:
         """True when the file is at its target, whoever brought it there; False when it is in
         neither place.
         """

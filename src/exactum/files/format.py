@@ -55,14 +55,14 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Format:
+class FileFormat:
     """A format with all of its options. ``name`` is parquet, json or csv."""
 
     name: str
     options: tuple[tuple[str, Any], ...]
 
     @staticmethod
-    def of(name: str, options: Mapping[str, Any] | None, where: str) -> Format:
+    def of(name: str, options: Mapping[str, Any] | None, where: str) -> FileFormat:
         """Raises ``SettingRefused`` for an unknown format, option or value."""
         if options is not None and not isinstance(options, Mapping):
             raise SettingRefused(f"{where}: options={options!r} must be a dictionary.")
@@ -100,7 +100,7 @@ class Format:
             raise SettingRefused(
                 f"{where}: the option compression_level={level!r} must be a whole number."
             )
-        return Format(name, tuple(sorted(chosen.items())))
+        return FileFormat(name, tuple(sorted(chosen.items())))
 
     @property
     def extension(self) -> str:
@@ -193,7 +193,7 @@ class CsvEncoder:
 class ZippedEncoder:
     """gzip around another encoder."""
 
-    def __init__(self, format_: Format, stream: Any, schema: pa.Schema) -> None:
+    def __init__(self, format_: FileFormat, stream: Any, schema: pa.Schema) -> None:
         self._outer = stream
         self._zipped = pa.CompressedOutputStream(_Shielded(stream), "gzip")
         self._inner = format_.plain_encoder(self._zipped, schema)

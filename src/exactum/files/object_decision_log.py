@@ -50,9 +50,11 @@ class ObjectDecisionLog(SlotLog):
 
     Args:
         url: of a prefix in an object store (``s3://bucket/decisions``); the query's id is added to
-        it. query_id: whose decisions these are. store: an obstore store whose root is that prefix,
-        a mapping of obstore's settings for the URL, or None. prune_every: how many batches may pile
-        up before ``prune`` does real work.
+            it.
+        query_id: whose decisions these are.
+        store: an obstore store whose root is that prefix, a mapping of obstore's settings for the
+            URL, or None.
+        prune_every: how many batches may pile up before ``prune`` does real work.
 
     Raises:
         SettingRefused: obstore does not take the URL or a setting.

@@ -45,7 +45,7 @@ from exactum.files.place import (
     TEMPORARY,
     TEMPORARY_AGE_S,
     Area,
-    Move,
+    FileMove,
     NameLimits,
     Scope,
     Staging,
@@ -130,7 +130,7 @@ class ObjectPlace:
                 if there
             }
 
-    def publish(self, moves: Sequence[Move]) -> Sequence[Move]:
+    def publish(self, moves: Sequence[FileMove]) -> Sequence[FileMove]:
         with answering(self.where, "could not copy the objects of a decided epoch"):
             arrived = self._each(self._copy, moves)
             remove(
@@ -179,7 +179,7 @@ class ObjectPlace:
 
     # ---- small steps -------------------------------------------------------------------------
 
-    def _copy(self, move: Move) -> bool:
+    def _copy(self, move: FileMove) -> bool:
         """True when the object is at its target, whoever brought it there."""
         staged = self._staged(move)
         try:
@@ -213,7 +213,7 @@ class ObjectPlace:
     def _exists(self, path: str) -> bool:
         return exists(self._store, path)
 
-    def _staged(self, move: Move) -> str:
+    def _staged(self, move: FileMove) -> str:
         return f"{move.staging.folder(self.scope)}/{move.name}"
 
     def _stagings(self, area: Area) -> dict[Staging, float]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome
-from exactum.files.place import Area, Move, Place, Staging, mark_name
+from exactum.files.place import Area, FileMove, Place, Staging, mark_name
 from exactum.files.transaction import (
     MANIFEST,
     FileTransaction,
@@ -47,7 +47,7 @@ class _Found:
     """What there is of a decided transaction. ``lost`` are neither staged nor published."""
 
     prepared: PreparedTransaction
-    moves: tuple[Move, ...]
+    moves: tuple[FileMove, ...]
     lost: tuple[str, ...]
 
 
@@ -75,7 +75,7 @@ class FileParticipant:
 
         Raises:
             CheckpointRefused: the batch is marked as committed, so the decision log is not the one
-            it was.
+                it was.
         """
         self._each(self._check_staged, prepared)
         for batch_id in {FileTransaction.of(p).batch_id for p in prepared}:

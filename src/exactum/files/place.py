@@ -1,11 +1,14 @@
 """A place that holds files and is seen by the driver and all tasks: a folder, or a prefix in an
 object store.
 
-    <place>/day=2026-01-01/part-0000000042-0-<identity>-0.parquet      what readers see
-    <place>/.exactum/<scope>/scope                                which query and sink this is, for
-    people <place>/.exactum/<scope>/staged/<incarnation>/<identity>/0.staged  written, not yet
-    decided <place>/.exactum/<scope>/committed/00000000000000000042            every file of batch
-    42 is where readers look
+    <place>/day=2026-01-01/part-0000000042-0-<identity>-0.parquet
+        what readers see
+    <place>/.exactum/<scope>/scope
+        which query and sink this is, for people
+    <place>/.exactum/<scope>/staged/<incarnation>/<identity>/0.staged
+        written, not yet decided
+    <place>/.exactum/<scope>/committed/00000000000000000042
+        every file of batch 42 is where readers look
 
 ``scope`` is a hash of query id and participant name, so that any number of queries may share a
 place. The suffix ``.staged`` hides files from readers that look for ``**/*.parquet`` in hidden
@@ -120,7 +123,7 @@ class Staging:
 
 
 @dataclass(frozen=True)
-class Move:
+class FileMove:
     """One file from its staging name to the name under which readers find it; ``target`` is below
     the place.
     """
@@ -195,7 +198,7 @@ class Place(Protocol):
     def visible(self, targets: Sequence[str]) -> set[str]:
         """Which of these files readers find now."""
 
-    def publish(self, moves: Sequence[Move]) -> Sequence[Move]:
+    def publish(self, moves: Sequence[FileMove]) -> Sequence[FileMove]:
         """Bring files to their targets and make that durable. Returns those found in neither place.
 
         A target that is there while the staged file is gone has been published before: a success.

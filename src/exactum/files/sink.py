@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from exactum.errors import SettingRefused
 from exactum.files.folder_place import FolderPlace
-from exactum.files.format import Format, check_frame
+from exactum.files.format import FileFormat, check_frame
 from exactum.files.participant import FileParticipant
 from exactum.files.place import Area, Place, Scope
 from exactum.files.writer import FilePlan, FileWriterFactory
@@ -38,27 +38,22 @@ class FileSink(NotAFunction):
 
     Args:
         path: a folder, as a path or ``file:`` URL, that the driver and all executors see under the
-        same path; or the
-            URL of a prefix in an object store (``s3://bucket/prefix``, ``gs://bucket/prefix``,
-            ``az://account/container/prefix``), which needs ``pip install 'exactum[objects]'``. It
-            is made if it is not there.
+            same path; or the URL of a prefix in an object store (``s3://bucket/prefix``,
+            ``gs://bucket/prefix``, ``az://account/container/prefix``), which needs ``pip install
+            'exactum[objects]'``. It is made if it is not there.
         format: ``"parquet"``, ``"json"`` (one object on a line) or ``"csv"``.
         partition_by: columns that name folders (``day=2026-01-01``) instead of going into the
-        files, outermost
-            first; values are escaped as Spark does, null and the empty text are
+            files, outermost first; values are escaped as Spark does, null and the empty text are
             ``__HIVE_DEFAULT_PARTITION__``.
         rows_per_file_max: a file is closed when it has so many rows; default: no limit.
         bytes_per_file_max: a file is closed when it has at least so many bytes after a run of rows
-        (at most
-            32 MiB in memory) was added; default 128 MiB.
+            (at most 32 MiB in memory) was added; default 128 MiB.
         options: ``compression`` (parquet: snappy, which is the default, gzip, zstd, lz4, brotli or
-        none;
-            json and csv: gzip or none, which is the default), ``compression_level`` (parquet),
-            ``header`` (csv; default True), ``delimiter`` (csv; default a comma).
+            none; json and csv: gzip or none, which is the default), ``compression_level``
+            (parquet), ``header`` (csv; default True), ``delimiter`` (csv; default a comma).
         store: object stores only: an obstore store whose root is the sink's prefix, or a mapping of
-        obstore's settings
-            for the URL (``region``, ``endpoint``, ``allow_http``, credentials ...). Default: from
-            the environment.
+            obstore's settings for the URL (``region``, ``endpoint``, ``allow_http``, credentials
+            ...). Default: from the environment.
         name: of the participant in decision records; default ``files:<path>``.
         rows: the sink's own view of the batch, a function from DataFrame to DataFrame.
 
@@ -83,7 +78,7 @@ class FileSink(NotAFunction):
         self._is_object_store = _URL.match(self._path) is not None
         self._where = f"FileSink({shown(self._path)!r})"
         self._store = store
-        self._format = Format.of(format, options, self._where)
+        self._format = FileFormat.of(format, options, self._where)
         self._partition_by = _names(partition_by, self._where)
         _check_limit("rows_per_file_max", rows_per_file_max, self._where)
         _check_limit("bytes_per_file_max", bytes_per_file_max, self._where)

@@ -109,8 +109,9 @@ class SlotLog(ABC):
 
         Raises:
             CheckpointRefused: the batch is pruned; or a record is of another query or a newer
-            version. InvariantBroken: a record is damaged or missing. Unavailable: the storage
-            failed.
+                version.
+            InvariantBroken: a record is damaged or missing.
+            Unavailable: the storage failed.
         """
         for _ in range(RACES_MAX):
             records = self._probe(batch_id)
@@ -133,8 +134,9 @@ class SlotLog(ABC):
         Raises:
             Fenced: the batch is pruned.
             SettingRefused: the storage cannot create a record only if it is absent, or we may not
-            write to it. Unavailable: the storage failed, and no record was made. OutcomeUnknown:
-            the storage failed, and the record may or may not stand.
+                write to it.
+            Unavailable: the storage failed, and no record was made.
+            OutcomeUnknown: the storage failed, and the record may or may not stand.
         """
         self._refuse_below(record)
         name = slot_name(record.epoch.batch_id, record.attempt)

@@ -10,7 +10,7 @@ from typing import Any
 
 from exactum.durable import stays_below
 from exactum.errors import InvariantBroken
-from exactum.files.place import Area, Move, Staging
+from exactum.files.place import Area, FileMove, Staging
 from exactum.protocol.model import Incarnation, PreparedTransaction
 
 PAYLOAD_BYTES_MAX = 8_192
@@ -85,10 +85,11 @@ class FileTransaction:
             value["files"] = [[f.folder, f.rows, f.size] for f in self.files]
         return json.dumps(value, ensure_ascii=False)
 
-    def moves(self, files: Sequence[PartFile]) -> list[Move]:
+    def moves(self, files: Sequence[PartFile]) -> list[FileMove]:
         """What a commit of ``files`` does."""
         return [
-            Move(self.staging, staged_name(n), self.target(n, file)) for n, file in enumerate(files)
+            FileMove(self.staging, staged_name(n), self.target(n, file))
+            for n, file in enumerate(files)
         ]
 
     def target(self, number: int, file: PartFile) -> str:

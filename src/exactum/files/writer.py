@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from exactum.durable import OF_THE_SETTING
 from exactum.errors import EpochAborted, SettingRefused
-from exactum.files.format import Encoder, Format
+from exactum.files.format import Encoder, FileFormat
 from exactum.files.partition import Partitioning
 from exactum.files.place import Area, NameLimits, Place, StagedFile, Staging
 from exactum.files.refusal import Refusal
@@ -53,7 +53,7 @@ class FilePlan:
 
     place: Place
     limits: NameLimits
-    format: Format
+    format: FileFormat
     partition_by: tuple[str, ...]
     rows_per_file_max: int | None
     bytes_per_file_max: int

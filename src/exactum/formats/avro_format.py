@@ -38,16 +38,15 @@ class Avro:
 
     Args:
         schema: the reader's schema as JSON text (or as the value it stands for). Without a registry
-        it is also what
-            the records were written with.
+            it is also what the records were written with.
         registry: URL of a Confluent schema registry, or a mapping of the settings of
-        confluent-kafka's client
-            (``url``, ``basic.auth.user.info``, ...). Then each record names the schema it was
-            written with, and is resolved to the reader's by Avro's rules; an unknown id, and a
-            schema that cannot be resolved to the reader's, make the record bad.
+            confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
+            names the schema it was written with, and is resolved to the reader's by Avro's rules;
+            an unknown id, and a schema that cannot be resolved to the reader's, make the record
+            bad.
         subject: with ``registry`` and without ``schema``: the subject whose schema the records are
-        read with. version: which version of it; None is the latest one, looked up when ``decode``
-        is called.
+            read with.
+        version: which version of it; None is the latest one, looked up when ``decode`` is called.
 
     A union of null and one other type is a nullable column; other unions, and types that contain
     themselves, have no type of Spark and are refused; records that were written with a schema that
@@ -89,7 +88,7 @@ class Avro:
 @dataclass(frozen=True)
 class AvroCodec:
     reader: registry.SchemaText
-    place: registry.Place | None
+    place: registry.RegistryAddress | None
 
     def open(self, kind: Any) -> RecordDecoder:
         reader = parsed(self.reader)

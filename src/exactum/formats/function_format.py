@@ -17,13 +17,12 @@ class Function:
 
     Args:
         f: called in the tasks, once for each record that is not null; must give the same for the
-        same bytes. Any
-            exception makes the record bad, with the exception as the reason. A struct is returned
-            as a dictionary (or an object of msgspec), times as ``datetime``, decimals as
-            ``Decimal``.
+            same bytes. Any exception makes the record bad, with the exception as the reason. A
+            struct is returned as a dictionary (or an object of msgspec), times as ``datetime``,
+            decimals as ``Decimal``.
         returns: Spark's type, or its DDL: ``"bigint"``, ``"id bigint not null, tags
-        array<string>"``. A value of
-            another type, a null where none may be and a number out of range make the record bad.
+            array<string>"``. A value of another type, a null where none may be and a number out of
+            range make the record bad.
     """
 
     f: Callable[[bytes], Any]

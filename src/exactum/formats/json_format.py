@@ -33,19 +33,18 @@ class Json:
 
     Args:
         schema: Spark's type or its DDL: ``"id bigint not null, name string, tags array<string>"``.
-        Fields that are
-            ``not null`` must be there; the others are null where they are missing. Fields of the
-            text that the schema does not name are ignored. Numbers are not texts and texts are not
-            numbers; an integer has no decimal point and fits its type; a decimal may be a number or
-            a text; dates and times are texts in RFC 3339 (with an offset for ``timestamp``, without
-            one for ``timestamp_ntz``); binary is base64.
+            Fields that are ``not null`` must be there; the others are null where they are missing.
+            Fields of the text that the schema does not name are ignored. Numbers are not texts and
+            texts are not numbers; an integer has no decimal point and fits its type; a decimal may
+            be a number or a text; dates and times are texts in RFC 3339 (with an offset for
+            ``timestamp``, without one for ``timestamp_ntz``); binary is base64.
         registry: URL of a Confluent schema registry, or a mapping of the settings of
-        confluent-kafka's client
-            (``url``, ``basic.auth.user.info``, ...). Then each record begins with the registry's
-            magic byte and schema id; an id that the registry does not know makes the record bad.
+            confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
+            begins with the registry's magic byte and schema id; an id that the registry does not
+            know makes the record bad.
         subject: with ``registry`` and without ``schema``: the subject whose schema the column is
-        made from. version: which version of it; None is the latest one, looked up when ``decode``
-        is called.
+            made from.
+        version: which version of it; None is the latest one, looked up when ``decode`` is called.
     """
 
     schema: Any = None
@@ -74,7 +73,7 @@ class Json:
 class JsonCodec:
     checked: Any
     """The Arrow type that records must have, with what may be null."""
-    place: registry.Place | None
+    place: registry.RegistryAddress | None
 
     def open(self, kind: Any) -> Decoder:
         import msgspec

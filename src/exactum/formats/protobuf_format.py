@@ -12,7 +12,7 @@ from typing import Any
 from exactum.errors import SettingRefused
 from exactum.formats import message_type, registry, wire
 from exactum.formats.format import BadRecord, Bound, RecordDecoder, require
-from exactum.formats.registry import Place
+from exactum.formats.registry import RegistryAddress
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,17 @@ class Protobuf:
 
     Args:
         message: a generated message class; or the full name of a message (``"shop.Order"``),
-        together with
-            ``descriptors`` or ``registry`` and ``subject``. With a subject it may be left out: its
-            first message.
+            together with ``descriptors`` or ``registry`` and ``subject``. With a subject it may be
+            left out: its first message.
         descriptors: path of a descriptor set (``protoc --include_imports
-        --descriptor_set_out=shop.desc``), or its
-            bytes.
+            --descriptor_set_out=shop.desc``), or its bytes.
         registry: URL of a Confluent schema registry, or a mapping of the settings of
-        confluent-kafka's client
-            (``url``, ``basic.auth.user.info``, ...). Then each record names the schema and the
-            message it was written with; an unknown id, and another message, make the record bad.
+            confluent-kafka's client (``url``, ``basic.auth.user.info``, ...). Then each record
+            names the schema and the message it was written with; an unknown id, and another
+            message, make the record bad.
         subject: with ``registry``, where no class and no descriptors are given: the subject that
-        has the message. version: which version of it; None is the latest one, looked up when
-        ``decode`` is called.
+            has the message.
+        version: which version of it; None is the latest one, looked up when ``decode`` is called.
 
     A field with presence (``optional``, a message, one of a oneof) is null where it is not set; any
     other has its default. ``google.protobuf.Timestamp`` is a timestamp, an enum its name, an
@@ -62,7 +60,7 @@ class Protobuf:
             ) from None
         return Bound(message_type.kind_of(descriptor), ProtobufCodec(made, place))
 
-    def _message(self, place: Place | None) -> message_type.MessageType:
+    def _message(self, place: RegistryAddress | None) -> message_type.MessageType:
         if hasattr(self.message, "DESCRIPTOR"):
             return message_type.of_class(self.message)
         if self.descriptors is not None and self.message:
@@ -82,7 +80,7 @@ class Protobuf:
 @dataclass(frozen=True)
 class ProtobufCodec:
     message: message_type.MessageType
-    place: registry.Place | None
+    place: registry.RegistryAddress | None
 
     def open(self, kind: Any) -> RecordDecoder:
         parse = _parser(self.message)

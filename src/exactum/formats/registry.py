@@ -45,7 +45,7 @@ REFUSED = (401, 403)
 
 
 @dataclass(frozen=True)
-class Place:
+class RegistryAddress:
     """Which registry, with the client's settings. Its text is the URL without credentials."""
 
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
@@ -67,7 +67,7 @@ class SchemaText:
     references: tuple[tuple[str, SchemaText], ...] = ()
 
 
-def place(given: str | Mapping[str, Any] | None, where: str) -> Place | None:
+def place(given: str | Mapping[str, Any] | None, where: str) -> RegistryAddress | None:
     """The registry that the user named, or None; checks the settings by making a client of them.
 
     Raises:
@@ -81,7 +81,7 @@ def place(given: str | Mapping[str, Any] | None, where: str) -> Place | None:
             f"{where}: registry must be a URL like 'http://localhost:8081', or settings with a "
             "'url'."
         )
-    made = Place(tuple(sorted({**DEFAULTS, **settings}.items())))
+    made = RegistryAddress(tuple(sorted({**DEFAULTS, **settings}.items())))
     _client(made)
     return made
 
@@ -101,7 +101,9 @@ def schema_id(data: bytes) -> int:
     return int.from_bytes(data[1:PREFIX_BYTES], "big")
 
 
-def reader_schema(at: Place, subject: str | None, version: int | None, kind: str) -> SchemaText:
+def reader_schema(
+    at: RegistryAddress, subject: str | None, version: int | None, kind: str
+) -> SchemaText:
     """The schema of ``subject``, the latest version where none is given.
 
     Raises:
@@ -138,7 +140,7 @@ class Writers:
     then on is enough for all of its ids.
     """
 
-    def __init__(self, at: Place) -> None:
+    def __init__(self, at: RegistryAddress) -> None:
         self._at = at
         self._known = _KNOWN.setdefault(at, {})
         self._unknown: set[int] = set()
@@ -149,8 +151,7 @@ class Writers:
         """
         Raises:
             BadRecord: the registry says that it does not know the id, also after a while, or the id
-            names a schema
-                of another kind.
+                names a schema of another kind.
             Unavailable: the registry did not answer.
         """
         found = self._known.get(schema_id)
@@ -183,12 +184,12 @@ class Writers:
             self._waited_for[schema_id] = time.monotonic()
 
 
-_WAITED_FOR: dict[Place, dict[int, float]] = {}
-_KNOWN: dict[Place, dict[int, SchemaText]] = {}
-_CLIENTS: dict[Place, Any] = {}
+_WAITED_FOR: dict[RegistryAddress, dict[int, float]] = {}
+_KNOWN: dict[RegistryAddress, dict[int, SchemaText]] = {}
+_CLIENTS: dict[RegistryAddress, Any] = {}
 
 
-def _client(at: Place) -> Any:
+def _client(at: RegistryAddress) -> Any:
     """The client of this process. It sends one request at a time, and a task has one thread."""
     if at in _CLIENTS:
         return _CLIENTS[at]
@@ -211,7 +212,9 @@ def _client(at: Place) -> Any:
     return _CLIENTS[at]
 
 
-def _text(at: Place, ask: Callable[[Any], Any], kind: str, until_s: float) -> SchemaText | None:
+def _text(
+    at: RegistryAddress, ask: Callable[[Any], Any], kind: str, until_s: float
+) -> SchemaText | None:
     """What ``ask(client)`` finds, with its references; None where the registry says that there is
     no such schema.
 
@@ -232,7 +235,7 @@ def _text(at: Place, ask: Callable[[Any], Any], kind: str, until_s: float) -> Sc
         pause_s, again = min(2 * pause_s, PAUSE_MAX_S), True
 
 
-def _asked(at: Place, ask: Callable[[Any], Any], kind: str) -> SchemaText | None:
+def _asked(at: RegistryAddress, ask: Callable[[Any], Any], kind: str) -> SchemaText | None:
     """One look, as ``_text`` takes it."""
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
@@ -253,7 +256,7 @@ def _asked(at: Place, ask: Callable[[Any], Any], kind: str) -> SchemaText | None
         raise Unavailable(_silent(at, type(error).__name__)) from None
 
 
-def _silent(at: Place, what: str) -> str:
+def _silent(at: RegistryAddress, what: str) -> str:
     return (
         f"The schema registry {at} did not answer ({what}). No record is taken for a bad one, and "
         "nothing of the epoch is visible; start the query again."

@@ -21,7 +21,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import DENIALS, Failure, failure_of
+from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.settings import Settings, admin_settings
 
 IN_FLIGHT_MAX = 1_000
@@ -74,7 +74,7 @@ def is_denied(error: BaseException) -> bool:
     use.
     """
     failure = _failure_of(error)
-    return failure in DENIALS or failure is Failure.LOGIN
+    return failure in DENIALS or failure is KafkaFailure.LOGIN
 
 
 def quieten_client_log() -> None:
@@ -175,18 +175,18 @@ def _net_client(made: list[KafkaNetClient], configs: Mapping[str, Any]) -> Kafka
     return made[0]
 
 
-def _failure_of(error: BaseException) -> Failure:
+def _failure_of(error: BaseException) -> KafkaFailure:
     """Only errors of Kafka have its codes: ``errno`` of an OSError is another number."""
     return (
         failure_of(getattr(error, "errno", None))
         if isinstance(error, kafka_errors.KafkaError)
-        else Failure.OTHER
+        else KafkaFailure.OTHER
     )
 
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether every further attempt would fail alike: credentials, certificates."""
-    if is_denied(error) or _failure_of(error) is Failure.MECHANISM:
+    if is_denied(error) or _failure_of(error) is KafkaFailure.MECHANISM:
         return True
     of_our_files = (ssl.SSLError, FileNotFoundError)  # the handshake's SSLError arrives as text
     return isinstance(error, of_our_files) or "CERTIFICATE_VERIFY_FAILED" in str(error)
@@ -200,7 +200,7 @@ def _not_connected(
             f"{where}: {servers} refused the credentials ({reason_of(error)}). Look at "
             "sasl.mechanism, sasl.username and sasl.password."
         )
-    if _failure_of(error) is Failure.MECHANISM:
+    if _failure_of(error) is KafkaFailure.MECHANISM:
         return SettingRefused(
             f"{where}: {servers} does not take this sasl.mechanism ({reason_of(error)})."
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Failure(Enum):
+class KafkaFailure(Enum):
     NONE = "none"
     TOPIC_DENIED = "topic denied"  # this user lacks a right on the topic
     DENIED = "denied"  # ... or another right
@@ -40,62 +40,62 @@ class Failure(Enum):
 
 
 _CLASSES = {
-    0: Failure.NONE,
-    29: Failure.TOPIC_DENIED,  # TOPIC_AUTHORIZATION_FAILED
-    30: Failure.DENIED,  # GROUP_AUTHORIZATION_FAILED
-    31: Failure.DENIED,  # CLUSTER_AUTHORIZATION_FAILED
-    53: Failure.DENIED,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    65: Failure.DENIED,  # DELEGATION_TOKEN_AUTHORIZATION_FAILED
-    58: Failure.LOGIN,  # SASL_AUTHENTICATION_FAILED
-    -169: Failure.LOGIN,  # _AUTHENTICATION
-    33: Failure.MECHANISM,  # UNSUPPORTED_SASL_MECHANISM
-    5: Failure.MOVED,  # LEADER_NOT_AVAILABLE
-    6: Failure.MOVED,  # NOT_LEADER_FOR_PARTITION
-    74: Failure.MOVED,  # FENCED_LEADER_EPOCH
-    75: Failure.MOVED,  # UNKNOWN_LEADER_EPOCH
-    78: Failure.MOVED,  # OFFSET_NOT_AVAILABLE
-    -156: Failure.MOVED,  # _NOENT: "No leaders found" (rdkafka_topic.c)
-    14: Failure.COORDINATOR,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: Failure.COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: Failure.COORDINATOR,  # NOT_COORDINATOR
-    88: Failure.COORDINATOR,  # UNSTABLE_OFFSET_COMMIT
-    -180: Failure.COORDINATOR,  # _WAIT_COORD
+    0: KafkaFailure.NONE,
+    29: KafkaFailure.TOPIC_DENIED,  # TOPIC_AUTHORIZATION_FAILED
+    30: KafkaFailure.DENIED,  # GROUP_AUTHORIZATION_FAILED
+    31: KafkaFailure.DENIED,  # CLUSTER_AUTHORIZATION_FAILED
+    53: KafkaFailure.DENIED,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    65: KafkaFailure.DENIED,  # DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    58: KafkaFailure.LOGIN,  # SASL_AUTHENTICATION_FAILED
+    -169: KafkaFailure.LOGIN,  # _AUTHENTICATION
+    33: KafkaFailure.MECHANISM,  # UNSUPPORTED_SASL_MECHANISM
+    5: KafkaFailure.MOVED,  # LEADER_NOT_AVAILABLE
+    6: KafkaFailure.MOVED,  # NOT_LEADER_FOR_PARTITION
+    74: KafkaFailure.MOVED,  # FENCED_LEADER_EPOCH
+    75: KafkaFailure.MOVED,  # UNKNOWN_LEADER_EPOCH
+    78: KafkaFailure.MOVED,  # OFFSET_NOT_AVAILABLE
+    -156: KafkaFailure.MOVED,  # _NOENT: "No leaders found" (rdkafka_topic.c)
+    14: KafkaFailure.COORDINATOR,  # COORDINATOR_LOAD_IN_PROGRESS
+    15: KafkaFailure.COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
+    16: KafkaFailure.COORDINATOR,  # NOT_COORDINATOR
+    88: KafkaFailure.COORDINATOR,  # UNSTABLE_OFFSET_COMMIT
+    -180: KafkaFailure.COORDINATOR,  # _WAIT_COORD
     # _TIMED_OUT: asked of a group, librdkafka was still looking for who answers
-    -185: Failure.COORDINATOR,
-    -1: Failure.BUSY,  # UNKNOWN_SERVER_ERROR
-    7: Failure.BUSY,  # REQUEST_TIMED_OUT
-    9: Failure.BUSY,  # REPLICA_NOT_AVAILABLE
-    13: Failure.BUSY,  # NETWORK_EXCEPTION
-    56: Failure.BUSY,  # KAFKA_STORAGE_ERROR
-    3: Failure.MISSING,  # UNKNOWN_TOPIC_OR_PART
-    -188: Failure.UNFOUND,  # _UNKNOWN_TOPIC
-    -190: Failure.UNFOUND,  # _UNKNOWN_PARTITION
-    17: Failure.TOPIC,  # TOPIC_EXCEPTION
-    22: Failure.MEMBERS,  # ILLEGAL_GENERATION
-    25: Failure.MEMBERS,  # UNKNOWN_MEMBER_ID
-    27: Failure.MEMBERS,  # REBALANCE_IN_PROGRESS
-    105: Failure.NO_TRANSACTION,  # TRANSACTIONAL_ID_NOT_FOUND
-    51: Failure.CONCURRENT,  # CONCURRENT_TRANSACTIONS
-    1: Failure.OUTSIDE,  # OFFSET_OUT_OF_RANGE
-    50: Failure.TIMEOUT,  # INVALID_TRANSACTION_TIMEOUT
-    10: Failure.TOO_LARGE,  # MSG_SIZE_TOO_LARGE
-    87: Failure.RECORD,  # INVALID_RECORD
-    32: Failure.REFUSED,  # INVALID_TIMESTAMP
-    43: Failure.REFUSED,  # UNSUPPORTED_FOR_MESSAGE_FORMAT
-    44: Failure.REFUSED,  # POLICY_VIOLATION
-    76: Failure.REFUSED,  # UNSUPPORTED_COMPRESSION_TYPE
-    -151: Failure.PURGED,  # _PURGE_INFLIGHT
-    -152: Failure.PURGED,  # _PURGE_QUEUE
-    -172: Failure.STATE,  # _STATE
-    -184: Failure.FULL,  # _QUEUE_FULL
+    -185: KafkaFailure.COORDINATOR,
+    -1: KafkaFailure.BUSY,  # UNKNOWN_SERVER_ERROR
+    7: KafkaFailure.BUSY,  # REQUEST_TIMED_OUT
+    9: KafkaFailure.BUSY,  # REPLICA_NOT_AVAILABLE
+    13: KafkaFailure.BUSY,  # NETWORK_EXCEPTION
+    56: KafkaFailure.BUSY,  # KAFKA_STORAGE_ERROR
+    3: KafkaFailure.MISSING,  # UNKNOWN_TOPIC_OR_PART
+    -188: KafkaFailure.UNFOUND,  # _UNKNOWN_TOPIC
+    -190: KafkaFailure.UNFOUND,  # _UNKNOWN_PARTITION
+    17: KafkaFailure.TOPIC,  # TOPIC_EXCEPTION
+    22: KafkaFailure.MEMBERS,  # ILLEGAL_GENERATION
+    25: KafkaFailure.MEMBERS,  # UNKNOWN_MEMBER_ID
+    27: KafkaFailure.MEMBERS,  # REBALANCE_IN_PROGRESS
+    105: KafkaFailure.NO_TRANSACTION,  # TRANSACTIONAL_ID_NOT_FOUND
+    51: KafkaFailure.CONCURRENT,  # CONCURRENT_TRANSACTIONS
+    1: KafkaFailure.OUTSIDE,  # OFFSET_OUT_OF_RANGE
+    50: KafkaFailure.TIMEOUT,  # INVALID_TRANSACTION_TIMEOUT
+    10: KafkaFailure.TOO_LARGE,  # MSG_SIZE_TOO_LARGE
+    87: KafkaFailure.RECORD,  # INVALID_RECORD
+    32: KafkaFailure.REFUSED,  # INVALID_TIMESTAMP
+    43: KafkaFailure.REFUSED,  # UNSUPPORTED_FOR_MESSAGE_FORMAT
+    44: KafkaFailure.REFUSED,  # POLICY_VIOLATION
+    76: KafkaFailure.REFUSED,  # UNSUPPORTED_COMPRESSION_TYPE
+    -151: KafkaFailure.PURGED,  # _PURGE_INFLIGHT
+    -152: KafkaFailure.PURGED,  # _PURGE_QUEUE
+    -172: KafkaFailure.STATE,  # _STATE
+    -184: KafkaFailure.FULL,  # _QUEUE_FULL
 }
 
-DENIALS = frozenset({Failure.TOPIC_DENIED, Failure.DENIED})
+DENIALS = frozenset({KafkaFailure.TOPIC_DENIED, KafkaFailure.DENIED})
 """A right is missing: somebody has to grant it."""
-RETRIABLE = frozenset({Failure.MOVED, Failure.COORDINATOR, Failure.BUSY})
+RETRIABLE = frozenset({KafkaFailure.MOVED, KafkaFailure.COORDINATOR, KafkaFailure.BUSY})
 """What a node answers that starts, or does not lead what it is asked for any more."""
 
 
-def failure_of(code: int | None) -> Failure:
+def failure_of(code: int | None) -> KafkaFailure:
     """OTHER for a code that says nothing to us, and for none."""
-    return Failure.OTHER if code is None else _CLASSES.get(code, Failure.OTHER)
+    return KafkaFailure.OTHER if code is None else _CLASSES.get(code, KafkaFailure.OTHER)

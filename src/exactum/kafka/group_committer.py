@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from exactum.kafka.failure import DENIALS, Failure, failure_of
+from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 
 POLL_S = 0.01
 LOOK_MS = 1_000
@@ -50,8 +50,7 @@ class GroupCommitter:
 
         Raises:
             KafkaException: the commit as a whole failed; ``_TIMED_OUT``: no answer in time, and it
-            may still be done;
-                ``_DESTROY``: closed.
+                may still be done; ``_DESTROY``: closed.
         """
         with self._lock:
             try:
@@ -79,7 +78,7 @@ class GroupCommitter:
             told = self._consumer.poll(POLL_S)
             reason = None if told is None else told.error()
             failure = failure_of(None if reason is None else reason.code())
-            if failure in DENIALS or failure is Failure.LOGIN:
+            if failure in DENIALS or failure is KafkaFailure.LOGIN:
                 raise KafkaException(
                     reason
                 )  # librdkafka goes on asking for the group's coordinator

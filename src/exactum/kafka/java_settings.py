@@ -56,7 +56,7 @@ def librdkafka_settings(
 
     Raises:
         SettingRefused: a security setting that librdkafka has no word for; it says what to give
-        instead.
+            instead.
     """
     java = {n[len(PREFIX) :].lower(): v for n, v in options.items() if n.lower().startswith(PREFIX)}
     if client:

@@ -67,7 +67,7 @@ class Field(ctypes.Structure):
     _fields_ = [("vtype", c_int), ("u", Value)]
 
 
-class Message(ctypes.Structure):
+class DeliveryReport(ctypes.Structure):
     """``rd_kafka_message_t`` as a delivery report shows it."""
 
     _fields_ = [
@@ -140,7 +140,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_event_error": (c_int, [c_void_p]),
     "rd_kafka_event_error_string": (c_char_p, [c_void_p]),
     "rd_kafka_event_log": (c_int, [c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)]),
-    "rd_kafka_event_message_next": (POINTER(Message), [c_void_p]),
+    "rd_kafka_event_message_next": (POINTER(DeliveryReport), [c_void_p]),
     "rd_kafka_err2str": (c_char_p, [c_int]),
     "rd_kafka_err2name": (c_char_p, [c_int]),
     "rd_kafka_fatal_error": (c_int, [c_void_p, c_char_p, c_size_t]),
@@ -169,7 +169,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _load() -> Any:
-    if ctypes.sizeof(c_void_p) != 8 or ctypes.sizeof(Message) != MESSAGE.itemsize:
+    if ctypes.sizeof(c_void_p) != 8 or ctypes.sizeof(DeliveryReport) != MESSAGE.itemsize:
         raise SettingRefused("exactum needs a 64-bit Python.")
     from confluent_kafka import cimpl  # its import loads librdkafka into the process
 

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from exactum.kafka.failure import Failure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.transaction import Partition
 
 PAUSE_S = 0.2
@@ -70,7 +70,7 @@ def _has_no_leader_yet(answer: int | KafkaError) -> bool:
     """Of a partition that is new, moves, or whose broker has just come back: it is known in a
     moment.
     """
-    return isinstance(answer, KafkaError) and failure_of(answer.code()) is Failure.MOVED
+    return isinstance(answer, KafkaError) and failure_of(answer.code()) is KafkaFailure.MOVED
 
 
 def _read_metadata(admin: AdminClient, deadline_s: float) -> None:

@@ -42,7 +42,7 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: 
 
     Raises:
         FrameRefused: ``value`` is missing, ``topic`` is missing and the sink has none, or a type is
-        wrong.
+            wrong.
     """
     types = dict(columns)
     found = ", ".join(f"{n} {t}" for n, t in columns) or "no columns"

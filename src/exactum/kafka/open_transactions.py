@@ -32,7 +32,8 @@ def holders(
 
     Raises:
         SettingRefused: READ on a topic is not granted, or kafka-python cannot connect with these
-        settings. Unavailable: no answer within some seconds.
+            settings.
+        Unavailable: no answer within some seconds.
     """
     plain = tuple(
         sorted(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -57,41 +57,41 @@ class TransactionDescription:
 
 
 _EXACT = {
-    "Ongoing": Outcome.OPEN,
-    "PrepareCommit": Outcome.COMMITTED,
-    "CompleteCommit": Outcome.COMMITTED,
-    "PrepareAbort": Outcome.ABORTED,
-    "CompleteAbort": Outcome.ABORTED,
+    "Ongoing": TransactionOutcome.OPEN,
+    "PrepareCommit": TransactionOutcome.COMMITTED,
+    "CompleteCommit": TransactionOutcome.COMMITTED,
+    "PrepareAbort": TransactionOutcome.ABORTED,
+    "CompleteAbort": TransactionOutcome.ABORTED,
 }
 
 
 def from_description(
     description: TransactionDescription | None, producer_id: int, producer_epoch: int
-) -> Outcome:
+) -> TransactionOutcome:
     """The outcome as far as the transaction coordinator's memory settles it; else UNKNOWN."""
     if description is None:
-        return Outcome.UNKNOWN
+        return TransactionOutcome.UNKNOWN
     if (description.producer_id, description.producer_epoch) != (producer_id, producer_epoch):
-        return Outcome.UNKNOWN
-    return _EXACT.get(description.state, Outcome.UNKNOWN)
+        return TransactionOutcome.UNKNOWN
+    return _EXACT.get(description.state, TransactionOutcome.UNKNOWN)
 
 
 def from_markers(
     markers: list[Marker], description: TransactionDescription | None, producer_id: int, epoch: int
-) -> Outcome:
+) -> TransactionOutcome:
     """The outcome where only the log can tell. One marker is enough: the coordinator decides once.
 
     Without any marker, a coordinator that ended the very next epoch by an abort has timed this
     transaction out (it fences to epoch + 1, then aborts) and the markers are on their way or gone.
     """
     if Marker.COMMIT in markers:
-        return Outcome.COMMITTED
+        return TransactionOutcome.COMMITTED
     if Marker.ABORT in markers:
-        return Outcome.ABORTED
+        return TransactionOutcome.ABORTED
     timed_out = (
         description is not None
         and description.producer_id == producer_id
         and description.producer_epoch == epoch + 1
         and description.state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
     )
-    return Outcome.ABORTED if timed_out else Outcome.UNKNOWN
+    return TransactionOutcome.ABORTED if timed_out else TransactionOutcome.UNKNOWN

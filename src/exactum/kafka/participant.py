@@ -25,8 +25,8 @@ from exactum.errors import (
 from exactum.kafka.failure import DENIALS, failure_of
 from exactum.kafka.outcome import (
     Marker,
-    Outcome,
     TransactionDescription,
+    TransactionOutcome,
     from_description,
     from_markers,
 )
@@ -139,7 +139,9 @@ class KafkaParticipant:
         for number in range(FENCE_ROUNDS_MAX):
             found = self._requests.describe_transactions(producers)
             producers = {
-                n: p for n, p in producers.items() if from_description(found[n], *p) is Outcome.OPEN
+                n: p
+                for n, p in producers.items()
+                if from_description(found[n], *p) is TransactionOutcome.OPEN
             }
             if not producers:
                 return
@@ -263,11 +265,11 @@ class KafkaParticipant:
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
             for identity, outcome in self._settle({i: transactions[i] for i in pending}).items():
-                if outcome is Outcome.COMMITTED:
+                if outcome is TransactionOutcome.COMMITTED:
                     committed.append(pending.pop(identity))
-                elif outcome is Outcome.ABORTED:
+                elif outcome is TransactionOutcome.ABORTED:
                     expired.append(pending.pop(identity))
-                elif outcome is Outcome.UNKNOWN:
+                elif outcome is TransactionOutcome.UNKNOWN:
                     self._refuse_short_logs(permit, [transactions[identity]])
                     raise self._unknown(permit, transactions[identity], answers)
             if not pending:
@@ -281,7 +283,9 @@ class KafkaParticipant:
             "query again."
         )
 
-    def _settle(self, transactions: Mapping[str, KafkaTransaction]) -> dict[str, Outcome]:
+    def _settle(
+        self, transactions: Mapping[str, KafkaTransaction]
+    ) -> dict[str, TransactionOutcome]:
         """What became of each: by the coordinator where it speaks of exactly it, else by the
         log.
         """
@@ -292,7 +296,7 @@ class KafkaParticipant:
             i: from_description(found[t.transactional_id], *t.producer)
             for i, t in transactions.items()
         }
-        unknown = [i for i, outcome in outcomes.items() if outcome is Outcome.UNKNOWN]
+        unknown = [i for i, outcome in outcomes.items() if outcome is TransactionOutcome.UNKNOWN]
         logs = LogReader(
             self._requests, {p for i in unknown for p, _ in transactions[i].partitions}
         )
@@ -314,7 +318,7 @@ class KafkaParticipant:
 
         Raises:
             HeuristicOutcome: a log does not reach to where the leader had acknowledged their
-            records.
+                records.
         """
         cells = [cell for t in transactions for cell in t.partitions]
         short = short_logs(self._requests, cells) or self._without_records(transactions)
@@ -352,7 +356,7 @@ class KafkaParticipant:
         return {
             t
             for t in transactions
-            if from_description(found[t.transactional_id], *t.producer) is Outcome.OPEN
+            if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
         }
 
     def _unknown(

@@ -21,7 +21,7 @@ import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka import client_settings, librdkafka, record_headers, sticky, topic_name
-from exactum.kafka.failure import Failure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.sticky import StickyPartition
 
 log = logging.getLogger("exactum.kafka")
@@ -38,9 +38,8 @@ ABORT_FLUSH_TIMEOUT_MS = 500
 """Longest wait for the records of a transaction that is to be aborted."""
 _ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
 """How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``,
-the same text since
-1.0). Its statistics tell it as well, but they cannot be had once: each takes a millisecond of a
-core, and those that nobody reads pile up in memory (docs/adr/0006)."""
+the same text since 1.0). Its statistics tell it as well, but they cannot be had once: each takes a
+millisecond of a core, and those that nobody reads pile up in memory (docs/adr/0006)."""
 ARRAY_MAX = 1 << 20
 """Most messages in one call: librdkafka counts them in 32 bits."""
 _LOG_INFO = 6
@@ -64,7 +63,7 @@ class DeliveryError(Exception):
         self.fatal = fatal
 
     @property
-    def failure(self) -> Failure:
+    def failure(self) -> KafkaFailure:
         return failure_of(self.code)
 
 
@@ -233,7 +232,7 @@ class Producer:
 
         Raises:
             DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full
-            ``timeout_ms``.
+                ``timeout_ms``.
         """
         if messages.dtype != librdkafka.MESSAGE or not messages.flags.c_contiguous:
             raise InvariantBroken(
@@ -345,7 +344,7 @@ class Producer:
                     headers = None  # they are the record's now
                     return
                 except DeliveryError as error:
-                    if error.failure is not Failure.FULL or time.monotonic() > end_s:
+                    if error.failure is not KafkaFailure.FULL or time.monotonic() > end_s:
                         raise
                 self._wait_for_room()
         finally:
@@ -403,7 +402,7 @@ class Producer:
             raise fatal
         # Records purged because of another failure say nothing of the cause: name that first.
         (topic, code), count = min(
-            self._failed.items(), key=lambda f: failure_of(f[0][1]) is Failure.PURGED
+            self._failed.items(), key=lambda f: failure_of(f[0][1]) is KafkaFailure.PURGED
         )
         total = sum(self._failed.values())
         text = next(
@@ -473,19 +472,19 @@ class Producer:
                 self._identity = int(acquired[1]), int(acquired[2])
             log.debug("librdkafka: %s", line.decode(errors="replace"))
 
-    def _reports(self, event: int) -> Iterator[librdkafka.Message]:
+    def _reports(self, event: int) -> Iterator[librdkafka.DeliveryReport]:
         while True:
             pointer = self._c.rd_kafka_event_message_next(event)
             if not pointer:
                 return
             yield pointer.contents
 
-    def _note_failure(self, message: librdkafka.Message) -> None:
+    def _note_failure(self, message: librdkafka.DeliveryReport) -> None:
         if message.err == 0:
             return
         code = int(message.err)
         topic = self._c.rd_kafka_topic_name(message.rkt).decode()
-        if failure_of(code) is Failure.TOO_LARGE:
+        if failure_of(code) is KafkaFailure.TOO_LARGE:
             key = ctypes.string_at(message.key, min(message.key_len, 64)) if message.key else None
             text = f"the record with key {key!r} has {message.len} bytes of value"
         else:

@@ -28,7 +28,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import DENIALS, Failure
+from exactum.kafka.failure import DENIALS, KafkaFailure
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.settings import Settings, of_producer
 from exactum.kafka.topic_facts import TopicBook
@@ -292,13 +292,13 @@ def _init_failure(
     plan: ProducerPlan, transactional_id: str, error: DeliveryError, detail: str
 ) -> SettingRefused | Unavailable:
     where = f"transactional id {transactional_id!r} at {plan.bootstrap_servers}"
-    if error.failure is Failure.TIMEOUT:
+    if error.failure is KafkaFailure.TIMEOUT:
         return SettingRefused(
             f"The broker refused the transaction timeout of {plan.transaction_timeout_ms} ms for "
             f"{where}: it is above its transaction.max.timeout.ms. Lower transaction_timeout_ms or "
             "raise that setting."
         )
-    if error.failure in DENIALS or error.failure is Failure.LOGIN:
+    if error.failure in DENIALS or error.failure is KafkaFailure.LOGIN:
         return SettingRefused(
             f"The broker refused {where}: {error}. The user needs WRITE and DESCRIBE on the "
             "transactional id (docs/kafka.md lists the ACLs)."

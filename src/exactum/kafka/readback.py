@@ -17,7 +17,7 @@ from typing import Any
 from kafka.record import MemoryRecords
 
 from exactum.errors import OutcomeUnknown
-from exactum.kafka.failure import Failure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.outcome import Marker
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import error_name
@@ -78,7 +78,7 @@ class LogReader:
         offset, count, truncated, outside = start_offset, 0, False, 0
         while True:
             answer = self._requests.fetch(partition, offset)
-            if failure_of(answer.error) is Failure.OUTSIDE and outside < OUTSIDE_MAX:
+            if failure_of(answer.error) is KafkaFailure.OUTSIDE and outside < OUTSIDE_MAX:
                 first, end = self._requests.log_bounds(partition)
                 if offset < first:
                     offset, truncated = first, True

@@ -31,7 +31,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from exactum.kafka.connection import connect
-from exactum.kafka.failure import RETRIABLE, Failure, failure_of
+from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.outcome import TransactionDescription
 from exactum.kafka.routing import Again, Router, by_topic, error_name
 from exactum.kafka.settings import Settings
@@ -242,7 +242,7 @@ class BrokerRequests:
         for name, (error, t) in self._router.by_coordinator(
             transactional_ids, request, read
         ).items():
-            if failure_of(error) is Failure.NO_TRANSACTION:
+            if failure_of(error) is KafkaFailure.NO_TRANSACTION:
                 result[name] = None
             elif error:
                 raise self._router.denied("DESCRIBE on the transactional id", name, error)
@@ -275,7 +275,7 @@ class BrokerRequests:
                 max_version=END_TXN_VERSION_MAX,
             )
 
-        return self._one_each(transactions, request, also_retriable=[Failure.CONCURRENT])
+        return self._one_each(transactions, request, also_retriable=[KafkaFailure.CONCURRENT])
 
     def fence_producers(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
         """InitProducerId for each id whose transaction is open, with its (producer id, epoch): the
@@ -304,7 +304,7 @@ class BrokerRequests:
         self,
         ids: Iterable[str],
         request: Callable[[Sequence[str]], Any],
-        also_retriable: Iterable[Failure] = (),
+        also_retriable: Iterable[KafkaFailure] = (),
     ) -> dict[str, int]:
         """Send a request for each id to its coordinator. Returns the error's code, or 0."""
 
@@ -434,7 +434,7 @@ class BrokerRequests:
                     yield (topic.topic, p.partition_index), p.error_code, p
 
         error, p = self._router.by_leader([partition], request, read)[partition]
-        if failure_of(error) is Failure.TOPIC_DENIED:
+        if failure_of(error) is KafkaFailure.TOPIC_DENIED:
             raise self._router.denied("READ on the topic", partition[0], error)
         records = p.records
         return FetchedRecords(

@@ -20,7 +20,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.connection import is_denied, reason_of
-from exactum.kafka.failure import RETRIABLE, Failure, failure_of
+from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.transaction import Partition
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Router:
         read: Read[str],
         *,
         each_max: int = IDS_MAX,
-        also_retriable: Iterable[Failure] = (),
+        also_retriable: Iterable[KafkaFailure] = (),
     ) -> dict[str, tuple[int, Any]]:
         """Ask each id's coordinator until every id has a final answer: (the error's code or 0,
         value).
@@ -129,7 +129,7 @@ class Router:
         request: Callable[[Sequence[K]], Any],
         read: Read[K],
         each_max: int,
-        also_retriable: frozenset[Failure],
+        also_retriable: frozenset[KafkaFailure],
     ) -> dict[K, tuple[int, Any]]:
         call = _Call(self, places, keys, request, read, each_max, also_retriable)
         if call.pending:
@@ -190,7 +190,7 @@ class _Call(Generic[K]):
         request: Callable[[Sequence[K]], Any],
         read: Read[K],
         each_max: int,
-        also_retriable: frozenset[Failure],
+        also_retriable: frozenset[KafkaFailure],
     ) -> None:
         self.pending = dict.fromkeys(keys)  # in the order given
         self.done: dict[K, tuple[int, Any]] = {}
@@ -342,9 +342,9 @@ class _Leaders(_Nodes[Partition]):
         result: dict[str, list[int]] = {}
         for topic in (await self._router.send(request, None)).topics:
             failure = failure_of(topic.error_code)
-            if all_visible and failure is Failure.TOPIC_DENIED:
+            if all_visible and failure is KafkaFailure.TOPIC_DENIED:
                 raise self._router.denied("DESCRIBE on the topic", topic.name, topic.error_code)
-            if failure in (Failure.MISSING, Failure.TOPIC_DENIED):
+            if failure in (KafkaFailure.MISSING, KafkaFailure.TOPIC_DENIED):
                 continue
             if topic.error_code:
                 raise Again(error_name(topic.error_code))

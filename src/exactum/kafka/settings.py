@@ -158,8 +158,8 @@ def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
 
     Raises:
         SettingRefused: one of them is owned by exactum, is not text, number or bool, concerns
-        security in a way that
-            the driver's client cannot follow, or is one that librdkafka does not know or take.
+            security in a way that the driver's client cannot follow, or is one that librdkafka does
+            not know or take.
     """
     settings: dict[str, str] = {}
     if producer is not None and not isinstance(producer, Mapping):

@@ -38,17 +38,15 @@ class KafkaSink(NotAFunction):
         topic: where all rows go; None: each row names its topic in the column ``topic``.
         bootstrap_servers: ``host:port`` or several, separated by commas.
         transactional_id_prefix: first part of all transactional ids, for ACLs; default ``exactum``.
-        The
-            query's id and the sink's name always follow, so queries never touch each other's
+            The query's id and the sink's name always follow, so queries never touch each other's
             transactions.
         transaction_timeout_ms: how long a prepared transaction may wait for its commit before the
-        broker
-            aborts it; default: the most that the broker allows (its transaction.max.timeout.ms).
+            broker aborts it; default: the most that the broker allows (its
+            transaction.max.timeout.ms).
         producer: further librdkafka settings (compression, batching, security). The ones that the
-        guarantee
-            rests on cannot be given.
+            guarantee rests on cannot be given.
         rows: this sink's own view of the batch, a function from its DataFrame to a DataFrame; None:
-        all of it.
+            all of it.
 
     Raises:
         SettingRefused: a setting that cannot hold the guarantee.

@@ -29,7 +29,7 @@ Rows = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Limits:
+class RecordLimits:
     """What the producers of this query take, whatever the topic.
 
     ``record_bytes_max``: librdkafka's message.max.bytes. ``value_bytes_max``: the room of its
@@ -43,14 +43,14 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Rules:
+class RecordRules:
     """``topic``: where all rows go, with its ``facts``; None: each row names its own, and ``facts``
     say nothing.
 
     ``facts_of`` tells of topics that rows name, ``facts_now`` the same as fresh as is reasonable.
     """
 
-    limits: Limits
+    limits: RecordLimits
     topic: str | None
     facts: TopicFacts
     facts_of: FactsOf
@@ -66,7 +66,7 @@ class Rules:
 class _Inspection:
     """One batch's."""
 
-    def __init__(self, rules: Rules, batch: pa.RecordBatch) -> None:
+    def __init__(self, rules: RecordRules, batch: pa.RecordBatch) -> None:
         self._rules = rules
         self._batch = batch
         self._columns = set(batch.schema.names)

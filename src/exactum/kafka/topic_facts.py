@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from exactum.errors import Unavailable
 from exactum.kafka import record_size
-from exactum.kafka.failure import Failure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.settings import Settings
 
 log = logging.getLogger("exactum.kafka")
@@ -32,7 +32,7 @@ KNOWN_AGE_MAX_S = 60.0
 """How long what was learned of a topic counts."""
 UNKNOWN_AGE_MAX_S = 10.0
 """How long a topic counts as missing."""
-_OF_THE_TOPIC = frozenset({Failure.MISSING, Failure.TOPIC_DENIED, Failure.TOPIC})
+_OF_THE_TOPIC = frozenset({KafkaFailure.MISSING, KafkaFailure.TOPIC_DENIED, KafkaFailure.TOPIC})
 """What says that this topic cannot be had, not that the brokers cannot answer."""
 UNKNOWN_WAIT_S = 3.0
 """A topic made a moment ago is not known to every broker yet: it is asked for so long before it
@@ -172,7 +172,7 @@ class TopicBook:
                 if isinstance(answer, KafkaError):
                     failure = failure_of(answer.code())
                     found[name] = TopicFacts(0, trouble=self._trouble(failure))
-                    if failure is Failure.MISSING and name not in self._known:
+                    if failure is KafkaFailure.MISSING and name not in self._known:
                         missing.append(name)
                 else:
                     found[name] = TopicFacts(
@@ -216,8 +216,8 @@ class TopicBook:
                 "visible; start the query again."
             ) from error
 
-    def _trouble(self, failure: Failure) -> str:
-        if failure is Failure.TOPIC_DENIED:
+    def _trouble(self, failure: KafkaFailure) -> str:
+        if failure is KafkaFailure.TOPIC_DENIED:
             return (
                 f"does not exist at {self._servers}, or the user lacks DESCRIBE on it "
                 "(docs/kafka.md lists the ACLs)"

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.kafka.failure import Failure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.settings import Settings
 from exactum.kafka.topic_identity import TopicIdentity
@@ -124,8 +124,9 @@ class TopicReader:
 
         Raises:
             CheckpointRefused: the topic begins later, or ends earlier, than where the last step
-            ended. SettingRefused: the broker refuses this user. Unavailable: the broker did not
-            answer.
+                ended.
+            SettingRefused: the broker refuses this user.
+            Unavailable: the broker did not answer.
         """
         behind = {p: end for p, end in ends.items() if self._position(p) < end}
         for partition, end in ends.items():
@@ -247,7 +248,7 @@ class TopicReader:
         deadline_s = time.monotonic() + SURE_AFTER_S
         while (found := self._found())[0].error is not None:
             if (
-                failure_of(found[0].error.code()) is not Failure.MISSING
+                failure_of(found[0].error.code()) is not KafkaFailure.MISSING
                 or time.monotonic() > deadline_s
             ):
                 raise SettingRefused(

@@ -26,7 +26,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import DENIALS, Failure, failure_of
+from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.group_committer import GroupCommitter
 from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.transaction import Partition
@@ -37,8 +37,8 @@ NO_TOPIC_ID = "A" * 22
 
 EARLIEST, LATEST = "earliest", "latest"
 
-_REFUSED = DENIALS | {Failure.LOGIN, Failure.MEMBERS}
-_NOT_READY = frozenset({Failure.COORDINATOR, Failure.MISSING})
+_REFUSED = DENIALS | {KafkaFailure.LOGIN, KafkaFailure.MEMBERS}
+_NOT_READY = frozenset({KafkaFailure.COORDINATOR, KafkaFailure.MISSING})
 """What a group's coordinator answers while it starts, moves, or lags behind, also behind what
 topics there are.
 """
@@ -160,7 +160,7 @@ class TopicRequests:
             if isinstance(answer, int):
                 if answer >= 0:
                     found[topic, index] = answer
-            elif failure_of(answer.code()) is not Failure.MISSING:
+            elif failure_of(answer.code()) is not KafkaFailure.MISSING:
                 raise self._failed(f"list the offsets of {topic}-{index}", answer)
         return found
 
@@ -188,7 +188,8 @@ class TopicRequests:
 
         Raises:
             SettingRefused: the coordinator does not take them: the group has members, or READ on it
-            is not granted. Unavailable: no answer in time.
+                is not granted.
+            Unavailable: no answer in time.
         """
         cells = [
             TopicPartition(topic, index, offset)
@@ -232,7 +233,7 @@ class TopicRequests:
         try:
             return future.result(self._timeout_s + 1)
         except KafkaException as error:
-            if failure_of(error.args[0].code()) is Failure.MISSING:
+            if failure_of(error.args[0].code()) is KafkaFailure.MISSING:
                 return None
             raise self._failed(what, error.args[0]) from None
         except FutureTimeoutError:
@@ -264,8 +265,7 @@ def _committed(consumer: Consumer, cells: list[TopicPartition]) -> list[TopicPar
     """
     Raises:
         KafkaException: no answer within ``LOOK_S``; or that the user is denied: librdkafka goes on
-        asking for the
-            group's coordinator then, and tells the reason only to who polls.
+            asking for the group's coordinator then, and tells the reason only to who polls.
     """
     try:
         return _checked(consumer.committed(cells, timeout=LOOK_S))

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from exactum.errors import EpochAborted, RowsRefused, SettingRefused
-from exactum.kafka.failure import DENIALS, Failure
+from exactum.kafka.failure import DENIALS, KafkaFailure
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, pool_of
 from exactum.kafka.settings import compression, number
-from exactum.kafka.takeable import Limits, Rules
+from exactum.kafka.takeable import RecordLimits, RecordRules
 from exactum.kafka.topic_facts import TopicBook, TopicFacts
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
@@ -47,14 +47,14 @@ class KafkaWriterFactory:
     facts: TopicFacts
     """Of the topic, when the query started; of no meaning without one."""
 
-    def rules(self, book: TopicBook) -> Rules:
+    def rules(self, book: TopicBook) -> RecordRules:
         """Which rows can be taken; ``book`` tells of topics that only they name."""
-        limits = Limits(
+        limits = RecordLimits(
             number(self.plan.settings, "message.max.bytes"),
             number(self.plan.settings, "queue.buffering.max.kbytes") * 1024,
             *compression(self.plan.settings),
         )
-        return Rules(
+        return RecordRules(
             limits,
             self.topic,
             self.facts,
@@ -197,12 +197,12 @@ def transaction_failure(error: DeliveryError, producer: Producer) -> DeliveryErr
     The reason is told by any call that the failed state excludes (rdkafka_txnmgr.c,
     rd_kafka_txn_require_states0): beginning a second transaction is one that can never succeed.
     """
-    if error.failure not in (Failure.PURGED, Failure.STATE):
+    if error.failure not in (KafkaFailure.PURGED, KafkaFailure.STATE):
         return error
     try:
         producer.begin_transaction()
     except DeliveryError as cause:
-        if cause.failure is not Failure.STATE:
+        if cause.failure is not KafkaFailure.STATE:
             return DeliveryError(
                 cause.code, f"{str(cause).removeprefix(f'{cause.name}: ')}; so {error}"
             )
@@ -217,14 +217,14 @@ def write_failure(
         f"task {task.partition_id} (attempt {task.attempt_number}) of sink "
         f"{factory.plan.scope.participant!r}"
     )
-    if error.failure is Failure.TOO_LARGE:
+    if error.failure is KafkaFailure.TOO_LARGE:
         return SettingRefused(
             f"{where}: a record is larger than the broker takes: {error}. The topic's "
             "max.message.bytes was lowered while the query ran, or the user may not read it "
             "(DESCRIBE_CONFIGS on the topic). Start the query again, with that right: then such "
             "rows are found before they are sent, and go to the dead letters."
         )
-    if error.failure is Failure.RECORD:
+    if error.failure is KafkaFailure.RECORD:
         return RowsRefused(
             f"{where}: the broker refuses records for good: {error}. A compacted topic takes none "
             "without a key: its cleanup.policy was changed while the query ran, or the user may "
@@ -237,12 +237,12 @@ def write_failure(
             f"{where}: the broker refused the records: {error}. The user needs WRITE on the topic "
             "(docs/kafka.md lists the ACLs)."
         )
-    if error.failure in (Failure.MISSING, Failure.UNFOUND):
+    if error.failure in (KafkaFailure.MISSING, KafkaFailure.UNFOUND):
         return SettingRefused(
             f"{where}: {error}. The topic or the partition does not exist; create it, or correct "
             "the columns 'topic' and 'partition'."
         )
-    if error.failure in (Failure.REFUSED, Failure.TOPIC):
+    if error.failure in (KafkaFailure.REFUSED, KafkaFailure.TOPIC):
         return SettingRefused(
             f"{where}: the broker refuses the records for good: {error}. Correct the topic's "
             "settings or the sink's. Nothing of the epoch is visible."

@@ -43,8 +43,7 @@ def spark_kafka_jars() -> list[Path]:
 
     Raises:
         LocalServerError: no connector is published for the installed PySpark's minor line, and
-        which PySpark to
-            install; or the jars could not be retrieved.
+            which PySpark to install; or the jars could not be retrieved.
     """
     version = pyspark_version()
     own, line = _own(version), _line(version)

@@ -42,12 +42,10 @@ class LocalMariaDB:
 
     Args:
         data_dir: where the data live; reused if it holds a server's data already, and kept at
-        `stop`.
-            None takes a temporary folder that `stop` removes.
+            `stop`. None takes a temporary folder that `stop` removes.
         port: 0 takes a free one. It stays the same for the life of this object.
         settings: server variables by name, as on mariadbd's command line (``{"log_bin": "on"}``);
-        they have
-            the last word over those of this class.
+            they have the last word over those of this class.
         start_timeout_s: bound of `start` and `restart`.
 
     There is one user, ``exactum``, with all rights and a random password, and an empty database

@@ -49,12 +49,14 @@ class LocalPostgres:
 
     Args:
         data_dir: where the data live; reused if it holds a server's data already, and kept at
-        `stop`.
-            None takes a temporary folder that `stop` removes.
+            `stop`. None takes a temporary folder that `stop` removes.
         port: of the loopback interface; 0 takes a free one. It stays the same for the life of this
-        object. settings: of postgresql.conf, over those of `SETTINGS`; they may differ at each
-        start of the same data. password: of the superuser `exactum`; default: a random one. Data
-        that are reused keep theirs in a file. start_timeout_s: bound of `start` and `restart`.
+            object.
+        settings: of postgresql.conf, over those of `SETTINGS`; they may differ at each start of the
+            same data.
+        password: of the superuser `exactum`; default: a random one. Data that are reused keep
+            theirs in a file.
+        start_timeout_s: bound of `start` and `restart`.
 
     The server dies with the process that started it, even if that is killed. As root it runs as the
     user `postgres`. An object is used from one thread at a time. Every method raises

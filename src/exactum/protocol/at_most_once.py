@@ -44,11 +44,9 @@ class AtMostOnce(EpochProtocol):
 
         Raises:
             CheckpointRefused: the batch is on record with other source offsets, or was decided
-            under
-                exactly-once and may still have transactions to finish.
+                under exactly-once and may still have transactions to finish.
             OutcomeUnknown: nobody knows whether the record stands; nothing was written, and if it
-            does
-                stand the batch never will be.
+                does stand the batch never will be.
         """
         epoch = Epoch(self._run.query_id, batch_id)
         records = self._log.read(batch_id)

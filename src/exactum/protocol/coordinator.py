@@ -1,10 +1,8 @@
 """The coordinator: the one object that decides. One for each run of a query, on the driver.
 
-     open --every task prepares--> prepared --COMMIT recorded--> decided --all acknowledge-->
-     completed
-       |                              |                             |
-       +--a task fails--> aborted     crash: presumed abort         crash: the next incarnation
-       redelivers
+    open --every task prepares--> prepared --COMMIT recorded--> decided --all ack--> completed
+     |                              |                             |
+     +--a task fails--> aborted     crash: presumed abort         crash: the next run redelivers
 
 Two rules carry the safety; ``testing.simulation`` walks every crash and interleaving of this code.
 

@@ -44,7 +44,7 @@ class BatchCall:
         """
         Raises:
             SettingRefused: another call for the same batch has come meanwhile; nothing is decided
-            yet.
+                yet.
         """
         if self.contested:
             raise SettingRefused(

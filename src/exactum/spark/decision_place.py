@@ -35,7 +35,8 @@ def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | Non
     Raises:
         CheckpointRefused: the checkpoint is on a file system that cannot hold a decision log.
         SettingRefused: nothing is known that could be at the given place, or its settings are
-        refused. Unavailable: the place did not answer.
+            refused.
+        Unavailable: the place did not answer.
     """
     if decision_log is None:
         if running.folder is None:

@@ -45,20 +45,17 @@ def exactly_once(
 
     Args:
         sinks: where each micro-batch goes; all of them under one decision. Each may have its own
-        view of it
-            (``rows=``); the source is read once for all.
+            view of it (``rows=``); the source is read once for all.
         dead_letters: a sink for the rows that another one can never take, in the same epoch under
-        the same
-            decision (``protocol.sink.DEAD_LETTER_COLUMNS``); None: such a row stops the query with
-            ``RowsRefused``.
+            the same decision (``protocol.sink.DEAD_LETTER_COLUMNS``); None: such a row stops the
+            query with ``RowsRefused``.
         decision_log: where decisions are recorded; default
-        ``<checkpointLocation>/exactum/decisions/``. A
-            path (or ``file:`` URI) is a folder in which each query has its own, seen by every
-            machine that may run the driver. An object with ``read``, ``decide``, ``prune`` and
-            ``close`` is used as it is.
+            ``<checkpointLocation>/exactum/decisions/``. A path (or ``file:`` URI) is a folder in
+            which each query has its own, seen by every machine that may run the driver. An object
+            with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
         control: a ``control_stream``, or several: rules that every task of an epoch sees in the
-        same state. on_event: called with every event of the protocol (see ``exactum.events``),
-        besides the log
+            same state.
+        on_event: called with every event of the protocol (see ``exactum.events``), besides the log
             ``logging.getLogger("exactum")``. Must not block.
 
     Returns:
@@ -69,8 +66,7 @@ def exactly_once(
 
     Raises:
         SettingRefused: an argument is missing or is not what it must be. What needs Spark or a
-        server is checked
-            when the query's first batch runs.
+            server is checked when the query's first batch runs.
     """
     return ForeachBatch(
         Targets(sinks, dead_letters), Guarantee.EXACTLY_ONCE, decision_log, control, on_event
@@ -185,7 +181,8 @@ class ForeachBatch:
 
         Raises:
             SettingRefused: the batch had its call, or the run at hand is another query's; that run
-            is left alone. ExactumError: a new run could not be started.
+                is left alone.
+            ExactumError: a new run could not be started.
         """
         with self._at_hand:
             running_query = self._running_query(frame)
@@ -218,7 +215,7 @@ class ForeachBatch:
 
         Raises:
             SettingRefused: this object is at work for another query, which may be in the middle of
-            an epoch.
+                an epoch.
         """
         query_id, run = query.query_id_of(frame), self._run
         if run is None or not run.query.still_runs():

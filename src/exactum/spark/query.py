@@ -99,7 +99,7 @@ def refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
     """
     Raises:
         SettingRefused: ``batch_id`` is not the number of the micro-batch that Spark is at in this
-        thread.
+            thread.
     """
     at_hand = frame.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
     if at_hand is not None and at_hand != str(batch_id):
@@ -196,7 +196,7 @@ def refuse_unsafe(query: RunningQuery) -> None:
     Raises:
         CheckpointRefused: its checkpoint does not outlive it.
         SettingRefused: its trigger or its progress tracking gives the same batch id other offsets
-        later.
+            later.
     """
     last = query.checkpoint.rstrip("/").rpartition("/")[2]
     if _TEMPORARY.fullmatch(last):

@@ -53,8 +53,7 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     Args:
         app_name: shown in Spark's logs and UI.
         master: Spark's master; ``local[4]`` for four tasks at a time, ``local[4,2]`` to try a
-        failing task
-            twice.
+            failing task twice.
         spark_conf: Spark settings; they win over the ones made here. Either Spark's own names,
             ``**{"spark.sql.shuffle.partitions": 8}``, or with underscores for dots,
             ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the
@@ -66,8 +65,7 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     Raises:
         SettingRefused: a setting's name does not begin with ``spark``.
         LocalServerError: the connector's jars could not be fetched, or no connector is published
-        for the installed
-            PySpark; the message says which PySpark to install.
+            for the installed PySpark; the message says which PySpark to install.
     """
     given = {setting_name(name): _text(value) for name, value in spark_conf.items()}
     # Spark ignores spark.pyspark.python when it is set this late; the environment is what it reads.

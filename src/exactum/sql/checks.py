@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactum.sql.charset import Charset
-from exactum.sql.table import Column, Kind, Limits
+from exactum.sql.table import Column, ColumnLimits, Kind
 from exactum.values import times
 from exactum.values.json_text import is_writable
 from exactum.values.nested import data_of, is_bytes, is_text, numpy_mask, rows_where
@@ -187,7 +187,7 @@ def _text(column: Column, values: Any) -> Iterator[Broken]:
         yield Broken(f"holds {limits.form.says}", pc.invert(fits), values)
 
 
-def _of_charset(charset: Charset, limits: Limits, values: Any) -> Iterator[Broken]:
+def _of_charset(charset: Charset, limits: ColumnLimits, values: Any) -> Iterator[Broken]:
     """Null has no length."""
     lengths, held = charset.measured(values)
     there = pc.is_valid(values)
@@ -201,7 +201,7 @@ def _of_charset(charset: Charset, limits: Limits, values: Any) -> Iterator[Broke
         yield _length(limits, values)
 
 
-def _length(limits: Limits, values: Any) -> Broken:
+def _length(limits: ColumnLimits, values: Any) -> Broken:
     unit = "bytes" if limits.length_in_bytes else "characters"
     lengths = pc.binary_length(values) if limits.length_in_bytes else pc.utf8_length(values)
     too_long = pc.greater(lengths, limits.length_max)
@@ -297,7 +297,7 @@ def _timestamp(column: Column, values: Any) -> Iterator[Broken]:
         lowest, highest = column.limits.lowest, column.limits.highest
         first = None if lowest is None else -(-lowest // times.MICROS_A_DAY)
         last = None if highest is None else highest // times.MICROS_A_DAY
-        yield from _date(replace(column, limits=Limits(lowest=first, highest=last)), values)
+        yield from _date(replace(column, limits=ColumnLimits(lowest=first, highest=last)), values)
         return
     if not pa.types.is_timestamp(values.type):
         return

@@ -25,8 +25,8 @@ def matched(
 
     Raises:
         FrameRefused: a column is missing in the table, is computed by the server, has a type that
-        the frame's cannot
-            be loaded into, or is NOT NULL without a default and missing in the frame.
+            the frame's cannot be loaded into, or is NOT NULL without a default and missing in the
+            frame.
     """
     columns: list[Column] = []
     for name, spark_type in frame:

@@ -1,8 +1,7 @@
 """A decision log in a SQL database: for clusters without a shared file system.
 
-    exactum_decisions(query_id, batch_id, attempt, record)      the record as JSON text
-    exactum_decision_floors(query_id, floor)                    every batch below is pruned, for
-    ever
+    exactum_decisions(query_id, batch_id, attempt, record)   the record as JSON text
+    exactum_decision_floors(query_id, floor)                 every batch below is pruned, for ever
 
 ``decide`` and ``prune`` first lock the query's floor row, so they follow one another: a ``decide``
 either commits before a pruning, which then removes its record with the others, or sees the new
@@ -37,7 +36,7 @@ from exactum.errors import (
     SettingRefused,
 )
 from exactum.protocol.model import DecisionRecord
-from exactum.sql.dialect import DECISIONS, FLOORS, Dialect, Failure, Session, SqlFailure
+from exactum.sql.dialect import DECISIONS, FLOORS, Dialect, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
 from exactum.sql.retrying_session import PATIENCE_S, RetryingSession
 from exactum.sql.table import TableName
@@ -61,8 +60,7 @@ class SqlDecisionLog:
 
     Args:
         schema: where the two tables are (in MySQL: the database); default: the connection's own.
-        They are created
-            when they are first needed.
+            They are created when they are first needed.
         prune_every: in batches.
         patience_s: how long a step is tried again while the server is away.
     """
@@ -285,7 +283,9 @@ class SqlDecisionLog:
         )
         if not rows:
             raise SqlFailure(
-                Failure.MISSING, "", f"the row of query {self._query_id} in {FLOORS} was removed"
+                ServerFailure.MISSING,
+                "",
+                f"the row of query {self._query_id} in {FLOORS} was removed",
             )
         return int(rows[0][0])
 
@@ -298,7 +298,7 @@ class SqlDecisionLog:
                 self._line.run(self._create, self._patience_s)
                 break
             except SqlFailure as failure:
-                if failure.failure is not Failure.EXISTS or attempt == CREATE_TRIES_MAX - 1:
+                if failure.failure is not ServerFailure.EXISTS or attempt == CREATE_TRIES_MAX - 1:
                     raise
         self._ready = True
 
@@ -358,7 +358,7 @@ def open_decision_log(
 
     Raises:
         SettingRefused: the URL is of neither kind or cannot be read; or the client library is
-        missing.
+            missing.
     """
     where = "decision_log"
     scheme = url.split(":", 1)[0] if isinstance(url, str) else ""

@@ -56,7 +56,7 @@ FLOORS = "exactum_decision_floors"
 STAGING_PREFIX = "exactum_stage_"
 
 
-class Failure(Enum):
+class ServerFailure(Enum):
     """What a server's error means for us; the dialect maps its codes to these."""
 
     LOST = "the connection was lost or not made; a COMMIT under way may have taken effect"
@@ -87,7 +87,7 @@ class SqlFailure(Exception):
     void: roll it back (or the session is closed, if LOST).
     """
 
-    def __init__(self, failure: Failure, code: str, text: str) -> None:
+    def __init__(self, failure: ServerFailure, code: str, text: str) -> None:
         super().__init__(f"{text} ({code})" if code else text)
         self.failure = failure
         self.code = code
@@ -158,7 +158,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True)
-class Move:
+class RowMove:
     """Rows of the given parts go from the staging table into the target, in one statement or a few.
 
     APPEND: all of them, in any order; ``exactum_row`` is null. UPSERT: for each ``key`` only the
@@ -225,7 +225,7 @@ class Dialect(Protocol):
 
         Raises:
             SettingRefused: it is something that cannot hold the guarantee (UNLOGGED, a foreign
-            table, MyISAM, ...).
+                table, MyISAM, ...).
         """
 
     def can_name(self, name: str) -> bool:
@@ -302,8 +302,8 @@ class Dialect(Protocol):
         ``table`` is quoted already, ``columns`` are not.
         """
 
-    def move(self, session: Session, move: Move) -> int:
-        """See ``Move``. Returns how many rows of the staging were used, counted as the server
+    def move(self, session: Session, move: RowMove) -> int:
+        """See ``RowMove``. Returns how many rows of the staging were used, counted as the server
         reports for an INSERT in APPEND mode, in UPSERT mode any number: the caller counts the
         staging when it differs from what it expects. Checks deferred constraints at once, where the
         server has such."""

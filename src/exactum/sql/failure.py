@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from exactum.errors import EpochAborted, ExactumError, RowsRefused, SettingRefused, Unavailable
-from exactum.sql.dialect import Failure, SqlFailure
+from exactum.sql.dialect import ServerFailure, SqlFailure
 
-TRANSIENT = frozenset({Failure.LOST, Failure.BUSY, Failure.PREPARED_BUSY})
+TRANSIENT = frozenset({ServerFailure.LOST, ServerFailure.BUSY, ServerFailure.PREPARED_BUSY})
 """The same again may succeed."""
 
 
 def port_error(failure: SqlFailure, where: str) -> ExactumError:
     """For the driver, where nothing is known to have changed."""
     match failure.failure:
-        case Failure.DENIED:
+        case ServerFailure.DENIED:
             return SettingRefused(
                 f"{where}: the server refused the user: {failure}. It needs to read and insert in "
                 "the table (to update and delete, too, for an upsert), and once to create "
                 "exactum's tables beside it."
             )
-        case Failure.MISSING | Failure.EXISTS | Failure.UNFIT | Failure.ROWS:
+        case (
+            ServerFailure.MISSING | ServerFailure.EXISTS | ServerFailure.UNFIT | ServerFailure.ROWS
+        ):
             return SettingRefused(f"{where}: {failure}.")
-        case Failure.NO_SLOT:
+        case ServerFailure.NO_SLOT:
             return SettingRefused(f"{where}: {failure}. {NO_SLOT}")
         case _:
             return Unavailable(
@@ -39,14 +41,19 @@ NO_SLOT = (
 def task_error(failure: SqlFailure, where: str) -> EpochAborted | SettingRefused | RowsRefused:
     """For a task: nothing of it becomes visible. ``where`` names the task and the sink."""
     match failure.failure:
-        case Failure.ROWS:
+        case ServerFailure.ROWS:
             return RowsRefused(
                 f"{where}: the server refused the rows: {failure}. Nothing of the epoch is "
                 "visible. Correct the rows in the query, or the table."
             )
-        case Failure.DENIED | Failure.MISSING | Failure.EXISTS | Failure.UNFIT:
+        case (
+            ServerFailure.DENIED
+            | ServerFailure.MISSING
+            | ServerFailure.EXISTS
+            | ServerFailure.UNFIT
+        ):
             return SettingRefused(f"{where}: {failure}. Nothing of the epoch is visible.")
-        case Failure.NO_SLOT:
+        case ServerFailure.NO_SLOT:
             return EpochAborted(
                 f"{where}: {failure}. {NO_SLOT} The attempt is void; start the query again."
             )

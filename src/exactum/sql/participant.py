@@ -25,7 +25,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
-from exactum.sql.dialect import LEDGER, Failure, Session, SqlFailure
+from exactum.sql.dialect import LEDGER, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, digest_of
 from exactum.sql.plan import Mechanism, WritePlan
@@ -118,7 +118,7 @@ class SqlParticipant:
         try:
             self._dialect.roll_back_prepared(session, gid)
         except SqlFailure as failure:
-            if failure.failure is not Failure.NO_SUCH_PREPARED:
+            if failure.failure is not ServerFailure.NO_SUCH_PREPARED:
                 raise
             session.rollback()
 
@@ -131,7 +131,7 @@ class SqlParticipant:
         Raises:
             RowsRefused: the target refuses the rows.
             CheckpointRefused: the target has this batch already, so the decision log is not the one
-            it was.
+                it was.
         """
         staged, gids = self._split(prepared)
         self._asked(lambda session: self._look(session, prepared, staged, gids))
@@ -188,7 +188,7 @@ class SqlParticipant:
         )
 
     def _refused(self, failure: SqlFailure, batch_id: int) -> ExactumError:
-        if failure.failure is Failure.ROWS:
+        if failure.failure is ServerFailure.ROWS:
             return RowsRefused(
                 f"{self._where}: the table {self._plan.target} refused the rows of batch "
                 f"{batch_id}: {failure}. Nothing of the epoch is visible. Correct the rows in the "
@@ -203,7 +203,7 @@ class SqlParticipant:
 
         Raises:
             HeuristicOutcome: the target refuses rows that it took before the decision; they are
-            still staged.
+                still staged.
         """
         staged, gids = self._split(prepared)
         committed: list[PreparedTransaction] = []
@@ -269,7 +269,7 @@ class SqlParticipant:
                 self._dialect.commit_prepared(session, transaction.identity)
                 return True
             except SqlFailure as failure:
-                if failure.failure is not Failure.NO_SUCH_PREPARED:
+                if failure.failure is not ServerFailure.NO_SUCH_PREPARED:
                     raise
                 session.rollback()
             return self._is_committed(session, transaction)

@@ -11,7 +11,7 @@ from enum import Enum
 
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation
-from exactum.sql.dialect import STAGING_PREFIX, Dialect, Mode, Move
+from exactum.sql.dialect import STAGING_PREFIX, Dialect, Mode, RowMove
 from exactum.sql.table import Column, TableName
 from exactum.sql.url import Address
 
@@ -114,9 +114,9 @@ class WritePlan:
     def staging(self) -> TableName:
         return self.scope.staging(self.target, self.staged_columns)
 
-    def move(self, parts: Sequence[int]) -> Move:
+    def move(self, parts: Sequence[int]) -> RowMove:
         """What brings these parts' rows from staging into the target."""
-        return Move(
+        return RowMove(
             staging=self.staging,
             target=self.target,
             columns=tuple(c.name for c in self.columns),

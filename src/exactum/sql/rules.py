@@ -32,7 +32,7 @@ def together(one: Rejection | None, other: Rejection) -> Rejection:
 
 
 @dataclass(frozen=True)
-class Rules:
+class TableRules:
     """What the rows of a frame must keep to. Picklable.
 
     columns: the target's column for each of the names in ``frame_columns``.

@@ -18,7 +18,7 @@ from exactum.protocol.sink import (
     QueryRun,
 )
 from exactum.sql.columns import matched, named_by
-from exactum.sql.dialect import DIRECTORY, Dialect, Failure, Mode, Role, Session, SqlFailure
+from exactum.sql.dialect import DIRECTORY, Dialect, Mode, Role, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
 from exactum.sql.participant import SqlParticipant
 from exactum.sql.plan import Mechanism, Scope, WritePlan
@@ -351,7 +351,7 @@ def _racing(session: Session, create: Callable[[], None]) -> None:
         except SqlFailure as failure:
             session.rollback()
             if (
-                failure.failure not in (Failure.EXISTS, Failure.BUSY)
+                failure.failure not in (ServerFailure.EXISTS, ServerFailure.BUSY)
                 or attempt == CREATE_TRIES_MAX - 1
             ):
                 raise

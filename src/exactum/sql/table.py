@@ -66,7 +66,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ColumnLimits:
     """What values a column can hold; None: no limit, or one that only the server knows.
 
     lowest, highest: of INTEGER, inclusive. Of DATE: days since 1970-01-01. Of TIMESTAMP and
@@ -75,14 +75,13 @@ class Limits:
         something (unsigned).
     magnitude_max: of FLOAT, the largest absolute value.
     precision, scale: of DECIMAL, all digits, and those after the point; a scale below 0 keeps whole
-    tens, hundreds, ...
-        Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's fraction. What has more
-        is refused. Of FLOAT, ``precision`` is its bits (24 or 53), where the dialect says it.
+        tens, hundreds, ... Of TIMESTAMP and TIMESTAMP_TZ, ``scale`` is the digits of a second's
+        fraction. What has more is refused. Of FLOAT, ``precision`` is its bits (24 or 53), where
+        the dialect says it.
     length_min: of BYTES: shorter ones would be filled up.
     length_max: of TEXT in characters (Unicode code points), or in bytes of its ``charset`` if
-    ``length_in_bytes``;
-        of BYTES in bytes. ``trailing_spaces_free``: what is too long only by blanks at its end is
-        taken (PostgreSQL's char(n), where blanks at the end mean nothing).
+        ``length_in_bytes``; of BYTES in bytes. ``trailing_spaces_free``: what is too long only by
+        blanks at its end is taken (PostgreSQL's char(n), where blanks at the end mean nothing).
     nul_allowed: False when text with U+0000 cannot be held.
     nan_allowed: False when a FLOAT cannot hold NaN and the infinities.
     charset: the character set of TEXT; None: UTF-8, which holds everything.
@@ -123,7 +122,7 @@ class Column:
     nullable: bool = True
     has_default: bool = False
     generated: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: ColumnLimits = field(default_factory=ColumnLimits)
     element: Column | None = None
     judged: bool = False
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction, Sighting
-from exactum.sql.dialect import Mode, Move
+from exactum.sql.dialect import Mode, RowMove
 from exactum.sql.ledger import StagedPart
 from exactum.sql.plan import Mechanism, Scope, WritePlan
 from exactum.sql.table import TableName
@@ -33,8 +33,8 @@ class StagedMove:
 
     def with_parts(
         self, target: TableName, columns: tuple[str, ...], parts: tuple[int, ...]
-    ) -> Move:
-        return Move(
+    ) -> RowMove:
+        return RowMove(
             self.staging,
             target,
             columns,

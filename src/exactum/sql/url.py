@@ -77,7 +77,7 @@ def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
 
     Raises:
         SettingRefused: it is no such URL; the message does not repeat it, for it may hold a
-        password.
+            password.
     """
     example = f"{schemes[0]}://user:password@host:port/database"
     try:

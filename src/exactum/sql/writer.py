@@ -23,7 +23,7 @@ from exactum.sql.dialect import Loader, Mode, Session, SqlFailure
 from exactum.sql.failure import task_error
 from exactum.sql.ledger import Ledger, StagedPart
 from exactum.sql.plan import Mechanism, WritePlan
-from exactum.sql.rules import Rules, together
+from exactum.sql.rules import TableRules, together
 from exactum.sql.sessions import SessionPool, pool_of
 from exactum.sql.transaction import prepared_transaction, staged_transaction
 
@@ -68,7 +68,7 @@ class SqlWriter:
         self._prepared: PreparedTransaction | None = None
         upsert = plan.mode is Mode.UPSERT
         key = plan.key if upsert else ()
-        self._rules = Rules(
+        self._rules = TableRules(
             plan.columns, plan.frame_columns, key, plan.named_by, plan.dialect.broken
         )
         flag = () if plan.flag_column is None else (plan.flag_column,)

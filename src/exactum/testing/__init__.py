@@ -13,7 +13,15 @@ from exactum.testing.memory import (
 )
 from exactum.testing.participant_contract import SinkContract
 from exactum.testing.schedule import Schedule, Setup
-from exactum.testing.simulation import Outcome, Violation, explore, outcomes, play, replay, wander
+from exactum.testing.simulation import (
+    SimulationReport,
+    Violation,
+    explore,
+    outcomes,
+    play,
+    replay,
+    wander,
+)
 from exactum.testing.task_job import TaskJob
 from exactum.testing.two_phase_check import check_two_phase_commit_sink
 from exactum.testing.world import System
@@ -29,9 +37,9 @@ __all__ = [
     "MemoryTarget",
     "MemoryTransaction",
     "MemoryWrite",
-    "Outcome",
     "Schedule",
     "Setup",
+    "SimulationReport",
     "SinkContract",
     "State",
     "System",

@@ -4,13 +4,12 @@ Wrap the ports of your own sink, and let ``sweep`` run your scenario once for ea
 fault::
 
     def scenario(plan: FaultPlan) -> None:
-        target = ...                                   # fresh, for each run
+        target = ...                            # fresh, for each run
         try:
             drive(faulty(participant, plan), faulty(log, plan), faulty(write, plan))
         except (Crash, ExactumError):
-            pass                                       # the process is gone, or the query has
-            failed
-        drive(participant, log, write)                 # the next incarnation, without faults
+            pass                                # the process is gone, or the query has failed
+        drive(participant, log, write)          # the next incarnation, without faults
         assert rows_of(target) == expected
 
     print(sweep(scenario), "runs")

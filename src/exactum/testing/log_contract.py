@@ -1,10 +1,9 @@
 """The contract of a decision log, as plain methods with asserts: mix it into a test class of any
 runner::
 
-class TestMyLog(LogContract):
-    def open_log(self, query_id: str) -> DecisionLog:
-        return MyLog(self.place, query_id)          # another connection to the same place at each
-        call
+    class TestMyLog(LogContract):
+        def open_log(self, query_id: str) -> DecisionLog:
+            return MyLog(self.place, query_id)  # each call: another connection to the same place
 """
 
 from __future__ import annotations

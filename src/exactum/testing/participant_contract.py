@@ -25,7 +25,7 @@ from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, Sink, TaskName, Writer
 from exactum.testing.faults import Fault, FaultPlan, sweep
 from exactum.testing.memory import straight
-from exactum.testing.sink_place import Place, Stall, die_before
+from exactum.testing.sink_place import Scenario, Takeover, die_before
 from exactum.testing.task_job import TaskJob
 
 NOT_REPEATED = tuple(f for f in Fault if f is not Fault.REPEATED)
@@ -102,7 +102,7 @@ class SinkContract:
         """No reader sees a written, prepared or verified row; all see each row once when commit has
         returned.
         """
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as one:
             prepared = place.prepare(one, place.partitions(0))
             assert rows_of(prepared) == place.count(0), (
@@ -120,7 +120,7 @@ class SinkContract:
         """What is aborted never becomes visible and is not open any more; aborting it again changes
         nothing.
         """
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as one:
             prepared = place.prepare(one, place.partitions(0))
             sightings = place.sightings(one, prepared)
@@ -134,7 +134,7 @@ class SinkContract:
 
         After ``prepare``, because another sink's writer failed, it may leave its own to the driver.
         """
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as one:
             for steps in range(3):
                 writer = one.sink.writers.open(one.order(0), TaskName(0, steps, 0))
@@ -151,7 +151,7 @@ class SinkContract:
         """By the same driver or by another one, at once or later: nothing is doubled, and it is a
         success.
         """
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as one, place.opened() as two:
             permit = place.permit(one, place.prepare(one, place.partitions(0)))
             for who in (one, one, two, two):
@@ -170,7 +170,7 @@ class SinkContract:
         """A sighting may be older than the commit of its transaction: aborting it then does
         nothing.
         """
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as one:
             prepared = place.prepare(one, place.partitions(0))
             sightings = place.sightings(one, prepared)
@@ -183,7 +183,7 @@ class SinkContract:
         """The record's text is all that another process needs; the one that prepared may be
         gone.
         """
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as one:
             permit = place.permit(one, place.prepare(one, place.partitions(0)))
         with place.opened() as two:
@@ -195,7 +195,7 @@ class SinkContract:
 
     def test_writer_factories_pickle(self) -> None:
         """The executors get a copy, which prepares what the driver commits."""
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as one:
             copied = pickle.loads(pickle.dumps(one.sink.writers))
             prepared = TaskJob(copied, place.partitions(0))(one.order(0))
@@ -205,7 +205,7 @@ class SinkContract:
 
     def test_partitions_without_rows(self) -> None:
         """A task without rows leaves nothing to commit, or something that commits to nothing."""
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as one:
             writer = one.sink.writers.open(one.order(0), TaskName(0, 0, 0))
             writer.write(place.batches[0].slice(0, 0))
@@ -222,7 +222,7 @@ class SinkContract:
         returned.
         """
         for guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE):
-            place = Place(self)
+            place = Scenario(self)
             with place.opened(guarantee) as one:
                 assert TaskJob(one.sink.writers, place.partitions(0))(one.order(0)) == ()
                 place.expect(0)
@@ -231,7 +231,7 @@ class SinkContract:
         """Queries and sinks whose names begin alike neither list nor abort each other's
         transactions.
         """
-        place = Place(self)
+        place = Scenario(self)
         with place.opened() as mine:
             query, sink = mine.run.query_id, mine.participant
             batches = iter(place.batches)
@@ -260,7 +260,7 @@ class SinkContract:
         """Crashed before or after it, its reply lost, repeated: each row stands once at the end."""
 
         def scenario(plan: FaultPlan) -> None:
-            place = Place(self)
+            place = Scenario(self)
             place.run(around=plan.around)
             place.finish()
 
@@ -273,7 +273,7 @@ class SinkContract:
         for died_before in ("decide", "commit"):
 
             def scenario(plan: FaultPlan, died_before: str = died_before) -> None:
-                place = Place(self)
+                place = Scenario(self)
                 place.run(around=die_before(died_before, after=2 if died_before == "decide" else 1))
                 place.run(around=plan.around)
                 place.finish()
@@ -286,7 +286,7 @@ class SinkContract:
         """
 
         def scenario(plan: FaultPlan) -> None:
-            place = Place(self)
+            place = Scenario(self)
             place.run(task_around=plan.around)
             place.finish()
 
@@ -298,7 +298,7 @@ class SinkContract:
         """
 
         def scenario(plan: FaultPlan) -> None:
-            place = Place(self)
+            place = Scenario(self)
             place.run(task_around=plan.around, tries_max=2)
             place.finish()
 
@@ -309,8 +309,8 @@ class SinkContract:
         and goes on.
         """
         for at in range(1, STALLS_MAX):
-            place = Place(self)
-            stall = Stall(at, place)
+            place = Scenario(self)
+            stall = Takeover(at, place)
             place.run(
                 around=stall.around, task_around=stall.around if self.stalls_in_tasks else straight
             )
@@ -321,7 +321,7 @@ class SinkContract:
 
     def test_a_decided_transaction_that_the_target_lost(self) -> None:
         """It is salvaged, or the query stops and says so; it is never passed over in silence."""
-        place = Place(self)
+        place = Scenario(self)
         place.run(around=die_before("commit"))
         record = next(r for r in place.storage.records.values() if r.decision is Decision.COMMIT)
         with place.opened() as operator:

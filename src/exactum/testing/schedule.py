@@ -5,13 +5,16 @@
 Before the colon the ``Setup``; after it the steps, one after another:
 
     a12   incarnation a makes 12 port calls and stops before the next one (it starts with its first
-    step) b*    incarnation b runs until it ends a!    incarnation a dies where it stands a-
-    incarnation a's next call is not carried out: Unavailable a~    incarnation a's next call is
-    carried out and its reply is lost: OutcomeUnknown a+    incarnation a's next call is carried out
-    twice, as by a client that sends again A3    a finisher (no driver: it commits what is decided,
-    see ``protocol.finish``); it takes all of the above x     every transaction that is not settled
-    expires now t     a late task of the process that ran last opens a transaction that nobody will
-    prepare
+          step)
+    b*    incarnation b runs until it ends
+    a!    incarnation a dies where it stands
+    a-    incarnation a's next call is not carried out: Unavailable
+    a~    incarnation a's next call is carried out and its reply is lost: OutcomeUnknown
+    a+    incarnation a's next call is carried out twice, as by a client that sends again
+    A3    a finisher (no driver: it commits what is decided, see ``protocol.finish``); it takes all
+          of the above
+    x     every transaction that is not settled expires now
+    t     a late task of the process that ran last opens a transaction that nobody will prepare
 """
 
 from __future__ import annotations
@@ -78,7 +81,8 @@ class Schedule:
             raise ValueError(f"Not a schedule: {text!r}")
         values = [int(text) if text.isdigit() else bool(text) for text in found.groups()]
         names = [field.name for field in fields(Setup)]
-        return Schedule(Setup(**dict(zip(names, values, strict=True))), steps)  # type: ignore[arg-type]
+        setup = Setup(**dict(zip(names, values, strict=True)))  # type: ignore[arg-type]
+        return Schedule(setup, steps)
 
 
 def draw(rng: random.Random, setup: Setup, *, incarnations: int, steps_max: int) -> Schedule:

@@ -31,7 +31,7 @@ class Violation(AssertionError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationReport:
     """How a run went. ``short`` are the indexes of steps whose process ended before its budget did.
 
     ``happened`` counts events, deaths and faults by name; runs with the same ``trace`` made the
@@ -47,7 +47,7 @@ class Outcome:
     trace: int = 0
 
 
-def play(schedule: Schedule, system: System | None = None) -> Outcome:
+def play(schedule: Schedule, system: System | None = None) -> SimulationReport:
     """Run one schedule to the end, the last restart included, and judge it."""
     world = World(schedule.setup, system or System())
     processes: dict[str, Process] = {}
@@ -77,7 +77,7 @@ def play(schedule: Schedule, system: System | None = None) -> Outcome:
         world.happened[
             f"ended: {type(process.ending).__name__ if process.ending else 'ran to the end'}"
         ] += 1
-    return Outcome(
+    return SimulationReport(
         schedule,
         {letter: _ending(p) for letter, p in processes.items()},
         {letter: p.calls for letter, p in processes.items()},
@@ -88,7 +88,7 @@ def play(schedule: Schedule, system: System | None = None) -> Outcome:
     )
 
 
-def replay(text: str, system: System | None = None) -> Outcome:
+def replay(text: str, system: System | None = None) -> SimulationReport:
     """Run the schedule in ``text`` again.
 
     Raises:
@@ -97,7 +97,7 @@ def replay(text: str, system: System | None = None) -> Outcome:
     return checked(play(Schedule.parse(text), system))
 
 
-def checked(outcome: Outcome) -> Outcome:
+def checked(outcome: SimulationReport) -> SimulationReport:
     """``outcome`` itself.
 
     Raises:
@@ -120,7 +120,7 @@ def _ending(process: Process) -> str:
 
 def explore(
     setup: Setup, pattern: str, system: System | None = None, stride: int = 1
-) -> Iterator[Outcome]:
+) -> Iterator[SimulationReport]:
     """Every schedule of a pattern: each ``?`` in it takes the values 0, 1, 2, ... until that
     incarnation ends sooner. ``"a? b? a* b*"`` is every way to interrupt twice, ``"a? a! b*"`` every
     crash.
@@ -133,14 +133,14 @@ def explore(
 
 def outcomes(
     setup: Setup, pattern: str, system: System | None = None, stride: int = 1
-) -> Iterator[Outcome]:
+) -> Iterator[SimulationReport]:
     """As ``explore``, but violations are only noted in the outcome."""
     return _explore(setup, tuple(pattern.split()), (), system, stride)
 
 
 def _explore(
     setup: Setup, rest: tuple[str, ...], done: tuple[str, ...], system: System | None, stride: int
-) -> Iterator[Outcome]:
+) -> Iterator[SimulationReport]:
     holes = [i for i, step in enumerate(rest) if step.endswith("?")]
     if not holes:
         yield play(Schedule(setup, done + rest), system)
@@ -174,7 +174,7 @@ def wander(
     setups: Sequence[Setup] = (),
     system: System | None = None,
     steps_max: int = 12,
-) -> Iterator[Outcome]:
+) -> Iterator[SimulationReport]:
     """The outcomes of ``schedules``.
 
     Raises:

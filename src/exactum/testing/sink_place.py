@@ -30,6 +30,7 @@ from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrde
 from exactum.testing.faults import Crash, interpose
 from exactum.testing.memory import Around, MemoryDecisionLog, MemoryStorage, straight
 from exactum.testing.task_job import Partition, TaskJob
+from exactum.testing.world import SparkStopped
 
 EPOCHS = 2
 PARTITIONS = 2
@@ -37,10 +38,6 @@ CLEANINGS_MAX = 5
 """How many starts a target may need until nothing is open: some show a dead client's transaction
 late.
 """
-
-
-class SparkStopped(Exception):
-    """Spark found that another driver had written its batch to the checkpoint."""
 
 
 class SinkHooks(Protocol):
@@ -77,7 +74,7 @@ class Opened:
         return WriteOrder(self.run, batch_id, 0, batch_id + 1)
 
 
-class Place:
+class Scenario:
     """One scenario: a query of its own, its checkpoint and decision log, and what was visible
     before.
     """
@@ -276,10 +273,10 @@ class Place:
         return (repr(row) for batch in batches for row in self.hooks.rows_in(batch))
 
 
-class Stall:
+class Takeover:
     """At call ``at`` of one driver another one runs everything, and only then the call goes on."""
 
-    def __init__(self, at: int, place: Place) -> None:
+    def __init__(self, at: int, place: Scenario) -> None:
         self.hit = ""
         self._at = at
         self._place = place

@@ -27,10 +27,9 @@ class TaskJob:
         around: every call of every writer goes through it, until the first task has died.
         tries_max: more than 1: a task that fails or dies is tried again, as Spark does.
         losers: before its winning try the first task runs twice for nothing: one copy is prepared
-        and never told
-            of (speculation), one is killed half-way.
+            and never told of (speculation), one is killed half-way.
         kill: called with the writer of a task that has died, to let go of what the system would
-        take back.
+            take back.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from exactum.protocol.sink import Sink
 from exactum.testing.faults import Fault, FaultPlan, sweep
 from exactum.testing.memory import Around
 from exactum.testing.participant_contract import NOT_REPEATED, SinkContract
-from exactum.testing.sink_place import Place, Stall, die_before
+from exactum.testing.sink_place import Scenario, Takeover, die_before
 
 IN_TASKS = ("begin_transaction", "invoke", "pre_commit")
 IDEMPOTENT = (
@@ -51,12 +51,17 @@ def check_two_phase_commit_sink(
         make_sink: gives a sink over the same place at each call, another object each time.
         visible_rows: what a plain reader of the target sees; never by the sink's own code.
         batches: gives four Arrow record batches or more, none empty, all rows different; called for
-        each scenario. rows_in: the rows of a record batch as ``visible_rows`` gives them; default:
-        tuples of Python values. reset: empties the target before each scenario; default: it fills
-        up. leftovers: what a plain client finds that is neither visible nor gone; default: it does
-        not look. lose: undoes prepared transactions behind exactum's back; default: by the sink's
-        own ``abort``. lists_open: False if the sink has no ``list_transactions``. tells_lost: False
-        if it cannot tell that a transaction is lost (never raises ``TransactionLost``).
+            each scenario.
+        rows_in: the rows of a record batch as ``visible_rows`` gives them; default: tuples of
+            Python values.
+        reset: empties the target before each scenario; default: it fills up.
+        leftovers: what a plain client finds that is neither visible nor gone; default: it does not
+            look.
+        lose: undoes prepared transactions behind exactum's back; default: by the sink's own
+            ``abort``.
+        lists_open: False if the sink has no ``list_transactions``.
+        tells_lost: False if it cannot tell that a transaction is lost (never raises
+            ``TransactionLost``).
         visible_within_s: how long a commit may take to show in ``visible_rows``.
 
     Returns:
@@ -123,7 +128,7 @@ def _first_run(
     """The fault strikes a run that begins with nothing; with ``tries_max`` 2 the task dies, and its
     driver lives.
     """
-    place = Place(given)
+    place = Scenario(given)
     place.run(
         through=lambda sink: interpose_methods(sink, methods, plan.around), tries_max=tries_max
     )
@@ -134,7 +139,7 @@ def _second_run(given: SinkContract, plan: FaultPlan, label: str, after: int) ->
     """The fault strikes a run that finds another one's leftovers, or its decision to be
     redelivered.
     """
-    place = Place(given)
+    place = Scenario(given)
     place.run(around=die_before(label, after))
     place.run(through=lambda sink: interpose_methods(sink, (*IN_TASKS, *IDEMPOTENT), plan.around))
     place.finish()
@@ -145,8 +150,8 @@ def _stall_at_every_call(given: SinkContract, methods: Sequence[str]) -> int:
     at = 0
     while True:
         at += 1
-        place = Place(given)
-        stall = Stall(at, place)
+        place = Scenario(given)
+        stall = Takeover(at, place)
         place.run(through=lambda sink, stall=stall: interpose_methods(sink, methods, stall.around))  # type: ignore[misc]
         place.finish(f"stalled at call {at} ({stall.hit})")
         if not stall.hit:

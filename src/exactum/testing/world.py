@@ -62,7 +62,7 @@ class System:
 
 
 @dataclass
-class Checkpoint:
+class SparkCheckpoint:
     """Spark's offset log and commit log: create-if-absent, and the restart rule."""
 
     offsets: set[int] = field(default_factory=set)
@@ -102,7 +102,7 @@ class World:
         self.system = system
         self.history = History()
         self.storage = SlotStorage(records=self.history)
-        self.checkpoint = Checkpoint()
+        self.checkpoint = SparkCheckpoint()
         self.targets = [
             MemoryTarget(f"target{i}", keeps_aborted_rows=not setup.forgets)
             for i in range(setup.participants)

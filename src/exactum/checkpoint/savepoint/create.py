@@ -42,7 +42,7 @@ def create(
     Raises:
         CheckpointRefused: there is no complete epoch, one is in doubt, or something is damaged.
         Unavailable: the query did not stop in time, or outran the copy again and again, or ``to``
-        cannot be written.
+            cannot be written.
     """
     folder = cut.local_checkpoint(checkpoint)
     to = to.absolute()

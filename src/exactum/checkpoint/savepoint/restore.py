@@ -2,13 +2,11 @@
 same one (a move).
 
 fork   a new query id: Spark's ``metadata`` gets it, and the decisions of the parent stay behind.
-Everything that
-       sinks name after the query (transactional ids, ledger rows, staged files) is its own from
-       then on.
+       Everything that sinks name after the query (transactional ids, ledger rows, staged files) is
+       its own from then on.
 same   the query itself goes on in another place. Only from its very last epoch: targets know which
-epochs of a
-       query they have, so an epoch of the same name must never be written with other rows. The
-       original is retired.
+       epochs of a query they have, so an epoch of the same name must never be written with other
+       rows. The original is retired.
 """
 
 from __future__ import annotations
@@ -150,7 +148,7 @@ def _refuse_unless_at_rest(folder: Path) -> None:
     """
     Raises:
         CheckpointRefused: what is in ``folder`` is no checkpoint, is used, or has an epoch in
-        doubt.
+            doubt.
     """
     cut.local_checkpoint(str(folder))
     alive = outliving(folder, ENDING_S)
@@ -202,7 +200,7 @@ def _retire(original: Path, manifest: Manifest, folder: Path) -> None:
 
     Raises:
         CheckpointRefused: a driver that was asleep has decided until just now; the original is not
-        retired.
+            retired.
     """
     retirement.retire(original, {"to": str(folder), "savepoint": manifest.id})
     try:

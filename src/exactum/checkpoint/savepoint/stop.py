@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exactum.checkpoint import request_file
 from exactum.checkpoint.request_file import Answer
-from exactum.checkpoint.run_file import Run, living
+from exactum.checkpoint.run_file import RecordedRun, living
 from exactum.errors import CheckpointRefused, Unavailable
 
 POLL_S = 0.1
@@ -57,7 +57,9 @@ def stop(checkpoint: Path, timeout_s: float) -> Stopped:
     return Stopped(last)
 
 
-def _too_slow(checkpoint: Path, run: Run, answer: Answer | None, timeout_s: float) -> Unavailable:
+def _too_slow(
+    checkpoint: Path, run: RecordedRun, answer: Answer | None, timeout_s: float
+) -> Unavailable:
     how = (
         "it has not seen the request: its process is frozen, or very busy"
         if answer is None

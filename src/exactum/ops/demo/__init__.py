@@ -1,12 +1,9 @@
 """The demo: a query killed again and again beside the same through Spark's own Kafka sink, and what
 a reader sees.
 
-    producer -> topic "orders" -+-> query.py        (exactum)          -> "shouted"       -+->
-    reader -> tally
-                                +-> spark_query.py  (Spark's own sink) -> "shouted_spark" -+
-                                -> verdict
-                 chaos kills both drivers with SIGKILL, aimed by what their checkpoints and topics
-                 show
+    producer -> "orders" -+-> query.py       (exactum)     -> "shouted"       -+-> reader -> tally
+                          +-> spark_query.py (Spark's own) -> "shouted_spark" -+      -> verdict
+           chaos kills both drivers with SIGKILL, aimed by what their checkpoints and topics show
 
 The reader, the tally and the verdict count by themselves: they use nothing of exactum's own
 protocol.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exactum.ops.demo.broker_view import BrokerView
-from exactum.ops.demo.checkpoint import Checkpoint
+from exactum.ops.demo.checkpoint import ShownCheckpoint
 from exactum.ops.demo.driver import Driver
 
 AIM_TIMEOUT_S = 8.0
@@ -73,7 +73,7 @@ class Chaos:
     def __init__(
         self,
         driver: Driver,
-        checkpoint: Checkpoint,
+        checkpoint: ShownCheckpoint,
         broker: BrokerView,
         topic: str,
         transactional: bool,

@@ -14,7 +14,7 @@ _COMMIT = re.compile(r"\d+")
 _RECORD = re.compile(r"\d{20}-\d+\.json")
 
 
-class Checkpoint:
+class ShownCheckpoint:
     """A checkpoint of Spark, with exactum's decision log in it if it is exactum's. Threads may
     share it.
     """

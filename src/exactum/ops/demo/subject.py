@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exactum.ops.demo.broker_view import BrokerView
 from exactum.ops.demo.chaos import Aim, Chaos, plan
-from exactum.ops.demo.checkpoint import Checkpoint
+from exactum.ops.demo.checkpoint import ShownCheckpoint
 from exactum.ops.demo.driver import Driver
 from exactum.ops.demo.screen import Standing
 from exactum.ops.demo.tally import Tally
@@ -70,7 +70,7 @@ class Subject:
         self.name, self.topic = contender.name, contender.topic
         self.tally = Tally()
         self.open_transactions: int | None = 0 if contender.transactional else None
-        self.checkpoint = Checkpoint(folder / contender.topic)
+        self.checkpoint = ShownCheckpoint(folder / contender.topic)
         self.driver = Driver(
             contender.name,
             contender.module,

@@ -14,7 +14,12 @@ from typing import Any
 from exactum.ops import process_session
 from exactum.ops.run.ending import LastError, Report
 from exactum.ops.run.output import STDERR, STDOUT, outputs_of, pipe_if
-from exactum.spark.supervised.channel import VARIABLE, Decoder, Message, address_of
+from exactum.spark.supervised.supervisor_channel import (
+    VARIABLE,
+    ChannelMessage,
+    MessageDecoder,
+    address_of,
+)
 
 READ_BYTES = 1 << 16
 GRACE_S = 5.0
@@ -56,7 +61,7 @@ class Child:
             )
         ours.setblocking(False)
         self._link = ours
-        self._decoder = Decoder()
+        self._decoder = MessageDecoder()
         self._silent = False
         self.outputs = outputs_of(self._process)
         self.joined = False
@@ -76,9 +81,9 @@ class Child:
         """The channel's socket, or None once the other end is closed."""
         return None if self._silent else self._link
 
-    def received(self) -> list[Message]:
+    def received(self) -> list[ChannelMessage]:
         """What it has said since the last look. Never blocks."""
-        messages: list[Message] = []
+        messages: list[ChannelMessage] = []
         while not self._silent:
             try:
                 data = self._link.recv(READ_BYTES)
@@ -108,7 +113,7 @@ class Child:
         with contextlib.suppress(
             OSError
         ):  # it is dead, or frozen with a full buffer: seen by other signs
-            self._link.sendall(Message(kind, fields).encoded())
+            self._link.sendall(ChannelMessage(kind, fields).encoded())
 
     def status(self) -> int | None:
         """How it ended, negative for a signal; None while it runs. It is not reaped: its id stays
@@ -123,7 +128,7 @@ class Child:
         """To the script's own process alone."""
         os.kill(self.pid, number)  # not reaped yet, so it is nobody else's id
 
-    def bury(self, grace_s: float = 0.0, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def kill_tree(self, grace_s: float = 0.0, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when
         this returns.
 
@@ -143,6 +148,6 @@ class Child:
         self._link.close()
 
     def close(self) -> None:
-        """After ``bury``: its outputs are let go."""
+        """After ``kill_tree``: its outputs are let go."""
         for output in self.outputs:
             output.close()

@@ -173,13 +173,13 @@ def run(
     script is done or was stopped, 1 when it is not started again because it failed too often (or
     did not stop in time), 3 when it must not be.
     """
-    from exactum.ops.run.board import Board
+    from exactum.ops.run.run_display import RunDisplay
+    from exactum.ops.run.run_stats import RunStats
     from exactum.ops.run.supervisor import Plan, Supervisor
-    from exactum.ops.run.view import View
 
     chosen = strategy_of(restart, strategy)
-    board = Board()
-    with View(board, watch=watch) as view:
+    stats = RunStats()
+    with RunDisplay(stats, watch=watch) as view:
         _restore(from_savepoint, checkpoint, identity, view.say)
         plan = Plan(
             command=(sys.executable, str(script), *arguments),
@@ -191,7 +191,7 @@ def run(
             start_attempts=start_attempts,
         )
         supervisor = Supervisor(
-            plan, chosen, board, say=view.say, pass_on=view.pass_on, tick=view.tick
+            plan, chosen, stats, say=view.say, pass_on=view.pass_on, tick=view.tick
         )
         status = supervisor.run()
     sys.exit(status.value)

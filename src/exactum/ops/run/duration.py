@@ -21,8 +21,7 @@ def seconds(text: str) -> float:
 
     Raises:
         SettingRefused: it is no duration, or it has no unit: Flink takes a bare number for
-        milliseconds, most people
-            for seconds.
+            milliseconds, most people for seconds.
     """
     found = _DURATION.fullmatch(text.strip())
     unit = _UNITS_S.get(found[2].lower()) if found else None

@@ -1,9 +1,10 @@
 """Keeps a script running: starts it, hears how it ends, finishes what is decided, and starts it
 again or does not.
 
-    running --dies--> finishing --delay--> running        running --dies or freezes--> the standby's
-    turn, finishing running --SIGTERM--> stopping --> out                 running --done, fenced,
-    refused, too often--> out
+    running --dies--> finishing --delay--> running
+    running --dies or freezes--> the standby's turn, finishing
+    running --SIGTERM--> stopping --> out
+    running --done, fenced, refused, too often--> out
 
 One thread, one loop: it waits for signals, for what the children say and for the next moment at
 which something is due. It decides nothing about an epoch: a child that it takes for dead and that
@@ -20,14 +21,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from exactum.errors import Disposition
-from exactum.ops.run.board import Board
 from exactum.ops.run.child import GRACE_S, Child
+from exactum.ops.run.commit_worker_client import CommitWorkerClient
 from exactum.ops.run.ending import Ending, LastError, Meaning, Report, ending
-from exactum.ops.run.finishing import Finishing
 from exactum.ops.run.output import Output
 from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
+from exactum.ops.run.run_stats import RunStats
 from exactum.ops.run.signals import Signals
-from exactum.spark.supervised.channel import Message
+from exactum.spark.supervised.supervisor_channel import ChannelMessage
 
 LOOK_EVERY_S = 0.1
 STANDBY_AFTER_S = 20.0
@@ -73,7 +74,7 @@ class Supervisor:
         self,
         plan: Plan,
         strategy: RestartStrategy,
-        board: Board,
+        stats: RunStats,
         *,
         say: Callable[[str], None],
         pass_on: Callable[[Sequence[str]], None] = lambda lines: None,
@@ -82,11 +83,11 @@ class Supervisor:
         self._plan = plan
         self._strategy = strategy
         self._first_starts = FirstStarts(plan.start_attempts)
-        self._board = board
+        self._stats = stats
         self._say = say
         self._pass_on = pass_on
         self._tick = tick
-        self._finishing = Finishing(say, plan.captured)
+        self._commit_worker = CommitWorkerClient(say, plan.captured)
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []
@@ -123,19 +124,19 @@ class Supervisor:
             finally:
                 self._end_all()
         outcome = self._outcome or Status.FAILED
-        self._board.state = outcome.name.lower()
+        self._stats.state = outcome.name.lower()
         return outcome
 
     # ---- the loop ----------------------------------------------------------------------------
 
     def _wait(self, signals: Signals) -> None:
         fds: list[int] = [signals.reader]
-        if self._finishing.link is not None:
-            fds.append(self._finishing.link.fileno())
+        if self._commit_worker.link is not None:
+            fds.append(self._commit_worker.link.fileno())
         for child in self._children():
             fds += [] if child.link is None else [child.link.fileno()]
         outputs = [
-            *self._finishing.outputs,
+            *self._commit_worker.outputs,
             *(output for child in self._children() for output in child.outputs),
         ]
         fds += [output.fileno() for output in outputs if not output.ended]
@@ -165,7 +166,7 @@ class Supervisor:
         for child, status in ended:
             if child in self._children():
                 self._ended(child, status, now_s)
-        self._pass_on_from(self._finishing.outputs)
+        self._pass_on_from(self._commit_worker.outputs)
         self._look_at_the_frozen(now_s)
         self._lose_patience(now_s)
         self._go_on(now_s)
@@ -177,7 +178,7 @@ class Supervisor:
             child for child in (self._active, self._standby, *self._retired) if child is not None
         ]
 
-    def _hear(self, child: Child, message: Message, now_s: float) -> None:
+    def _hear(self, child: Child, message: ChannelMessage, now_s: float) -> None:
         child.heard_s = now_s
         fields = message.fields
         if message.kind == "hello":
@@ -198,19 +199,19 @@ class Supervisor:
         elif child is self._active:
             self._hear_the_active(child, message, now_s)
 
-    def _hear_the_active(self, child: Child, message: Message, now_s: float) -> None:
+    def _hear_the_active(self, child: Child, message: ChannelMessage, now_s: float) -> None:
         fields = message.fields
         if message.kind == "run":
             child.began = True
             child.reports.pop(str(fields["query_id"]), None)
-            self._finishing.take(message)
+            self._commit_worker.take(message)
         elif message.kind == "source":
             self._source = fields["options"]
             if self._standby is not None:
                 self._standby.tell_source(self._source)
         elif message.kind == "batch":
             self._open[str(fields["query_id"])] = int(fields["batch_id"])
-            self._board.state = "running"
+            self._stats.state = "running"
         elif message.kind == "event":
             child.works = child.works or fields["name"] == "EpochCompleted"
             query_id, batch_id = str(fields["event"]["query_id"]), int(fields["event"]["batch_id"])
@@ -219,7 +220,7 @@ class Supervisor:
                 and self._open.get(query_id) == batch_id
             ):
                 del self._open[query_id]
-            self._board.hear(str(fields["name"]), fields["event"], now_s)
+            self._stats.hear(str(fields["name"]), fields["event"], now_s)
         elif message.kind == "stopped" and self._stops and not fields["queries"]:
             self._terminate(child, "it has no query to stop", now_s)
 
@@ -235,7 +236,7 @@ class Supervisor:
             self._pass_on_from(child.outputs)
             self._tick()
 
-        child.bury(grace_s, meanwhile)
+        child.kill_tree(grace_s, meanwhile)
         for output in child.outputs:
             if lines := output.rest():
                 self._pass_on(lines)
@@ -272,7 +273,7 @@ class Supervisor:
         """What comes after a death, once everything decided is finished: the next life, or the
         end.
         """
-        if self._finishing.busy(now_s) or self._active is not None:
+        if self._commit_worker.busy(now_s) or self._active is not None:
             return
         if self._outcome is not None:
             self._over = True
@@ -324,7 +325,7 @@ class Supervisor:
         """The active one has ended: what is decided is finished, however it ended, and what is
         next.
         """
-        self._finishing.begin(self._open, now_s)
+        self._commit_worker.begin(self._open, now_s)
         if how.meaning is Meaning.DONE:
             self._outcome = Status.DONE
         elif self._stops:
@@ -348,8 +349,8 @@ class Supervisor:
             self._say(f"it is not started again: {verdict.reason}{with_what}")
             self._outcome = Status.FAILED
             return
-        self._board.restarts += 1
-        self._board.state = "restarting"
+        self._stats.restarts += 1
+        self._stats.state = "restarting"
         if self._standby is None:
             self._start_due_s = now_s + verdict.delay_s
             self._say(f"it is started again in {verdict.delay_s:.1f} s")
@@ -383,7 +384,7 @@ class Supervisor:
             return
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
         self._active = None
-        self._finishing.begin(self._open, now_s)
+        self._commit_worker.begin(self._open, now_s)
         self._failed(now_s)
         if self._plan.kills:
             self._bury(active)
@@ -397,7 +398,7 @@ class Supervisor:
         if self._stops > 1:
             self._patience_s = now_s
             return
-        self._board.state = "stopping"
+        self._stats.state = "stopping"
         self._patience_s = now_s + self._plan.stop_timeout_s
         if self._standby is not None:
             self._bury(self._standby)
@@ -437,5 +438,5 @@ class Supervisor:
             self._bury(child)
         self._active = self._standby = None
         self._retired.clear()
-        self._pass_on_from(self._finishing.outputs)
-        self._finishing.close()
+        self._pass_on_from(self._commit_worker.outputs)
+        self._commit_worker.close()

@@ -28,8 +28,10 @@ class ControlListener(EpochListener):
 
     Raises:
         CheckpointRefused: the checkpoint is not on a local or shared file system; or the topic was
-        made anew. RowsRefused: a record has no key, cannot be decoded, or the whole is too large.
-        SettingRefused: the topic does not exist. Unavailable: the broker did not answer.
+            made anew.
+        RowsRefused: a record has no key, cannot be decoded, or the whole is too large.
+        SettingRefused: the topic does not exist.
+        Unavailable: the broker did not answer.
     """
 
     def __init__(self, stream: ControlStream, context: RunContext) -> None:

@@ -1,10 +1,12 @@
 """What every epoch saw of a control stream, on disk: so that an epoch that is run again sees the
 same.
 
-    <checkpoint>/exactum/control/<name>/00000000000000000042.json     epoch 42: offsets, and which
-    view <checkpoint>/exactum/control/<name>/view-3f2a….json                a view: all keys and
-    their values <checkpoint>/exactum/control/<name>/topic.json                     which topic it
-    is: topic id and cluster id
+    <checkpoint>/exactum/control/<name>/00000000000000000042.json
+        epoch 42: offsets, and which view
+    <checkpoint>/exactum/control/<name>/view-3f2a….json
+        a view: all keys and their values
+    <checkpoint>/exactum/control/<name>/topic.json
+        which topic it is: topic id and cluster id
 
 The view itself is kept, not only how far the topic was read: compaction and retention take from the
 topic what an epoch saw, and a crash may ask for it again. An unchanged view is written once.

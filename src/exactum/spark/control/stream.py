@@ -50,11 +50,13 @@ def control_stream(
 
     Args:
         topic: its name; it is read whole, from its beginning. ``cleanup.policy=compact`` keeps it
-        small. bootstrap_servers: ``host:port`` or several, separated by commas. key: from the key's
-        bytes to what ``current()`` shows; default UTF-8 text. value: the same for values, for
-        example ``json.loads``. Both must be functions that Spark can ship. max_bytes: keys and
-        values of the whole view together may not take more, since it travels with every task;
-            default 1 MiB.
+            small.
+        bootstrap_servers: ``host:port`` or several, separated by commas.
+        key: from the key's bytes to what ``current()`` shows; default UTF-8 text.
+        value: the same for values, for example ``json.loads``. Both must be functions that Spark
+            can ship.
+        max_bytes: keys and values of the whole view together may not take more, since it travels
+            with every task; default 1 MiB.
         consumer: further librdkafka settings (security).
 
     Raises:
@@ -123,7 +125,7 @@ class ControlStream:
 
         Raises:
             SettingRefused: called outside of an epoch, or the stream was not given to
-            ``exactly_once(control=)``.
+                ``exactly_once(control=)``.
         """
         carried = self._find()
         # One task has one text, so that a call for each row costs no comparison of texts.

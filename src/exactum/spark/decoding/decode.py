@@ -85,22 +85,20 @@ def decode(
 
     Args:
         frame: a streaming frame of ``read_kafka``, with its columns topic, partition, offset,
-        timestamp, key and
-            value as they came. Columns may be added and rows filtered out before.
+            timestamp, key and value as they came. Columns may be added and rows filtered out
+            before.
         value: how values are read: ``String()``, ``Json(...)``, ``Avro(...)``, ``Protobuf(...)``,
-        ``Function(...)``,
-            or a function from bytes to a value of the type ``returns``. None leaves them as they
-            are.
+            ``Function(...)``, or a function from bytes to a value of the type ``returns``. None
+            leaves them as they are.
         key: the same for keys.
         returns: Spark's type, or its DDL, of what a plain function returns.
         on_error: what becomes of a bad record, key or value. "fail" (default): the query stops with
-        ``RowsRefused``
-            that names topic, partition, offset and reason; nothing of the epoch is visible. "skip":
-            it is left out and counted (``events.RowsSkipped``). "dead_letter": it goes to the
-            epoch's dead letters (``exactly_once(dead_letters=...)``), in the same epoch under the
-            same decision, with its original bytes, the reason and where it came from.
+            ``RowsRefused`` that names topic, partition, offset and reason; nothing of the epoch is
+            visible. "skip": it is left out and counted (``events.RowsSkipped``). "dead_letter": it
+            goes to the epoch's dead letters (``exactly_once(dead_letters=...)``), in the same epoch
+            under the same decision, with its original bytes, the reason and where it came from.
         nulls: "keep" (default): a null value or key (a tombstone) is null after decoding. "error":
-        it is bad.
+            it is bad.
 
     Returns:
         The frame; a struct, an array or a plain column in the place of what was decoded, all else
@@ -108,8 +106,10 @@ def decode(
 
     Raises:
         FrameRefused: the frame is not one of ``read_kafka``, or lacks a column, or cannot be read
-        twice. SettingRefused: a format that cannot be decoded, an unknown policy, a package that is
-        missing, Spark Connect. Unavailable: a schema registry did not answer.
+            twice.
+        SettingRefused: a format that cannot be decoded, an unknown policy, a package that is
+            missing, Spark Connect.
+        Unavailable: a schema registry did not answer.
     """
     refuse_connect(frame)
     policy = _choice(on_error, "on_error", [one.value for one in Policy])

@@ -1,7 +1,7 @@
 """Sinks that a query had and has no longer: what they left open is found again, and swept or named.
 
     <checkpoint>/exactum/sinks.json     the sinks of the last run, and former ones that were not
-    found empty since
+                                        found empty since
 
 A transaction is listed by the name of its sink. A start without that sink, or with a new name for
 it, would never look, and a prepared transaction would keep its locks for ever. The file informs; no

@@ -28,7 +28,8 @@ class OpenedSinks:
     Raises:
         FrameRefused: a target cannot take its columns.
         SettingRefused: a sink's settings cannot hold the guarantee; or two sinks write to one
-        target. Unavailable: a target did not answer.
+            target.
+        Unavailable: a target did not answer.
     """
 
     def __init__(self, targets: Targets, run: QueryRun, columns: Sequence[Columns]) -> None:

@@ -3,7 +3,7 @@ any file system.
 
     <state>/<operator>/<partition>/[<store>/]8.changelog            checkpoint format 1
     <state>/<operator>/<partition>/[<store>/]8_<id>.changelog       format 2: each try of a task has
-    an id of its own
+                                                                    an id of its own
 
 Looks for this one version only: what came before was there when the batch began, and Spark rests on
 it in any case.

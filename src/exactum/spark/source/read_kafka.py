@@ -93,34 +93,30 @@ def read_kafka(
             by topic (``{"orders": [0, 1]}``).
         bootstrap_servers: ``host:port`` or several, separated by commas.
         group_id: a consumer group that shows how far the query is: after each epoch the epoch's end
-        offsets are
-            committed to it, for lag tools. The query itself goes by its checkpoint alone.
+            offsets are committed to it, for lag tools. The query itself goes by its checkpoint
+            alone.
         start: where a query without a checkpoint begins; a checkpoint always takes precedence.
-        "group": at the
-            group's offsets (the default with a group id); "earliest" (the default without) or
-            "latest"; a datetime with a time zone or milliseconds since the epoch: the first record
-            at or after it, the end where there is none; ``{"orders": {0: 123}}`` or ``{("orders",
-            0): 123}``: offsets, where partitions that are not named follow the group. Resolved now,
-            except the two words. Later partitions start at their beginning.
+            "group": at the group's offsets (the default with a group id); "earliest" (the default
+            without) or "latest"; a datetime with a time zone or milliseconds since the epoch: the
+            first record at or after it, the end where there is none; ``{"orders": {0: 123}}`` or
+            ``{("orders", 0): 123}``: offsets, where partitions that are not named follow the group.
+            Resolved now, except the two words. Later partitions start at their beginning.
         stop: for a backfill: the query ends when everything before the stop is in the sinks.
-        "latest" (the ends as
-            of now), a time as for ``start``, or the offsets of all partitions; the record at the
-            stop is the first that is not read. Partitions that come later are not read. A query of
-            several sources ends when all are bounded and read.
+            "latest" (the ends as of now), a time as for ``start``, or the offsets of all
+            partitions; the record at the stop is the first that is not read. Partitions that come
+            later are not read. A query of several sources ends when all are bounded and read.
         auto_offset_reset: where a partition begins for which the group has no offset: "earliest"
-        (default),
-            "latest", or "none": refused.
+            (default), "latest", or "none": refused.
         commit_offsets: False: nothing is committed to the group. Default: as soon as there is a
-        group id. stall_after_s: how long an open transaction upstream may hold back a partition's
-        readers before
-            ``events.UpstreamStalled`` tells of it; default 30 s.
+            group id.
+        stall_after_s: how long an open transaction upstream may hold back a partition's readers
+            before ``events.UpstreamStalled`` tells of it; default 30 s.
         client: librdkafka's settings for what the driver asks the brokers, where they cannot be
-        derived from the
-            ``kafka.*`` options: ``{"security.protocol": "SASL_SSL", "ssl.ca.location": "ca.pem",
-            ...}``.
+            derived from the ``kafka.*`` options: ``{"security.protocol": "SASL_SSL",
+            "ssl.ca.location": "ca.pem", ...}``.
         options: further options of Spark's Kafka source by their own names:
-        ``maxOffsetsPerTrigger=10000``,
-            ``includeHeaders=True``, ``**{"kafka.security.protocol": "SASL_SSL"}``.
+            ``maxOffsetsPerTrigger=10000``, ``includeHeaders=True``, ``**{"kafka.security.protocol":
+            "SASL_SSL"}``.
 
     Only committed records are read (``kafka.isolation.level=read_committed``) and the query stops
     when records are gone before they were read (``failOnDataLoss=true``), unless the options say
@@ -128,8 +124,8 @@ def read_kafka(
 
     Raises:
         SettingRefused: an option that would break the guarantee or contradicts the arguments, an
-        unknown or
-            impossible position, a topic that does not exist, or no connector on the class path.
+            unknown or impossible position, a topic that does not exist, or no connector on the
+            class path.
         Unavailable: the cluster did not answer within some seconds.
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
@@ -214,7 +210,8 @@ def _asked(
 
     Raises:
         SettingRefused: a topic or a partition does not exist, or the driver cannot log in and has
-        to. Unavailable: no answer within ``LOOK_TIMEOUT_MS``.
+            to.
+        Unavailable: no answer within ``LOOK_TIMEOUT_MS``.
     """
     try:
         settings = librdkafka_settings(chosen, client, "read_kafka")

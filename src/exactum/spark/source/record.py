@@ -1,9 +1,10 @@
 """What a query's checkpoint keeps about each of its sources: which topics they were, and where a
 backfill ends.
 
-    <checkpoint>/exactum/source/<n>/topics/<topic>.json    {"version": 1, "topic": "orders",
-    "topic_id": ...} <checkpoint>/exactum/source/<n>/stops/<k>.json         {"version": 1, "given":
-    "latest", "offsets": {"orders": ...}}
+    <checkpoint>/exactum/source/<n>/topics/<topic>.json
+        {"version": 1, "topic": "orders", "topic_id": ...}
+    <checkpoint>/exactum/source/<n>/stops/<k>.json
+        {"version": 1, "given": "latest", "offsets": {"orders": ...}}
 
 ``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable,
 and never changed; of the stops the highest ``k`` counts. A topic's file is removed when the query

@@ -45,7 +45,7 @@ class StopGuard(EpochListener):
 
         Raises:
             CheckpointRefused: the batch was written by an earlier run, up to another stop, and lies
-            past that.
+                past that.
         """
         if not batch.first:
             return

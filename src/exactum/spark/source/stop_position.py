@@ -36,7 +36,7 @@ def resolve(stop: StopAt, positions: Positions) -> Stop:
     Raises:
         SettingRefused: it is of no known form, or does not name every partition.
         Unavailable: the cluster did not answer; or a transaction that is open holds readers back
-        before the time.
+            before the time.
     """
     if isinstance(stop, Mapping):
         return Stop("offsets", _given(offset_map(stop, "stop"), positions))

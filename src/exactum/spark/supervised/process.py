@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from exactum import events
 from exactum.errors import ExactumError, Fenced, InvariantBroken, Unavailable
-from exactum.spark.supervised.channel import BODY_BYTES_MAX, VARIABLE, Decoder, Message, inherited
+from exactum.spark.supervised.supervisor_channel import (
+    BODY_BYTES_MAX,
+    VARIABLE,
+    ChannelMessage,
+    MessageDecoder,
+    inherited,
+)
 
 if TYPE_CHECKING:
     from exactum.spark.supervised.handover import Handover
@@ -54,7 +60,7 @@ class SupervisedProcess:
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         self._process = os.getpid()
-        self._queue: queue.Queue[tuple[Message, threading.Event]] = queue.Queue(QUEUE_MAX)
+        self._queue: queue.Queue[tuple[ChannelMessage, threading.Event]] = queue.Queue(QUEUE_MAX)
         self.turn = threading.Event()
         self.source: Mapping[str, str] | None = None
         """Options of the Kafka source to warm up with: this process's own, or that of the one it
@@ -78,11 +84,11 @@ class SupervisedProcess:
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Tell the supervisor, soon. Never blocks; dropped where the supervisor does not listen."""
-        self._put(Message(kind, fields))
+        self._put(ChannelMessage(kind, fields))
 
     def tell_event(self, event: events.Event) -> None:
         """Tell of an event, for onlookers."""
-        self._put(Message("event", {"name": type(event).__name__, "event": event}))
+        self._put(ChannelMessage("event", {"name": type(event).__name__, "event": event}))
 
     def tell_error(self, error: ExactumError, query_id: str) -> None:
         """Tell the error that ends a query, before the process may end with it."""
@@ -92,7 +98,7 @@ class SupervisedProcess:
             "disposition": error.disposition.value,
             "message": str(error),
         }
-        self.tell_now(Message("error", {**fields, "query_id": query_id}))
+        self.tell_now(ChannelMessage("error", {**fields, "query_id": query_id}))
 
     def tell_last(self, error: BaseException) -> None:
         """Tell the exception that ends the script, and whose it is: that of exactum in it, or of
@@ -116,7 +122,7 @@ class SupervisedProcess:
             "disposition": disposition,
             "queries": queries,
         }
-        self.tell_now(Message("last", fields))
+        self.tell_now(ChannelMessage("last", fields))
 
     def hand_over(self, query_id: str, handover: Handover | None) -> None:
         """A run of the query begins. ``handover`` is None where nothing of it is ever decided."""
@@ -133,10 +139,12 @@ class SupervisedProcess:
             )
             body = b""
         self.tell_now(
-            Message("run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body)
+            ChannelMessage(
+                "run", {"query_id": query_id, "path": sys.path, "trouble": trouble}, body
+            )
         )
 
-    def tell_now(self, message: Message) -> None:
+    def tell_now(self, message: ChannelMessage) -> None:
         """Tell, and return when it is sent, or after ``SEND_TIMEOUT_S``: a frozen supervisor must
         not stop a query.
         """
@@ -148,7 +156,7 @@ class SupervisedProcess:
             return
         sent.wait(SEND_TIMEOUT_S)
 
-    def _put(self, message: Message) -> None:
+    def _put(self, message: ChannelMessage) -> None:
         try:
             self._queue.put_nowait((message, threading.Event()))
         except queue.Full:
@@ -166,7 +174,7 @@ class SupervisedProcess:
                 continue
             event = message.fields.get("event")
             if event is not None:
-                message = Message(
+                message = ChannelMessage(
                     message.kind, {**message.fields, "event": dataclasses.asdict(event)}
                 )
             try:
@@ -229,7 +237,7 @@ class SupervisedProcess:
                     )
 
     def _receive(self) -> None:
-        decoder = Decoder()
+        decoder = MessageDecoder()
         while True:
             try:
                 data = self._link.recv(READ_BYTES)

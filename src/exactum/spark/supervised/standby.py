@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exactum.spark.supervised import process
-from exactum.spark.supervised.channel import WHOLE_BYTES_MAX
+from exactum.spark.supervised.supervisor_channel import WHOLE_BYTES_MAX
 
 logger = logging.getLogger("exactum")
 

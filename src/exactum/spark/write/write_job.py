@@ -54,8 +54,10 @@ class WriteJob:
 
         Raises:
             EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of
-            exactum's. ExactumError: the error that a task raised, as it raised it; Spark's own is
-            its ``__context__``. Exception: Spark's error, where the job failed outside of our code.
+                exactum's.
+            ExactumError: the error that a task raised, as it raised it; Spark's own is its
+                ``__context__``.
+            Exception: Spark's error, where the job failed outside of our code.
         """
         with errors_of_jobs():
             columns = frame.columns
@@ -120,7 +122,7 @@ def drain(frame: DataFrame) -> None:
     Raises:
         ExactumError: the error that a task raised, where it is one of exactum's.
         Exception: Spark's error else; also where Spark cancelled the job, of an epoch that stands
-        all the same.
+            all the same.
     """
     try:
         frame.write.format("noop").mode("overwrite").save()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from exactum.sql.dialect import PART, Loader, Move, Role, Session
+from exactum.sql.dialect import PART, Loader, Role, RowMove, Session
 from exactum.sql.mysql import catalog as mysql_catalog
 from exactum.sql.mysql import clear as mysql_clear
 from exactum.sql.mysql import loader as mysql_loader
@@ -111,7 +111,7 @@ class MySQLDialect:
             f"ON DUPLICATE KEY UPDATE {names[0]} = {names[0]}"
         )
 
-    def move(self, session: Session, move: Move) -> int:
+    def move(self, session: Session, move: RowMove) -> int:
         return mysql_move.move(_ours(session), move)
 
     def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:

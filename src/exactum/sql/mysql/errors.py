@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from exactum.sql.dialect import Failure, SqlFailure
+from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.url import Address
 
 XAER_NOTA = 1397
 LOCK_WAIT_TIMEOUT = 1205
 
-_CODES: dict[Failure, frozenset[int]] = {
-    Failure.LOST: frozenset({
+_CODES: dict[ServerFailure, frozenset[int]] = {
+    ServerFailure.LOST: frozenset({
         0,  # PyMySQL: the connection is closed already
         1053,  # server shutdown in progress
         1077, 1078, 1079, 1080,  # shutdown, forced close
@@ -19,7 +19,7 @@ _CODES: dict[Failure, frozenset[int]] = {
         4031,  # MySQL: disconnected because of inactivity
         2002, 2003, 2005, 2006, 2012, 2013, 2014, 2055,  # the client's own
     }),
-    Failure.BUSY: frozenset({
+    ServerFailure.BUSY: frozenset({
         1040, 1203, 1226,  # too many connections
         1205, 1206, 1213, 3572, 1689,  # lock wait timeout, no room for locks, deadlock, NOWAIT
         1020,  # MariaDB with innodb_snapshot_isolation: changed since last read
@@ -29,14 +29,14 @@ _CODES: dict[Failure, frozenset[int]] = {
         1637,  # too many active transactions
         1613, 1614,  # XA_RBTIMEOUT, XA_RBDEADLOCK
     }),
-    Failure.DENIED: frozenset({
+    ServerFailure.DENIED: frozenset({
         1044, 1045, 1142, 1143, 1227, 1251, 1129, 1130, 1370, 1410, 1524, 1698, 1820, 1862,
         2026, 2059, 2061, 2068, 3118, 3955,
         4150, 4151,
     }),
-    Failure.MISSING: frozenset({1049, 1051, 1054, 1109, 1146, 1193, 1932}),
-    Failure.EXISTS: frozenset({1007, 1050}),
-    Failure.ROWS: frozenset({
+    ServerFailure.MISSING: frozenset({1049, 1051, 1054, 1109, 1146, 1193, 1932}),
+    ServerFailure.EXISTS: frozenset({1007, 1050}),
+    ServerFailure.ROWS: frozenset({
         1048, 1138, 1263,  # null
         1264, 1365, 1441, 1690, 1916, 3732,  # beyond a range
         1118, 1153, 1162, 1261, 1262, 1265, 1301, 1406, 1713, 1917,  # too long, too many, cut
@@ -50,7 +50,7 @@ _CODES: dict[Failure, frozenset[int]] = {
         1242, 1644, 1645,  # a trigger's own refusal
         1136, 1171, 1364, 1557, 3854, 3903,
     }),
-    Failure.UNFIT: frozenset({
+    ServerFailure.UNFIT: frozenset({
         1036, 1046, 1164, 1197, 1286, 1467, 1785, 1906, 1907, 1967, 4079, 4084, 4139,
         *range(1055, 1062), 1063, *range(1064, 1077), 1083, 1084, *range(1089, 1094), 1096,
         *range(1099, 1105), *range(1106, 1109), *range(1110, 1114), *range(1115, 1118),
@@ -73,14 +73,14 @@ def classified(error: Exception, address: Address) -> SqlFailure:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else None
     text = str(error.args[1]) if code is not None and len(error.args) > 1 else str(error)
     if isinstance(error, OSError):
-        return SqlFailure(Failure.LOST, "", address.scrub(f"{type(error).__name__}: {error}"))
+        return SqlFailure(ServerFailure.LOST, "", address.scrub(f"{type(error).__name__}: {error}"))
     if code == 0:
         text = text or "the connection is closed"
-    failure = Failure.OTHER if code is None else _FAILURE_OF.get(code, Failure.OTHER)
+    failure = ServerFailure.OTHER if code is None else _FAILURE_OF.get(code, ServerFailure.OTHER)
     return SqlFailure(
         failure, "" if code is None else str(code), address.scrub(text or type(error).__name__)
     )
 
 
-def failure_of(code: int) -> Failure:
-    return _FAILURE_OF.get(code, Failure.OTHER)
+def failure_of(code: int) -> ServerFailure:
+    return _FAILURE_OF.get(code, ServerFailure.OTHER)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exactum.sql.dialect import PART, ROW, Failure, SqlFailure
+from exactum.sql.dialect import PART, ROW, ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import failure_of
 from exactum.sql.mysql.pieces import by_pieces
 from exactum.sql.mysql.quote import quote, quote_table, unsubstituted
@@ -244,9 +244,9 @@ def _refused(session: MySQLSession, affected: int, sent: int) -> SqlFailure:
     code = int(found[0][1]) if found else 0
     if affected != sent:
         text = f"{sent - affected} of {sent} rows were not taken{': ' if text else ''}{text}"
-    failure = failure_of(code) if found else Failure.ROWS
-    if failure is Failure.OTHER:
-        failure = Failure.ROWS
+    failure = failure_of(code) if found else ServerFailure.ROWS
+    if failure is ServerFailure.OTHER:
+        failure = ServerFailure.ROWS
     return SqlFailure(failure, str(code or ""), session.address.scrub(text))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exactum.sql.dialect import PART, ROW, Mode, Move
+from exactum.sql.dialect import PART, ROW, Mode, RowMove
 from exactum.sql.mysql.quote import quote, quote_table
 from exactum.sql.mysql.session import MySQLSession
 
@@ -12,12 +12,12 @@ NO_PART = -1
 """Parts are never negative."""
 
 
-def move(session: MySQLSession, order: Move) -> int:
+def move(session: MySQLSession, order: RowMove) -> int:
     """See ``dialect``."""
     return append(session, order) if order.mode is Mode.APPEND else upsert(session, order)
 
 
-def append(session: MySQLSession, order: Move) -> int:
+def append(session: MySQLSession, order: RowMove) -> int:
     """One INSERT for each part, which reads the staging's primary key from end to end: nothing is
     sorted.
     """
@@ -29,7 +29,7 @@ def append(session: MySQLSession, order: Move) -> int:
     return sum(session.execute(sql, (part,)) for part in _in_order(session, order))
 
 
-def _in_order(session: MySQLSession, order: Move) -> list[int]:
+def _in_order(session: MySQLSession, order: RowMove) -> list[int]:
     """The parts by the number of their first row; those without rows come last."""
     if len(order.parts) <= 1:
         return list(order.parts) or [NO_PART]
@@ -42,7 +42,7 @@ def _in_order(session: MySQLSession, order: Move) -> list[int]:
     return sorted(order.parts, key=lambda part: first.get(part, 2**63))
 
 
-def upsert(session: MySQLSession, order: Move) -> int:
+def upsert(session: MySQLSession, order: RowMove) -> int:
     """Delete the keys whose last row says so, then insert or replace the others by order of key."""
     parts = order.parts or (NO_PART,)
     ranked = _ranked(order)
@@ -70,7 +70,7 @@ def upsert(session: MySQLSession, order: Move) -> int:
     return removed + written
 
 
-def _ranked(order: Move) -> str:
+def _ranked(order: RowMove) -> str:
     """The parts' rows, each with its place among those of its key: 1 is the last. NULL sorts lowest
     in MySQL.
     """
@@ -83,5 +83,5 @@ def _ranked(order: Move) -> str:
     )
 
 
-def _places(order: Move) -> str:
+def _places(order: RowMove) -> str:
     return ", ".join(["%s"] * max(1, len(order.parts)))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import Failure, Role, SqlFailure
+from exactum.sql.dialect import Role, ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import classified
 from exactum.sql.url import Address
 
@@ -185,7 +185,7 @@ class MySQLSession:
             yield
         except (pymysql.err.Error, OSError) as error:
             failure = classified(error, self._address)
-            if failure.failure is Failure.LOST:
+            if failure.failure is ServerFailure.LOST:
                 self.close()
             raise failure from error
 
@@ -195,7 +195,8 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
 
     Raises:
         SettingRefused: PyMySQL is not installed; the server is too old, logs by statement, or does
-        not keep commits. SqlFailure: no connection could be made, or the server refused it.
+            not keep commits.
+        SqlFailure: no connection could be made, or the server refused it.
     """
     try:
         import pymysql

@@ -26,37 +26,31 @@ class MySQLSink(SqlSink):
 
     Args:
         url: ``mysql://user:password@host:port/database`` (or ``mariadb://``); special characters
-        are percent-encoded,
-            options of ``connect`` may follow as ``?name=value``. The password is never shown,
-            logged or recorded.
+            are percent-encoded, options of ``connect`` may follow as ``?name=value``. The password
+            is never shown, logged or recorded.
         table: ``"table"``, or ``"database.table"`` for one outside the URL's database; a name with
-        a dot in it is put
-            in double quotes. exactum keeps tables of its own in the same database:
-            ``exactum_ledger``, ``exactum_prepared`` and ``exactum_stage_...``; the user needs the
-            right to create tables there once. With the rights DROP and LOCK TABLES, too, the
-            staging of large epochs is cleared at once, not row by row.
+            a dot in it is put in double quotes. exactum keeps tables of its own in the same
+            database: ``exactum_ledger``, ``exactum_prepared`` and ``exactum_stage_...``; the user
+            needs the right to create tables there once. With the rights DROP and LOCK TABLES, too,
+            the staging of large epochs is cleared at once, not row by row.
         mechanism: ``"staged"``: rows wait in a staging table of exactum's and are moved by one
-        local transaction; needs
-            no special right. ``"prepared"``: each task's rows wait in the target itself, in an XA
-            transaction; half the work for the server; on MySQL it needs XA_RECOVER_ADMIN; not for
-            upserts, and not on a Galera cluster.
+            local transaction; needs no special right. ``"prepared"``: each task's rows wait in the
+            target itself, in an XA transaction; half the work for the server; on MySQL it needs
+            XA_RECOVER_ADMIN; not for upserts, and not on a Galera cluster.
         mode: ``"append"``, or ``"upsert"``: rows replace those of the same ``key``.
         key: for an upsert, the columns of a primary or unique key. The table must have no other
-        unique key: MySQL
-            upserts by whichever a row hits.
+            unique key: MySQL upserts by whichever a row hits.
         order_by: for an upsert, columns by which the last row of a key is found within an epoch:
-        the one with the
-            greatest values (NULL is lowest), then the one that came last in the frame's partition.
-            Default: that.
+            the one with the greatest values (NULL is lowest), then the one that came last in the
+            frame's partition. Default: that.
         delete_when: for an upsert, a boolean column that is not written: where it is true in the
-        last row of a key, the
-            table's row of that key is deleted.
+            last row of a key, the table's row of that key is deleted.
         create_table: create the table if it is missing: text as utf8mb4_bin, timestamps as
-        datetime(6) in UTC. connect: further options of PyMySQL: connect_timeout, read_timeout,
-        write_timeout (seconds), ssl_ca, ssl_cert,
-            ssl_key, ssl_key_password, ssl_verify_cert, ssl_verify_identity, ssl_disabled,
-            unix_socket, bind_address, local_infile (False: load by INSERT, even where the server
-            takes LOAD DATA LOCAL).
+            datetime(6) in UTC.
+        connect: further options of PyMySQL: connect_timeout, read_timeout, write_timeout (seconds),
+            ssl_ca, ssl_cert, ssl_key, ssl_key_password, ssl_verify_cert, ssl_verify_identity,
+            ssl_disabled, unix_socket, bind_address, local_infile (False: load by INSERT, even where
+            the server takes LOAD DATA LOCAL).
         rows: the sink's own view of the batch, a function from DataFrame to DataFrame.
 
     Raises:
@@ -96,7 +90,7 @@ def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Ad
 
     Raises:
         SettingRefused: the URL cannot be read or names no database; an option is unknown or of the
-        wrong type.
+            wrong type.
     """
     parts = split_url(url, SCHEMES, where)
     options = {

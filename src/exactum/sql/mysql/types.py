@@ -14,7 +14,7 @@ from typing import Any
 
 from exactum.sql.charset import Charset
 from exactum.sql.mysql.forms import TEXT_FORMS, member_texts, set_form, time_form
-from exactum.sql.table import Column, Form, Kind, Limits
+from exactum.sql.table import Column, ColumnLimits, Form, Kind
 
 _EPOCH = date(1970, 1, 1)
 _DATES = ((date(1000, 1, 1) - _EPOCH).days, (date(9999, 12, 31) - _EPOCH).days)
@@ -167,14 +167,14 @@ def _declaration(row: Mapping[str, Any]) -> str:
 
 def _kind_and_limits(
     row: Mapping[str, Any], charsets: Mapping[str, Charset | None]
-) -> tuple[Kind, Limits]:
+) -> tuple[Kind, ColumnLimits]:
     data_type = str(row["DATA_TYPE"]).lower()
     unsigned = "unsigned" in str(row["COLUMN_TYPE"]).lower()
     if data_type in _INTEGER_BITS:
         return Kind.INTEGER, _integer_limits(_INTEGER_BITS[data_type], unsigned)
     if data_type in _BINARY:
         length = int(row["CHARACTER_MAXIMUM_LENGTH"])
-        return Kind.BYTES, Limits(
+        return Kind.BYTES, ColumnLimits(
             length_min=length if data_type == "binary" else 0, length_max=length
         )
     if data_type in (*_TEXT_BYTES, "char", "varchar", "enum"):
@@ -183,46 +183,46 @@ def _kind_and_limits(
         return Kind.FLOAT, _float_limits(data_type, row, unsigned)
     form = _form(data_type, row)
     if form is not None:
-        return Kind.OTHER, Limits(form=form)
+        return Kind.OTHER, ColumnLimits(form=form)
     match data_type:
         case "bit" if int(row["NUMERIC_PRECISION"]) == 1:
-            return Kind.BOOLEAN, Limits()
+            return Kind.BOOLEAN, ColumnLimits()
         case "decimal" | "numeric":
             precision, scale = int(row["NUMERIC_PRECISION"]), int(row["NUMERIC_SCALE"])
-            return Kind.DECIMAL, Limits(
+            return Kind.DECIMAL, ColumnLimits(
                 lowest=0 if unsigned else None, precision=precision, scale=scale
             )
         case "date":
-            return Kind.DATE, Limits(lowest=_DATES[0], highest=_DATES[1])
+            return Kind.DATE, ColumnLimits(lowest=_DATES[0], highest=_DATES[1])
         case "datetime":
             first, last = (_micros(m) for m in _DATETIMES)
-            return Kind.TIMESTAMP, Limits(
+            return Kind.TIMESTAMP, ColumnLimits(
                 lowest=first, highest=last, scale=int(row["DATETIME_PRECISION"] or 0)
             )
         case "timestamp":
             first, last = 1_000_000, (2**31 - 1) * 1_000_000 + 999_999
-            return Kind.TIMESTAMP_TZ, Limits(
+            return Kind.TIMESTAMP_TZ, ColumnLimits(
                 lowest=first, highest=last, scale=int(row["DATETIME_PRECISION"] or 0)
             )
         case "json":
-            return Kind.JSON, Limits()
-    return Kind.OTHER, Limits()
+            return Kind.JSON, ColumnLimits()
+    return Kind.OTHER, ColumnLimits()
 
 
-def _integer_limits(bits: int, unsigned: bool) -> Limits:
+def _integer_limits(bits: int, unsigned: bool) -> ColumnLimits:
     if unsigned:
-        return Limits(lowest=0, highest=2**bits - 1)
-    return Limits(lowest=-(2 ** (bits - 1)), highest=2 ** (bits - 1) - 1)
+        return ColumnLimits(lowest=0, highest=2**bits - 1)
+    return ColumnLimits(lowest=-(2 ** (bits - 1)), highest=2 ** (bits - 1) - 1)
 
 
-def _float_limits(data_type: str, row: Mapping[str, Any], unsigned: bool) -> Limits:
+def _float_limits(data_type: str, row: Mapping[str, Any], unsigned: bool) -> ColumnLimits:
     """DOUBLE(M,D) keeps D digits after the point, and M of them all."""
     largest = _FLOAT_MAX if data_type == "float" else _DOUBLE_MAX
     scale = None
     if row["NUMERIC_SCALE"] is not None:
         digits, scale = int(row["NUMERIC_PRECISION"]), int(row["NUMERIC_SCALE"])
         largest = min(largest, 10.0 ** (digits - scale) - 10.0**-scale)
-    return Limits(
+    return ColumnLimits(
         lowest=0 if unsigned else None, magnitude_max=largest, scale=scale, nan_allowed=False
     )
 
@@ -236,12 +236,14 @@ def _form(data_type: str, row: Mapping[str, Any]) -> Form | None:
     return TEXT_FORMS.get(data_type)
 
 
-def _text_limits(data_type: str, row: Mapping[str, Any], charset: Charset | None) -> Limits:
+def _text_limits(data_type: str, row: Mapping[str, Any], charset: Charset | None) -> ColumnLimits:
     if data_type == "enum":
-        return Limits(choices=member_texts(str(row["COLUMN_TYPE"])))
+        return ColumnLimits(choices=member_texts(str(row["COLUMN_TYPE"])))
     if data_type in _TEXT_BYTES:
-        return Limits(length_max=_TEXT_BYTES[data_type], length_in_bytes=True, charset=charset)
-    return Limits(
+        return ColumnLimits(
+            length_max=_TEXT_BYTES[data_type], length_in_bytes=True, charset=charset
+        )
+    return ColumnLimits(
         length_max=int(row["CHARACTER_MAXIMUM_LENGTH"]),
         charset=charset,
         trailing_spaces_free=data_type == "char",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import Failure, SqlFailure
+from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import XAER_NOTA
 from exactum.sql.mysql.session import MySQLSession
 
@@ -97,11 +97,13 @@ def _finish(session: MySQLSession, verb: str, gid: str) -> None:
             session.execute(f"XA {verb} {_xid(gid)}")
     except SqlFailure as failure:
         if failure.code in _ROLLED_BACK:
-            raise SqlFailure(Failure.NO_SUCH_PREPARED, failure.code, failure.text) from failure
+            raise SqlFailure(
+                ServerFailure.NO_SUCH_PREPARED, failure.code, failure.text
+            ) from failure
         if failure.code != str(XAER_NOTA):
             raise
         there = gid in _recover(session)
-        kind = Failure.PREPARED_BUSY if there else Failure.NO_SUCH_PREPARED
+        kind = ServerFailure.PREPARED_BUSY if there else ServerFailure.NO_SUCH_PREPARED
         raise SqlFailure(kind, failure.code, failure.text) from failure
 
 

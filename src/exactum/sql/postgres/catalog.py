@@ -12,7 +12,7 @@ from exactum.sql.dialect import (
     LEDGER,
     PART,
     ROW,
-    Failure,
+    ServerFailure,
     Session,
     SqlFailure,
 )
@@ -167,7 +167,7 @@ def create(session: Session, name: TableName, columns: str, options: str = "") -
             session.execute(f"CREATE TABLE IF NOT EXISTS {quote_table(name)} ({columns}){options}")
         except SqlFailure as failure:
             session.rollback()
-            if failure.failure is Failure.DENIED:
+            if failure.failure is ServerFailure.DENIED:
                 text = " ".join(columns.replace("%%", "%").split())
                 raise SettingRefused(
                     f"exactum needs a table {name} and may not create it: {failure}. GRANT CREATE "

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from exactum.sql.dialect import PART, ROW, Failure, SqlFailure
+from exactum.sql.dialect import PART, ROW, ServerFailure, SqlFailure
 from exactum.sql.postgres.catalog import quote, quote_table
 from exactum.sql.postgres.session import PostgresSession
 from exactum.sql.table import Column, TableName
@@ -144,7 +144,7 @@ class CopyLoader:
             data = self._csv(batch, rows)
             session.call(lambda: self._copied(data))
         except SqlFailure as failure:
-            if failure.failure is not Failure.ROWS or not failure.code.startswith(OF_ONE_ROW):
+            if failure.failure is not ServerFailure.ROWS or not failure.code.startswith(OF_ONE_ROW):
                 raise
             session.execute("ROLLBACK TO SAVEPOINT exactum_rows")
             return failure.text

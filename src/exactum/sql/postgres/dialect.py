@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import PART, ROW, Failure, Loader, Mode, Move, Role, Session, SqlFailure
+from exactum.sql.dialect import (
+    PART,
+    ROW,
+    Loader,
+    Mode,
+    Role,
+    RowMove,
+    ServerFailure,
+    Session,
+    SqlFailure,
+)
 from exactum.sql.postgres import catalog as postgres_catalog
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres import types as postgres_types
@@ -114,7 +124,7 @@ class PostgresDialect:
         places = ", ".join(["%s"] * len(columns))
         return f"INSERT INTO {table} ({_list(columns)}) VALUES ({places}) ON CONFLICT DO NOTHING"
 
-    def move(self, session: Session, move: Move) -> int:
+    def move(self, session: Session, move: RowMove) -> int:
         sql = _append(move) if move.mode is Mode.APPEND else _upsert(move)
         used = session.execute(sql, (list(move.parts),))
         session.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -164,7 +174,7 @@ class PostgresDialect:
         except SqlFailure as failure:
             # Out of slots is told as out of memory; no slot at all as a state.
             if failure.code in ("53200", "55000"):
-                raise SqlFailure(Failure.NO_SLOT, failure.code, failure.text) from None
+                raise SqlFailure(ServerFailure.NO_SLOT, failure.code, failure.text) from None
             raise
 
     def commit_prepared(self, session: Session, gid: str) -> None:
@@ -185,7 +195,7 @@ class PostgresDialect:
         try:
             _own(session).execute_alone(sql)
         except SqlFailure as failure:
-            known = {"42704": Failure.NO_SUCH_PREPARED, "55000": Failure.PREPARED_BUSY}
+            known = {"42704": ServerFailure.NO_SUCH_PREPARED, "55000": ServerFailure.PREPARED_BUSY}
             raise SqlFailure(
                 known.get(failure.code, failure.failure), failure.code, failure.text
             ) from None
@@ -197,7 +207,7 @@ def _own(session: Session) -> PostgresSession:
     return session
 
 
-def _append(move: Move) -> str:
+def _append(move: RowMove) -> str:
     columns = _list(move.columns)
     return (
         f"INSERT INTO {quote_table(move.target)} ({columns}) SELECT {columns} FROM "
@@ -205,7 +215,7 @@ def _append(move: Move) -> str:
     )
 
 
-def _upsert(move: Move) -> str:
+def _upsert(move: RowMove) -> str:
     """The last row of each key, sorted by key, which is the order in which rows are locked."""
     columns, key, target = _list(move.columns), _list(move.key), quote_table(move.target)
     order = "".join(f"{quote(c)} DESC NULLS LAST, " for c in move.order_by)
@@ -247,7 +257,7 @@ def _truncated(session: Session, staging: TableName, is_alone: Callable[[], bool
             session.execute("RELEASE SAVEPOINT exactum_truncate")
             return True
     except SqlFailure as failure:
-        if failure.failure not in (Failure.BUSY, Failure.DENIED):
+        if failure.failure not in (ServerFailure.BUSY, ServerFailure.DENIED):
             raise
     session.execute("ROLLBACK TO SAVEPOINT exactum_truncate")
     return False

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exactum.errors import SettingRefused
-from exactum.sql.dialect import Failure, Role, SqlFailure
+from exactum.sql.dialect import Role, ServerFailure, SqlFailure
 from exactum.sql.url import Address, merged
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class PostgresSession:
                 self._waits_for = None
         if self._unreplicated:
             self.close()
-            raise SqlFailure(Failure.LOST, "", self._unreplicated)
+            raise SqlFailure(ServerFailure.LOST, "", self._unreplicated)
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.source_function == UNREPLICATED:
@@ -259,13 +259,13 @@ class PostgresSession:
             text = f"the server did not answer within {REPLY_TIMEOUT_S:.0f} s ({text})"
         if not self.usable or not code:
             lost = not self.usable or isinstance(error, psycopg_operational())
-            return SqlFailure(Failure.LOST if lost else Failure.ROWS, code, text)
+            return SqlFailure(ServerFailure.LOST if lost else ServerFailure.ROWS, code, text)
         if code == READ_ONLY:
             self.close()
-            return SqlFailure(Failure.LOST, code, text)
+            return SqlFailure(ServerFailure.LOST, code, text)
         in_catalog = error.diag.schema_name == "pg_catalog"
         return SqlFailure(
-            Failure.EXISTS if in_catalog and code == "23505" else failure_of(code), code, text
+            ServerFailure.EXISTS if in_catalog and code == "23505" else failure_of(code), code, text
         )
 
 
@@ -275,18 +275,18 @@ def psycopg_operational() -> Any:
     return (psycopg.OperationalError, psycopg.InterfaceError)
 
 
-def failure_of(code: str) -> Failure:
+def failure_of(code: str) -> ServerFailure:
     """What a SQLSTATE means for us."""
     if code in LOST or code.startswith("08"):
-        return Failure.LOST
+        return ServerFailure.LOST
     if code in BUSY:
-        return Failure.BUSY
+        return ServerFailure.BUSY
     if code in ("42P07", "42710", "42P06"):
-        return Failure.EXISTS
+        return ServerFailure.EXISTS
     if code == "42501" or code.startswith("28"):
-        return Failure.DENIED
+        return ServerFailure.DENIED
     if code[:2] in ("42", "3D", "3F", "0A"):
-        return Failure.MISSING
+        return ServerFailure.MISSING
     if code[:2] in (
         "22",
         "23",
@@ -295,8 +295,8 @@ def failure_of(code: str) -> Failure:
         "P0",
         "54",
     ):  # 54: a row or a key beyond what a page or an index takes
-        return Failure.ROWS
-    return Failure.OTHER
+        return ServerFailure.ROWS
+    return ServerFailure.OTHER
 
 
 def _connect_failure(address: Address, error: Exception) -> SqlFailure:
@@ -305,12 +305,12 @@ def _connect_failure(address: Address, error: Exception) -> SqlFailure:
     """
     text = address.scrub(str(error))
     if any(word in text for word in BUSY_WORDS):
-        return SqlFailure(Failure.BUSY, "", text)
+        return SqlFailure(ServerFailure.BUSY, "", text)
     if 'database "' in text and "does not exist" in text:
-        return SqlFailure(Failure.MISSING, "", text)
+        return SqlFailure(ServerFailure.MISSING, "", text)
     if any(word in text for word in DENIED_WORDS):
-        return SqlFailure(Failure.DENIED, "", text)
-    return SqlFailure(Failure.LOST, "", text)
+        return SqlFailure(ServerFailure.DENIED, "", text)
+    return SqlFailure(ServerFailure.LOST, "", text)
 
 
 def _bytes(sql: str) -> bytes:

@@ -20,37 +20,36 @@ class PostgresSink(SqlSink):
 
     Args:
         url: ``postgresql://user:password@host:port/database?sslmode=require``, or anything else
-        that libpq takes. table: ``"table"`` or ``"schema.table"``, spelled as in the catalog and
-        not quoted; a name with a dot in it is
-            put in double quotes. exactum keeps tables of its own in the same schema:
-            ``exactum_ledger``, ``exactum_prepared`` and ``exactum_stage_...``; the user needs the
-            right to create tables there once.
+            that libpq takes.
+        table: ``"table"`` or ``"schema.table"``, spelled as in the catalog and not quoted; a name
+            with a dot in it is put in double quotes. exactum keeps tables of its own in the same
+            schema: ``exactum_ledger``, ``exactum_prepared`` and ``exactum_stage_...``; the user
+            needs the right to create tables there once.
         mechanism: ``"staged"`` (default): tasks COPY into a staging table, and one local
-        transaction brings the epoch
-            into the target, so readers see all of it or nothing. ``"prepared"``: tasks COPY into
-            the target and PREPARE TRANSACTION; half the work for the server, but it needs
-            ``max_prepared_transactions``, readers see the tasks' parts one after another, and what
-            an operator rolls back is lost. See docs/adr/0010-staged-against-prepared-sql.md.
+            transaction brings the epoch into the target, so readers see all of it or nothing.
+            ``"prepared"``: tasks COPY into the target and PREPARE TRANSACTION; half the work for
+            the server, but it needs ``max_prepared_transactions``, readers see the tasks' parts one
+            after another, and what an operator rolls back is lost. See
+            docs/adr/0010-staged-against-prepared-sql.md.
         mode: ``"append"`` (default) or ``"upsert"``, by ``key``, with mechanism ``"staged"`` only.
         key: for an upsert: the columns that identify a row; the table needs a unique constraint on
-        exactly these.
-            Within an epoch the last row of a key wins.
+            exactly these. Within an epoch the last row of a key wins.
         order_by: what "last" means in an upsert: the row with the greatest values in these columns,
-        NULL lowest.
-            Default, and for ties: the row that came last, by Spark's partition number and then by
-            its place in the partition; rows of one key that come from one Kafka partition keep
-            their order unless the query shuffles.
+            NULL lowest. Default, and for ties: the row that came last, by Spark's partition number
+            and then by its place in the partition; rows of one key that come from one Kafka
+            partition keep their order unless the query shuffles.
         delete_when: for an upsert: a boolean column of the frame that is not written; where the
-        last row of a key has
-            it true, the key's row is deleted.
+            last row of a key has it true, the key's row is deleted.
         create_table: create the table from the frame's columns if it does not exist; ``key``
-        becomes its primary key. connect: further libpq options (``{"sslmode": "verify-full",
-        "sslrootcert": "/etc/ca.pem"}``); they win. rows: the sink's own view of the batch, a
-        function from DataFrame to DataFrame; default: the batch as it is.
+            becomes its primary key.
+        connect: further libpq options (``{"sslmode": "verify-full", "sslrootcert":
+            "/etc/ca.pem"}``); they win.
+        rows: the sink's own view of the batch, a function from DataFrame to DataFrame; default: the
+            batch as it is.
 
     Raises:
         SettingRefused: psycopg is not installed, or a setting cannot be what it is. No password is
-        ever shown.
+            ever shown.
     """
 
     def __init__(

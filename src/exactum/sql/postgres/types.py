@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.sql.table import Column, Form, Kind, Limits
+from exactum.sql.table import Column, ColumnLimits, Form, Kind
 
 KINDS = {
     "bool": Kind.BOOLEAN,
@@ -99,8 +99,7 @@ class CatalogColumn:
     """A row of ``postgres_catalog.COLUMNS``.
 
     is_narrower: values that the type holds may be refused all the same, by a domain's CHECK or for
-    a character that the
-        database's encoding lacks.
+        a character that the database's encoding lacks.
     """
 
     name: str
@@ -143,7 +142,7 @@ def column_of(c: CatalogColumn) -> Column:
     )
 
 
-def _is_judged(kind: Kind, limits: Limits) -> bool:
+def _is_judged(kind: Kind, limits: ColumnLimits) -> bool:
     """Whether no rule here says which texts the type takes."""
     known = limits.form is not None or limits.choices is not None or limits.length_max is not None
     return kind is Kind.JSON or (kind is Kind.OTHER and not known)
@@ -164,59 +163,61 @@ def kind_named(type_name: str, modifier: int) -> Kind:
 
 def limits_of(
     kind: Kind, type_name: str, modifier: int, labels: Sequence[str] | None = None
-) -> Limits:
+) -> ColumnLimits:
     """By the type's name, its modifier (atttypmod: -1 where none is given) and, of an enum, its
     labels.
     """
     match kind:
         case Kind.INTEGER:
             bits = INTEGER_BITS[type_name]
-            return Limits(lowest=-(2 ** (bits - 1)), highest=2 ** (bits - 1) - 1)
+            return ColumnLimits(lowest=-(2 ** (bits - 1)), highest=2 ** (bits - 1) - 1)
         case Kind.DECIMAL if modifier >= 4:
             scale = ((modifier - 4) & 0x7FF ^ 1024) - 1024
-            return Limits(precision=((modifier - 4) >> 16) & 0xFFFF, scale=scale)
+            return ColumnLimits(precision=((modifier - 4) >> 16) & 0xFFFF, scale=scale)
         case Kind.FLOAT:
-            return Limits(precision=FLOAT_BITS[type_name])
+            return ColumnLimits(precision=FLOAT_BITS[type_name])
         case Kind.TEXT:
             if type_name in ("varchar", "bpchar") and modifier >= 4:
                 blanks = type_name == "bpchar"  # they mean nothing at the end of a char(n)
-                return Limits(
+                return ColumnLimits(
                     length_max=modifier - 4, trailing_spaces_free=blanks, nul_allowed=False
                 )
-            return Limits(nul_allowed=False)
+            return ColumnLimits(nul_allowed=False)
         case Kind.OTHER:
             return _other_limits(type_name, modifier, labels)
         case Kind.JSON:
-            return Limits(nul_allowed=False)
+            return ColumnLimits(nul_allowed=False)
         case Kind.DATE:
-            return Limits(lowest=DAY_FIRST, highest=DAY_LAST)
+            return ColumnLimits(lowest=DAY_FIRST, highest=DAY_LAST)
         case Kind.TIMESTAMP | Kind.TIMESTAMP_TZ:
-            return Limits(
+            return ColumnLimits(
                 lowest=MICROS_FIRST,
                 highest=MICROS_LAST,
                 scale=modifier if 0 <= modifier < DIGITS else None,
             )
         case _:
-            return Limits()
+            return ColumnLimits()
 
 
-def _other_limits(type_name: str, modifier: int, labels: Sequence[str] | None) -> Limits:
+def _other_limits(type_name: str, modifier: int, labels: Sequence[str] | None) -> ColumnLimits:
     """Of types that take text. What has no form here is read by the server alone."""
     digits = modifier if 0 <= modifier < DIGITS else DIGITS
     if labels is not None:
-        return Limits(nul_allowed=False, choices=tuple(labels))
+        return ColumnLimits(nul_allowed=False, choices=tuple(labels))
     match type_name:
         case "name":
-            return Limits(nul_allowed=False, length_max=NAME_BYTES, length_in_bytes=True)
+            return ColumnLimits(nul_allowed=False, length_max=NAME_BYTES, length_in_bytes=True)
         case "uuid":
-            return Limits(nul_allowed=False, form=Form(_UUID, "a UUID"))
+            return ColumnLimits(nul_allowed=False, form=Form(_UUID, "a UUID"))
         case "time":
             says = f"a time of day like 23:59:59, with at most {digits} digits after the point"
-            return Limits(nul_allowed=False, form=Form(_CLOCK.format(digits), says))
+            return ColumnLimits(nul_allowed=False, form=Form(_CLOCK.format(digits), says))
         case "timetz":
             says = f"a time of day like 23:59:59+00, with at most {digits} digits after the point"
-            return Limits(nul_allowed=False, form=Form(f"({_CLOCK.format(digits)}){_ZONE}", says))
-    return Limits(nul_allowed=False)
+            return ColumnLimits(
+                nul_allowed=False, form=Form(f"({_CLOCK.format(digits)}){_ZONE}", says)
+            )
+    return ColumnLimits(nul_allowed=False)
 
 
 def takes(column: Column, spark_type: str) -> bool:

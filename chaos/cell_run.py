@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from chaos import faults
-from chaos.act import Act, Result
-from chaos.books import Books
 from chaos.code import COMMIT
+from chaos.job_spec import JobSpec, Result
 from chaos.matrix import FAMILY, FAULT, POINT, Cell, Family, Fault, Point
+from chaos.query_oracle import QueryOracle
 from chaos.savepoint import Savepoint
-from chaos.stage import Driver, HarnessFailure, Stage, Stuck
+from chaos.servers import Driver, HarnessFailure, Servers, Stuck
 from exactum.errors import LocalServerError
 
 TRANSFERS = 60
@@ -55,10 +55,10 @@ class Outcome:
 
 
 @dataclass
-class Scene:
+class CellRun:
     """A cell at work."""
 
-    stage: Stage
+    servers: Servers
     cell: Cell
     seed: int
     notes: list[str] = field(default_factory=list)
@@ -102,17 +102,17 @@ class Scene:
             )
         on_disk = self.fault.kind == "disk"
         self.folder = (
-            self.stage.disk() if on_disk else self.stage.folder
-        ) / f"cell{self.stage.number()}"
+            self.servers.disk() if on_disk else self.servers.folder
+        ) / f"cell{self.servers.number()}"
         self.folder.mkdir()
-        self.books = Books(
-            self.stage,
+        self.query_oracle = QueryOracle(
+            self.servers,
             self.folder,
             self.family.kinds,
             self.chance.randrange(1 << 30),
             twice=self.point.name == "state",
         )
-        self.act = self.new_act()
+        self.spec = self.new_spec()
         self.driver: Driver | None = None
         self.savepoint: Savepoint | None = None
 
@@ -125,24 +125,24 @@ class Scene:
             AssertionError: the oracle's, or WrongStop: the cell is red.
             HarnessFailure: it cannot be played.
         """
-        self.books.open()
-        self.books.produce(TRANSFERS)
-        with self.books.reader() as reader:
+        self.query_oracle.open()
+        self.query_oracle.produce(TRANSFERS)
+        with self.query_oracle.reader() as reader:
             self._to_the_point()
             faults.play(self)
             self._end_of_act()
-            self.books.check_so_far()
+            self.query_oracle.check_so_far()
             self.finish()
-            self.books.check_exact()
-            self.books.check_reader(reader)
+            self.query_oracle.check_exact()
+            self.query_oracle.check_reader(reader)
             if self.savepoint is not None:
                 self.savepoint.check()
 
     def close(self) -> None:
-        """End what would outlive the scene, and remove its folder."""
+        """End what would outlive the cell, and remove its folder."""
         if self.savepoint is not None:
             self.savepoint.close()
-        # Topics and databases stay until the stage is closed: to remove them takes longer than a
+        # Topics and databases stay until the servers are closed: to remove them takes longer than a
         # cell.
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -150,28 +150,28 @@ class Scene:
         if self.point.name == "recovery":
             self._leave_a_decided_epoch()
         planned = self._planned()
-        self.act = self.new_act(
+        self.spec = self.new_spec(
             faults=planned, reading=20 * (self.nth - 1) if self.point.name == "reading" else -1
         )
         if self.fault.name == "second-copy":
-            self.stage.driver(1)  # ready, before the first one is held: nobody is held for ever
-        self.driver = self.stage.driver()
-        self.driver.begin(self.act)
+            self.servers.driver(1)  # ready, before the first one is held: nobody is held for ever
+        self.driver = self.servers.driver()
+        self.driver.begin(self.spec)
         folders = {
-            Path(f.get("folder", self.act.folder)) for f in planned if f["action"] == "hold"
-        } or {self.act.path}
-        if any(f["action"] == "hold" for f in planned) or self.act.reading >= 0:
+            Path(f.get("folder", self.spec.folder)) for f in planned if f["action"] == "hold"
+        } or {self.spec.path}
+        if any(f["action"] == "hold" for f in planned) or self.spec.reading >= 0:
             self.driver.until(
                 lambda: (
                     all((folder / "reached").exists() for folder in folders)
-                    or self.act.result is not None
+                    or self.spec.result is not None
                 ),
                 f"{self.point.name} is reached",
             )
-            if self.act.result is not None:
-                raise Stuck(f"the query ended before the point was reached: {self.act.result}")
+            if self.spec.result is not None:
+                raise Stuck(f"the query ended before the point was reached: {self.spec.result}")
         if self.point.name == "mirrored":
-            self.books.await_mirrored(self.group, self.nth - 1)
+            self.query_oracle.await_mirrored(self.group, self.nth - 1)
         if self.point.name == "savepoint":
             self.savepoint = Savepoint(self)
 
@@ -184,10 +184,10 @@ class Scene:
             "sink": self.sink,
             "action": "raise",
         }
-        act = self.new_act(faults=[raised])
-        driver = self.stage.driver()
-        driver.begin(act)
-        result = driver.ended(act)
+        spec = self.new_spec(faults=[raised])
+        driver = self.servers.driver()
+        driver.begin(spec)
+        result = driver.ended(spec)
         if "planned failure" not in result.message:
             raise HarnessFailure(
                 f"the first start was to stop at its commit, and ended with {result}"
@@ -237,20 +237,20 @@ class Scene:
         return [{**hold, "nth": self.nth + later, **sink}]
 
     def let_go(self) -> None:
-        self.act.let_go()
+        self.spec.let_go()
         if self.point.name == "between":
             (self.folder / "between" / "go").touch()
         if self.savepoint is not None:
             self.savepoint.let_go()
 
     def _end_of_act(self) -> None:
-        """Wait until the act that was held has ended, if its driver lives."""
+        """Wait until the spec that was held has ended, if its driver lives."""
         if self.driver is not None and self.driver.alive:
-            self.note(self.driver.ended(self.act))
+            self.note(self.driver.ended(self.spec))
 
     def finish(self) -> None:
-        """Start the query until it ends by itself, unless the act that was held did."""
-        last = self.act.result
+        """Start the query until it ends by itself, unless the spec that was held did."""
+        last = self.spec.result
         if (
             last is not None
             and last.outcome == "finished"
@@ -258,22 +258,24 @@ class Scene:
             and self.driver.alive
         ):
             return
-        self.run_dry(self.books)
+        self.run_dry(self.query_oracle)
 
-    def run_dry(self, books: Books) -> None:
-        """Start the query of these books until it ends by itself."""
+    def run_dry(self, query_oracle: QueryOracle) -> None:
+        """Start the query of these query_oracle until it ends by itself."""
         for _ in range(STARTS_MAX):
-            result = self.start(books=books)
+            result = self.start(query_oracle=query_oracle)
             if result.outcome == "finished":
                 return
         raise WrongStop(f"it did not finish in {STARTS_MAX} starts: {self.stops}")
 
-    def start(self, driver: Driver | None = None, books: Books | None = None) -> Result:
+    def start(
+        self, driver: Driver | None = None, query_oracle: QueryOracle | None = None
+    ) -> Result:
         """One more start of the query, to its end; how it ended is judged."""
-        driver = driver or self.stage.driver()
-        act = self.new_act(books=books, max_offsets=3000)
-        driver.begin(act)
-        result = driver.ended(act)
+        driver = driver or self.servers.driver()
+        spec = self.new_spec(query_oracle=query_oracle, max_offsets=3000)
+        driver.begin(spec)
+        result = driver.ended(spec)
         self.note(result)
         return result
 
@@ -290,12 +292,14 @@ class Scene:
         if kind not in self.forgiven:
             raise WrongStop(f"it stopped with {kind}: {result.message}")
 
-    # ---- what an act is made of
+    # ---- what a spec is made of
     # --------------------------------------------------------------------
 
     @property
     def group(self) -> str:
-        return f"group-{self.books.targets.database}" if self.point.name == "mirrored" else ""
+        return (
+            f"group-{self.query_oracle.targets.database}" if self.point.name == "mirrored" else ""
+        )
 
     @property
     def lost_decision(self) -> bool:
@@ -304,51 +308,55 @@ class Scene:
             self.point.name == "decided" and self.fault.name == "reply-lost" and not self.family.log
         )
 
-    def new_act(self, *, led: bool = True, books: Books | None = None, **changed: Any) -> Act:
-        """A start of this query, or of the one of ``books``; ``led``: through the proxies."""
+    def new_spec(
+        self, *, led: bool = True, query_oracle: QueryOracle | None = None, **changed: Any
+    ) -> JobSpec:
+        """A start of this query, or of the one of ``query_oracle``; ``led``: through the
+        proxies.
+        """
         self._starts += 1
-        books, stage = books or self.books, self.stage
-        database = books.targets.database
-        brokers = stage.led_brokers if led else stage.kafka.direct
+        query_oracle, servers = query_oracle or self.query_oracle, self.servers
+        database = query_oracle.targets.database
+        brokers = servers.led_brokers if led else servers.kafka.direct
         mechanism = {"mechanism": self.family.mechanism}
-        kafka: dict[str, Any] = {"topic": books.targets.topic, "bootstrap_servers": brokers}
+        kafka: dict[str, Any] = {"topic": query_oracle.targets.topic, "bootstrap_servers": brokers}
         if self.fault.name in ("pause", "expired", "ids-expired"):
             kafka["transaction_timeout_ms"] = SHORT_TIMEOUT_MS
         sinks: dict[str, Mapping[str, Any]] = {
             "kafka": kafka,
-            "postgres": {"url": stage.url("postgres", database, led=led), **mechanism},
-            "mysql": {"url": stage.url("mysql", database, led=led), **mechanism},
-            "files": {"path": str(books.targets.files)},
+            "postgres": {"url": servers.url("postgres", database, led=led), **mechanism},
+            "mysql": {"url": servers.url("mysql", database, led=led), **mechanism},
+            "files": {"path": str(query_oracle.targets.files)},
         }
         whole: dict[str, Any] = {
-            "folder": str(stage.folder / f"{self.folder.name}-start{self._starts}"),
-            "checkpoint": str(books.checkpoint.folder),
-            "source": books.transfers.topic,
+            "folder": str(servers.folder / f"{self.folder.name}-start{self._starts}"),
+            "checkpoint": str(query_oracle.checkpoint.folder),
+            "source": query_oracle.transfers.topic,
             "bootstrap_servers": brokers,
             "sinks": {kind: sinks[kind] for kind in self.family.kinds},
             "group_id": self.group,
-            "log": stage.url(self.family.log, database, led=led) if self.family.log else "",
+            "log": servers.url(self.family.log, database, led=led) if self.family.log else "",
             "stateful": self.point.name == "state",
         }
-        return Act(**{**whole, **changed})
+        return JobSpec(**{**whole, **changed})
 
 
-def played(stage: Stage, cell: Cell, seed: int) -> Outcome:
+def played(servers: Servers, cell: Cell, seed: int) -> Outcome:
     """Play a cell and say how it went. Servers may be down and networks broken afterwards: see
-    ``Stage.tidy``.
+    ``Servers.tidy``.
     """
     began_s = time.monotonic()
-    scene = Scene(stage, cell, seed)
+    cell_run = CellRun(servers, cell, seed)
     verdict, told = "green", ""
     try:
-        scene.play()
+        cell_run.play()
     except Exception as error:  # noqa: BLE001  (it is the verdict)
         void = isinstance(error, HarnessFailure | LocalServerError)
         verdict, told = "void" if void else "red", f"{type(error).__name__}: {error}"
-        stage.dismiss()
+        servers.dismiss()
     finally:
-        scene.close()
-    note = "; ".join([*scene.notes, *([told] if told else [])])
+        cell_run.close()
+    note = "; ".join([*cell_run.notes, *([told] if told else [])])
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     seconds = round(time.monotonic() - began_s, 1)
-    return Outcome(cell.name, seed, verdict, note, tuple(scene.stops), seconds, at, COMMIT)
+    return Outcome(cell.name, seed, verdict, note, tuple(cell_run.stops), seconds, at, COMMIT)

@@ -1,8 +1,8 @@
 """The process that finishes what is decided, a helper of ``exactum run``: ``python -m
-exactum.ops.run.finisher FD``.
+exactum.ops.run.commit_worker FD``.
 
-    supervisor -> finisher    handover, finish
-    finisher -> supervisor    finished, trouble
+    supervisor -> worker    handover, finish
+    worker -> supervisor    finished, trouble
 
 It is a process of its own so that a client library that hangs, or a sink's own code, can be cut
 short; and it is there before it is needed, with everything imported. What it is handed may hold
@@ -24,8 +24,8 @@ from exactum.protocol.finish import Finished, commit_decided, decided_from, fini
 from exactum.protocol.model import DecisionRecord, PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, Sink
 from exactum.spark.decision_place import open_log
-from exactum.spark.supervised.channel import Decoder, Message
 from exactum.spark.supervised.handover import Columns, Handover, unpickled
+from exactum.spark.supervised.supervisor_channel import ChannelMessage, MessageDecoder
 
 READ_BYTES = 1 << 16
 SINK_TIMEOUT_S = 12.0
@@ -35,7 +35,7 @@ of all of them.
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FinishReport:
     """What of each decided batch stands now; ``troubles`` says of a sink, by its name, why it was
     not finished.
     """
@@ -44,7 +44,7 @@ class Outcome:
     troubles: Mapping[str, str]
 
 
-def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S) -> Outcome:
+def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S) -> FinishReport:
     """Finish what is decided of the query from ``batch_id`` on; opens targets only where something
     is. Idempotent.
 
@@ -78,7 +78,7 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
         elif part.trouble is not None:
             troubles[part.name] = part.trouble
         committed += part.committed
-    return Outcome(finished(records, committed), troubles)
+    return FinishReport(finished(records, committed), troubles)
 
 
 class _Part(threading.Thread):
@@ -113,7 +113,7 @@ class _Part(threading.Thread):
             self.trouble = _text(error)
 
 
-class Finisher:
+class CommitWorker:
     """Answers the messages of the supervisor; no query waits for another one's targets."""
 
     def __init__(self, link: socket.socket) -> None:
@@ -123,7 +123,7 @@ class Finisher:
 
     def serve(self) -> None:
         """Until the supervisor is gone."""
-        decoder = Decoder()
+        decoder = MessageDecoder()
         while data := self._link.recv(READ_BYTES):
             for message in decoder.feed(data):
                 if message.kind == "handover":
@@ -131,7 +131,7 @@ class Finisher:
                 else:
                     threading.Thread(target=self._finish, args=(message,), daemon=True).start()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: ChannelMessage) -> None:
         query_id = str(message.fields["query_id"])
         try:
             self._handovers[query_id] = unpickled(message.body, message.fields["path"])
@@ -139,7 +139,7 @@ class Finisher:
             self._handovers.pop(query_id, None)
             self._send("trouble", query_id=query_id, at=message.kind, text=_text(error))
 
-    def _finish(self, message: Message) -> None:
+    def _finish(self, message: ChannelMessage) -> None:
         query_id = str(message.fields["query_id"])
         began_s = time.perf_counter()
         try:
@@ -162,7 +162,7 @@ class Finisher:
 
     def _send(self, kind: str, **fields: Any) -> None:
         with self._sending:
-            self._link.sendall(Message(kind, fields).encoded())
+            self._link.sendall(ChannelMessage(kind, fields).encoded())
 
 
 def _text(error: Exception) -> str:
@@ -170,4 +170,4 @@ def _text(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    Finisher(socket.socket(fileno=int(sys.argv[1]))).serve()
+    CommitWorker(socket.socket(fileno=int(sys.argv[1]))).serve()

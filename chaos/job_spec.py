@@ -20,7 +20,7 @@ MAX_OFFSETS = 20
 
 
 @dataclass(frozen=True)
-class Act:
+class JobSpec:
     """One start of a query over transfers.
 
     ``sinks`` are keyword arguments by kind (``kafka``, ``postgres``, ``mysql``, ``files``).
@@ -50,7 +50,7 @@ class Act:
         return Path(self.folder)
 
     def give(self, inbox: Path, number: int) -> None:
-        """Put it where the driver process looks for its next act."""
+        """Put it where the driver process looks for its next spec."""
         self.path.mkdir(parents=True)
         appear(inbox / f"{number}.json", asdict(self))
 
@@ -88,8 +88,8 @@ class Result:
         by_spark = PLAIN not in self.message or any(word in self.message for word in SPARKS)
         return self.error or ("Spark" if by_spark else "Python")
 
-    def leave(self, act: Act) -> None:
-        appear(act.path / "result", asdict(self))
+    def leave(self, spec: JobSpec) -> None:
+        appear(spec.path / "result", asdict(self))
 
 
 def appear(path: Path, content: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 from ledger import Posting, Targets, Transfers
 
-from chaos.stage import Stage
+from chaos.servers import Servers
 
 GROUP_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_S = 240.0
@@ -26,23 +26,23 @@ SHOWN_MAX = 3
 LEDGERS = {"kafka": "in_kafka", "postgres": "in_postgres", "mysql": "in_mysql", "files": "in_files"}
 
 
-class BooksFailure(AssertionError):
+class OracleFailure(AssertionError):
     """A target shows what it must not, or lacks what it must show."""
 
 
 @dataclass
-class Books:
+class QueryOracle:
     """One query's input, targets and checkpoint."""
 
-    stage: Stage
+    servers: Servers
     folder: Path
     sinks: Sequence[str]
     seed: int
     twice: bool = False
     """Every third transfer is in the input a second time, as after an at-least-once producer."""
-    upstream: Books | None = None
+    upstream: QueryOracle | None = None
     """The query whose output topic is the input of this one."""
-    parent: Books | None = None
+    parent: QueryOracle | None = None
     """The query that this one is a fork of: it reads the same transfers, from ``since`` on."""
     since: Mapping[int, int] = field(default_factory=dict)
     """Offsets by partition of the input."""
@@ -50,14 +50,14 @@ class Books:
     targets: Targets = field(init=False)
 
     def __post_init__(self) -> None:
-        number = self.stage.number()
+        number = self.servers.number()
         other = self.upstream or self.parent
         self.transfers = other.transfers if other else Transfers(f"transfers-{number}", self.seed)
         self.targets = Targets(
-            self.stage.kafka.direct,
+            self.servers.kafka.direct,
             f"postings-{number}",
-            self.stage.postgres,
-            self.stage.mysql,
+            self.servers.postgres,
+            self.servers.mysql,
             f"bank{number}",
             self.folder / "lake",
         )
@@ -67,19 +67,19 @@ class Books:
         for topic in ([] if self.upstream or self.parent else [self.transfers.topic]) + [
             self.targets.topic
         ]:
-            self.stage.kafka.create_topic(topic, partitions=2)
+            self.servers.kafka.create_topic(topic, partitions=2)
         self.targets.create()
 
-    def fork(self, batch_id: int) -> Books:
-        """The books of a query that begins after this epoch, with targets of its own."""
+    def fork(self, batch_id: int) -> QueryOracle:
+        """The query_oracle of a query that begins after this epoch, with targets of its own."""
         folder = self.folder / "fork"
         folder.mkdir()
         since = self.checkpoint.ends(batch_id)
-        return Books(self.stage, folder, self.sinks, self.seed, parent=self, since=since)
+        return QueryOracle(self.servers, folder, self.sinks, self.seed, parent=self, since=since)
 
     @property
-    def servers(self) -> str:
-        return self.stage.kafka.direct
+    def bootstrap_servers(self) -> str:
+        return self.servers.kafka.direct
 
     @property
     def source(self) -> str:
@@ -96,7 +96,7 @@ class Books:
 
     def produce(self, count: int) -> None:
         first = self.transfers.count
-        self.transfers.produce(self.servers, count, PRODUCE_TIMEOUT_S)
+        self.transfers.produce(self.bootstrap_servers, count, PRODUCE_TIMEOUT_S)
         if self.twice:
             self._again(first)
 
@@ -106,7 +106,11 @@ class Books:
 
         chance = random.Random(self.seed)
         producer = Producer(
-            {"bootstrap.servers": self.servers, "enable.idempotence": True, "log_level": 0}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "enable.idempotence": True,
+                "log_level": 0,
+            }
         )
         for number in range(first, self.transfers.count, 3):
             (_, target, amount), (_, source, _) = self.transfers.postings[
@@ -117,7 +121,7 @@ class Books:
                 self.transfers.topic, json.dumps(value), source if chance.random() < 0.5 else target
             )
         if producer.flush(PRODUCE_TIMEOUT_S):
-            raise BooksFailure("the input could not be produced")
+            raise OracleFailure("the input could not be produced")
 
     # ---- what is there ---------------------------------------------------------------------------
 
@@ -134,7 +138,7 @@ class Books:
             found = Counter(postings)
             early = found - allowed
             if early:
-                raise BooksFailure(
+                raise OracleFailure(
                     f"{sink} shows {early.total()} postings too many or too early: "
                     f"{sorted(early)[:SHOWN_MAX]}"
                 )
@@ -160,29 +164,31 @@ class Books:
             found = Counter(postings)
             lost, extra = expected - found, found - expected
             if lost or extra:
-                raise BooksFailure(
+                raise OracleFailure(
                     f"{sink}: {lost.total()} of {expected.total()} postings lost "
                     f"{sorted(lost)[:SHOWN_MAX]}, {extra.total()} too many "
                     f"{sorted(extra)[:SHOWN_MAX]}"
                 )
             if sum(amount for _, _, amount in postings):
-                raise BooksFailure(f"{sink}: the amounts do not add up to nought")
+                raise OracleFailure(f"{sink}: the amounts do not add up to nought")
         left = {server: what for server, what in self.targets.left_over().items() if what}
         if left:
-            raise BooksFailure(f"left over: {left}")
+            raise OracleFailure(f"left over: {left}")
 
     def check_at_rest(self) -> None:
         """No transaction of the query is open in Kafka, and nothing is hidden by one."""
         if "kafka" in self.sinks:
-            oracle.check_at_rest(self.servers, [self.targets.topic], self.query_id)
+            oracle.check_at_rest(self.bootstrap_servers, [self.targets.topic], self.query_id)
 
     def reader(self) -> oracle.CommittedReader:
         """Runs all through the faults; knows the topic of the Kafka sink."""
-        return oracle.CommittedReader(self.servers, [self.targets.topic])
+        return oracle.CommittedReader(self.bootstrap_servers, [self.targets.topic])
 
     def check_reader(self, reader: oracle.CommittedReader) -> None:
         """Who read all along saw what a later reader sees."""
-        oracle.check_same(reader.caught_up(), oracle.read_all(self.servers, [self.targets.topic]))
+        oracle.check_same(
+            reader.caught_up(), oracle.read_all(self.bootstrap_servers, [self.targets.topic])
+        )
 
     # ---- the consumer group
     # ------------------------------------------------------------------------
@@ -191,7 +197,7 @@ class Books:
         asked = ConsumerGroupTopicPartitions(
             group, [TopicPartition(self.transfers.topic, p) for p in (0, 1)]
         )
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         answer = admin.list_consumer_group_offsets([asked])[group].result(20)
         return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
 
@@ -200,7 +206,7 @@ class Books:
         deadline = time.monotonic() + GROUP_TIMEOUT_S
         while self.group_offsets(group) != self.checkpoint.ends(batch_id):
             if time.monotonic() > deadline:
-                raise BooksFailure(
+                raise OracleFailure(
                     f"the group stands at {self.group_offsets(group)} instead of "
                     f"{self.checkpoint.ends(batch_id)}, the end of batch {batch_id}"
                 )

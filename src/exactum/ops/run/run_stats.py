@@ -15,7 +15,7 @@ RATE_WINDOW_S = 10.0
 
 
 @dataclass
-class QueryBoard:
+class QueryStats:
     """One query. ``lag_records`` and ``state_rows`` are None where Spark does not say."""
 
     query_id: str
@@ -64,16 +64,16 @@ class QueryBoard:
 
 
 @dataclass
-class Board:
+class RunStats:
     """All queries of a script, and what the supervisor did."""
 
     state: str = "starting"
     restarts: int = 0
-    queries: dict[str, QueryBoard] = field(default_factory=dict)
+    queries: dict[str, QueryStats] = field(default_factory=dict)
 
     def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> None:
         query_id = str(fields["query_id"])
-        self.queries.setdefault(query_id, QueryBoard(query_id)).hear(event, fields, now_s)
+        self.queries.setdefault(query_id, QueryStats(query_id)).hear(event, fields, now_s)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -14,8 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from exactum.ops.run.board import Board, QueryBoard
 from exactum.ops.run.output import STDERR, STDOUT
+from exactum.ops.run.run_stats import QueryStats, RunStats
 
 PLAIN_EVERY_S = 5.0
 REFRESH_EVERY_S = 0.25
@@ -25,7 +25,7 @@ ID_CHARACTERS = 8
 """How much of a query's id stands in the table, where the query has no name."""
 
 
-class View:
+class RunDisplay:
     """Entered while the supervisor works. ``watch``: a live table on a terminal, lines now and then
     in a pipe.
 
@@ -33,8 +33,8 @@ class View:
     ``pass_on`` takes instead.
     """
 
-    def __init__(self, board: Board, *, watch: bool, console: Console | None = None) -> None:
-        self._board = board
+    def __init__(self, stats: RunStats, *, watch: bool, console: Console | None = None) -> None:
+        self._stats = stats
         self._console = console or Console(stderr=True, highlight=False)
         self._watch = watch
         self.is_live = watch and self._console.is_terminal and not self._console.is_dumb_terminal
@@ -44,9 +44,9 @@ class View:
         self._live: Live | None = None
         self._printed_s = time.monotonic()
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> RunDisplay:
         if self.is_live:
-            # Drawn by the thread that fills the board, so that it is never drawn while it changes.
+            # Drawn by the thread that fills the stats, so that it is never drawn while it changes.
             self._live = Live(console=self._console, get_renderable=self._drawn, auto_refresh=False)
             self._live.start()
         return self
@@ -74,8 +74,8 @@ class View:
         if self._live is not None:
             self._live.refresh()
             return
-        for query in self._board.queries.values():
-            self.say(line(query, self._board.restarts, now_s))
+        for query in self._stats.queries.values():
+            self.say(line(query, self._stats.restarts, now_s))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
@@ -83,27 +83,27 @@ class View:
 
     def _drawn(self) -> RenderableType:
         """The table, or where it is wider than the terminal the same as text."""
-        board, now_s = self._board, time.monotonic()
-        restarts = f"{board.restarts} restart{'' if board.restarts == 1 else 's'}"
+        stats, now_s = self._stats, time.monotonic()
+        restarts = f"{stats.restarts} restart{'' if stats.restarts == 1 else 's'}"
         # What is printed above is not wrapped; this must say so for itself that it is.
-        title = Text(f"{board.state}, {restarts}", "bold", overflow="ellipsis", no_wrap=True)
-        if not board.queries:
+        title = Text(f"{stats.state}, {restarts}", "bold", overflow="ellipsis", no_wrap=True)
+        if not stats.queries:
             return title
-        table, options = _table(board, now_s), self._console.options
+        table, options = _table(stats, now_s), self._console.options
         if (
             Measurement.get(self._console, options.update(width=WIDE), table).maximum
             <= options.max_width
         ):
             return Group(title, table)
-        texts = [line(query, board.restarts, now_s) for query in board.queries.values()]
+        texts = [line(query, stats.restarts, now_s) for query in stats.queries.values()]
         return Group(title, *(Text(text, overflow="fold", no_wrap=False) for text in texts))
 
 
-def _table(board: Board, now_s: float) -> Table:
+def _table(stats: RunStats, now_s: float) -> Table:
     table = Table()
     for heading in ("query", "epoch", "rows", "rows/s", "lag", "state rows", "p50 / p95 ms"):
         table.add_column(heading, justify="left" if heading == "query" else "right", no_wrap=True)
-    for query in board.queries.values():
+    for query in stats.queries.values():
         table.add_row(
             query.name or query.query_id[:ID_CHARACTERS],
             _number(query.epoch),
@@ -116,7 +116,7 @@ def _table(board: Board, now_s: float) -> Table:
     return table
 
 
-def line(query: QueryBoard, restarts: int, now_s: float) -> str:
+def line(query: QueryStats, restarts: int, now_s: float) -> str:
     """One query's numbers on one line."""
     lag = "" if query.lag_records is None else f", lag {query.lag_records:,}"
     state = "" if query.state_rows is None else f", state rows {query.state_rows:,}"
@@ -128,7 +128,7 @@ def line(query: QueryBoard, restarts: int, now_s: float) -> str:
     )
 
 
-def _phases(query: QueryBoard) -> list[str]:
+def _phases(query: QueryStats) -> list[str]:
     shown = []
     for phase in query.phases():
         found = query.phase_ms(phase)

@@ -16,7 +16,7 @@ sys.path.extend(str(path) for path in (ROOT, ROOT / "tests" / "crash"))
 
 from deaths import hold  # noqa: E402
 
-from chaos.act import appear  # noqa: E402
+from chaos.job_spec import appear  # noqa: E402
 from exactum.checkpoint.savepoint import create  # noqa: E402
 from exactum.checkpoint.savepoint.copies import Copied, copy_files  # noqa: E402
 from exactum.errors import ExactumError  # noqa: E402

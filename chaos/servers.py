@@ -23,14 +23,14 @@ from pathlib import Path
 from deaths import session_members, signal_session
 
 from chaos import BORROWED, ROOT
-from chaos.act import Act, Result
 from chaos.clock import Clock
+from chaos.job_spec import JobSpec, Result
 from chaos.proxy import HOST, Proxy
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
 from exactum.local.jvm import SMALL_OPTIONS
 
 START_TIMEOUT_S = 600.0
-ACT_TIMEOUT_S = 600.0
+SPEC_TIMEOUT_S = 600.0
 POLL_S = 0.01
 LOG_TAIL_CHARACTERS = 4_000
 DISK_BYTES = 24 * 1024 * 1024
@@ -133,13 +133,13 @@ class Driver:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def begin(self, act: Act) -> None:
-        """Give it an act; it begins when those before it have ended."""
-        act.give(self._inbox, self._count)
+    def begin(self, spec: JobSpec) -> None:
+        """Give it a spec; it begins when those before it have ended."""
+        spec.give(self._inbox, self._count)
         self._count += 1
 
     def until(
-        self, reached: Callable[[], bool], what: str, timeout_s: float = ACT_TIMEOUT_S
+        self, reached: Callable[[], bool], what: str, timeout_s: float = SPEC_TIMEOUT_S
     ) -> None:
         """Wait until ``reached``.
 
@@ -156,11 +156,11 @@ class Driver:
                 raise Stuck(f"not within {timeout_s:.0f} s: {what}: {self._end()}")
             time.sleep(POLL_S)
 
-    def ended(self, act: Act, timeout_s: float = ACT_TIMEOUT_S) -> Result:
-        self.until(lambda: act.result is not None, f"the end of {act.folder}", timeout_s)
-        result = act.result
+    def ended(self, spec: JobSpec, timeout_s: float = SPEC_TIMEOUT_S) -> Result:
+        self.until(lambda: spec.result is not None, f"the end of {spec.folder}", timeout_s)
+        result = spec.result
         if result is None:
-            raise Stuck(f"{act.folder} lost its result")
+            raise Stuck(f"{spec.folder} lost its result")
         return result
 
     # ---- what is done to it --------------------------------------------------------------------
@@ -208,7 +208,7 @@ def _parent(pid: int) -> int:
         return 0
 
 
-class Stage:
+class Servers:
     """Servers and drivers of one harness process. Servers start when they are first asked for."""
 
     def __init__(self, setting: Setting = Setting.PLAIN, *, drivers_ahead: int = 1) -> None:
@@ -234,7 +234,7 @@ class Stage:
         self._numbers = itertools.count(1)
         self._disk: Path | None = None
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Servers:
         self.open()
         return self
 

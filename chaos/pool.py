@@ -1,4 +1,6 @@
-"""Cells played on several stages at once, each in a process of its own; outcomes as they come."""
+"""Cells played on several sets of servers at once, each in a process of its own; outcomes as
+they come.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from chaos.cell_run import Outcome, played
 from chaos.matrix import FAULT, Cell
-from chaos.scene import Outcome, played
-from chaos.stage import Setting, Stage
+from chaos.servers import Servers, Setting
 from exactum.errors import LocalServerError
 
 END = ""
@@ -18,7 +20,7 @@ LOOK_EVERY_S = 1.0
 
 
 def setting_of(cell: Cell) -> Setting:
-    """What the cell asks of its stage."""
+    """What the cell asks of its servers."""
     if cell.fault == "ids-expired":
         return Setting.FORGETFUL
     return Setting.CLOCK if FAULT[cell.fault].kind == "clock" else Setting.PLAIN
@@ -37,15 +39,15 @@ def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
     order = list(Setting)
     for cell in sorted(cells, key=lambda cell: order.index(setting_of(cell))):
         waiting.put(cell.name)
-    crew = [
+    workers = [
         context.Process(
-            target=_work, args=(waiting, outcomes, ending, seed), name=f"stage-{number}"
+            target=_work, args=(waiting, outcomes, ending, seed), name=f"servers-{number}"
         )
         for number in range(min(processes, len(cells)))
     ]
-    for _ in crew:
+    for _ in workers:
         waiting.put(END)
-    for process in crew:
+    for process in workers:
         process.start()
     left = len(cells)
     try:
@@ -53,16 +55,16 @@ def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
             try:
                 outcome = outcomes.get(timeout=LOOK_EVERY_S)
             except queue.Empty:
-                if not any(process.is_alive() for process in crew):
+                if not any(process.is_alive() for process in workers):
                     raise RuntimeError(
-                        f"all stages have ended, and {left} cells are left"
+                        f"all sets of servers have ended, and {left} cells are left"
                     ) from None
                 continue
             left -= 1
             yield outcome
     finally:
         ending.set()
-        for process in crew:
+        for process in workers:
             process.join()
         for one in (waiting, outcomes):
             one.cancel_join_thread()
@@ -70,26 +72,26 @@ def play(cells: Sequence[Cell], seed: int, processes: int) -> Iterator[Outcome]:
 
 
 def _work(waiting: Any, outcomes: Any, ending: Any, seed: int) -> None:
-    """One process: a stage, and cells until there are no more."""
+    """One process: its servers, and cells until there are no more."""
     for number in (signal.SIGINT, signal.SIGTERM):
         # The first process tells us when to end. Not SIG_IGN: the servers would inherit it.
         signal.signal(number, lambda *_: None)
-    stage: Any = _NoStage()
+    servers: Any = _NoServers()
     setting: Setting | None = None
     try:
         while _is_wanted(ending) and (name := waiting.get()) != END:
             cell = Cell.of(name)
             if setting_of(cell) is not setting:
-                stage.close()
+                servers.close()
                 setting = setting_of(cell)
-                stage = Stage(setting)
-                stage.open()
-            outcome = played(stage, cell, seed)
+                servers = Servers(setting)
+                servers.open()
+            outcome = played(servers, cell, seed)
             outcomes.put(outcome)
-            if not _is_whole(stage, outcome):
+            if not _is_whole(servers, outcome):
                 setting = None
     finally:
-        stage.close()
+        servers.close()
 
 
 def _is_wanted(ending: Any) -> bool:
@@ -100,17 +102,17 @@ def _is_wanted(ending: Any) -> bool:
     return not ending.is_set() and parent is not None and parent.is_alive()
 
 
-def _is_whole(stage: Stage, outcome: Outcome) -> bool:
-    """Whether the next cell may be played on this stage."""
+def _is_whole(servers: Servers, outcome: Outcome) -> bool:
+    """Whether the next cell may be played on these servers."""
     try:
-        stage.tidy()
+        servers.tidy()
     except LocalServerError:
         return False
     return outcome.verdict != "void"
 
 
-class _NoStage:
-    """What is closed before the first stage is made."""
+class _NoServers:
+    """What is closed before the first servers are made."""
 
     def close(self) -> None:
         """Nothing."""

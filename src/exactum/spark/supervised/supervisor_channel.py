@@ -3,7 +3,7 @@ inherits.
 
     supervisor -> script    turn, source, stop
     script -> supervisor    hello, ready, warm, beat, source, run, batch, event, error, last,
-    stopped
+                            stopped
 
 A line is one object with ``kind`` and what belongs to it. Where it says ``bytes``, that many raw
 bytes follow (the pickle that comes with ``run``: it may hold credentials, so it goes through memory
@@ -38,7 +38,7 @@ still too much.
 
 
 @dataclass(frozen=True)
-class Message:
+class ChannelMessage:
     """One message. ``body`` is empty but for ``run``."""
 
     kind: str
@@ -51,7 +51,7 @@ class Message:
 
         Raises:
             InvariantBroken: the body is too large, or the rest of it is and holds no long texts or
-            lists.
+                lists.
         """
         head: dict[str, Any] = {"kind": self.kind}
         if self.body:
@@ -97,13 +97,13 @@ def cut(value: Any, characters: int, items: int) -> Any:
     return value
 
 
-class Decoder:
+class MessageDecoder:
     """Makes messages of what arrives, however it is cut."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Message]:
+    def feed(self, data: bytes) -> Iterator[ChannelMessage]:
         """The messages that are whole by now.
 
         Raises:
@@ -113,7 +113,7 @@ class Decoder:
         while (message := self._next()) is not None:
             yield message
 
-    def _next(self) -> Message | None:
+    def _next(self) -> ChannelMessage | None:
         end = self._buffer.find(b"\n")
         if end < 0:
             if len(self._buffer) > LINE_BYTES_MAX:
@@ -137,7 +137,7 @@ class Decoder:
             return None
         body = bytes(self._buffer[end + 1 : whole])
         del self._buffer[:whole]
-        return Message(kind, value, body)
+        return ChannelMessage(kind, value, body)
 
 
 def address_of(link: socket.socket) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from exactum.ops.run.child import READ_BYTES
 from exactum.ops.run.output import STDERR, STDOUT, Output, outputs_of, pipe_if
-from exactum.spark.supervised.channel import Decoder, Message
+from exactum.spark.supervised.supervisor_channel import ChannelMessage, MessageDecoder
 
 TIMEOUT_S = 15.0
 """How long finishing may take before the script is started anyway: its own recovery does the
@@ -29,7 +29,7 @@ class _Process:
 
     popen: subprocess.Popen[bytes]
     link: socket.socket
-    decoder: Decoder
+    decoder: MessageDecoder
     outputs: Sequence[Output]
 
     @staticmethod
@@ -37,7 +37,7 @@ class _Process:
         ours, theirs = socket.socketpair()
         with theirs:
             popen = subprocess.Popen(
-                [sys.executable, "-m", "exactum.ops.run.finisher", str(theirs.fileno())],
+                [sys.executable, "-m", "exactum.ops.run.commit_worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=pipe_if(STDOUT in captured),
                 stderr=pipe_if(STDERR in captured),
@@ -45,7 +45,7 @@ class _Process:
                 start_new_session=True,
             )
         ours.settimeout(SEND_TIMEOUT_S)
-        return _Process(popen, ours, Decoder(), outputs_of(popen))
+        return _Process(popen, ours, MessageDecoder(), outputs_of(popen))
 
     def end(self) -> None:
         self.link.close()
@@ -55,7 +55,7 @@ class _Process:
             output.close()
 
 
-class Finishing:
+class CommitWorkerClient:
     """Keeps what the queries handed over, in memory, and the helper process that uses it. One
     thread.
 
@@ -65,7 +65,7 @@ class Finishing:
     def __init__(self, say: Callable[[str], None], captured: Collection[str] = ()) -> None:
         self._say = say
         self._captured = captured
-        self._handovers: dict[str, Message] = {}
+        self._handovers: dict[str, ChannelMessage] = {}
         self._process: _Process | None = None
         self._waiting: set[str] = set()
         self._deadline_s = 0.0
@@ -79,7 +79,7 @@ class Finishing:
         """What the helper prints: a sink's own code, a client library."""
         return () if self._process is None else self._process.outputs
 
-    def take(self, run: Message) -> None:
+    def take(self, run: ChannelMessage) -> None:
         """What a run of a query hands over (or why it could not)."""
         query_id = str(run.fields["query_id"])
         self._handovers.pop(query_id, None)
@@ -88,7 +88,7 @@ class Finishing:
                 f"what is decided will be finished by the next start only: {run.fields['trouble']}"
             )
         if run.body:
-            self._handovers[query_id] = Message(
+            self._handovers[query_id] = ChannelMessage(
                 "handover", {"query_id": query_id, "path": run.fields["path"]}, run.body
             )
             self._send(self._handovers[query_id])
@@ -97,7 +97,9 @@ class Finishing:
         """Finish what is decided of each query from the given batch on."""
         self._deadline_s = now_s + TIMEOUT_S
         for query_id in sorted(self._handovers.keys() & batches.keys()):
-            if self._send(Message("finish", {"query_id": query_id, "batch_id": batches[query_id]})):
+            if self._send(
+                ChannelMessage("finish", {"query_id": query_id, "batch_id": batches[query_id]})
+            ):
                 self._waiting.add(query_id)
 
     def busy(self, now_s: float) -> bool:
@@ -116,7 +118,7 @@ class Finishing:
             self._process = None
         self._waiting.clear()
 
-    def _send(self, message: Message) -> bool:
+    def _send(self, message: ChannelMessage) -> bool:
         try:
             if self._process is None:
                 self._process = _Process.start(self._captured)
@@ -147,7 +149,7 @@ class Finishing:
             with contextlib.suppress(OSError):
                 process.link.settimeout(SEND_TIMEOUT_S)
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: ChannelMessage) -> None:
         fields = message.fields
         if message.kind == "trouble":
             when = (
