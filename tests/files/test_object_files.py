@@ -333,7 +333,7 @@ def test_the_writer_factory_pickles_with_its_store(tmp_path: Path) -> None:
         store={"secret_access_key": "hidden", "access_key_id": "a", "region": "x"},
     )
     assert "hidden" not in repr(s3) + s3.name
-    place = s3._place(object_place.Scope("q", "p"))
+    place = s3._place(object_place.FileScope("q", "p"))
     assert "hidden" not in repr(place)
     assert pickle.loads(pickle.dumps(place)).location.store.config["secret_access_key"] == "hidden"
 

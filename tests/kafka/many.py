@@ -21,7 +21,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from transactions import OpenedSink
 
 from exactum.kafka.transaction import KafkaTransaction
-from exactum.kafka.transactional_id import DEFAULT_PREFIX, TransactionScope
+from exactum.kafka.transactional_id import KafkaScope
 from exactum.protocol.model import PreparedTransaction
 
 LANES = 16
@@ -35,7 +35,7 @@ def open_many(
     """``count`` prepared transactions of ``sink``'s run, on a broker of one node; the nth holds
     the record b"n".
     """
-    scope = TransactionScope(DEFAULT_PREFIX, sink.run.query_id, sink.participant.name)
+    scope = KafkaScope(sink.run.query_id, sink.participant.name)
     worker = secrets.token_hex(8)
     names = [scope.transactional_id(sink.run.incarnation, worker, n) for n in range(count)]
     admin = KafkaAdminClient(bootstrap_servers=servers, max_in_flight_requests_per_connection=1_000)

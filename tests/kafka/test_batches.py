@@ -14,7 +14,7 @@ from transactions import frame, opened
 from exactum.kafka.messages import produce
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.transactional_id import TransactionScope
+from exactum.kafka.transactional_id import KafkaScope
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
@@ -87,7 +87,7 @@ def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable
     plan = ProducerPlan(
         kafka.bootstrap_servers,
         (("queue.buffering.max.kbytes", "512"), ("linger.ms", "50000")),
-        TransactionScope("test", "query", "narrow"),
+        KafkaScope("query", "narrow", "test"),
         new_incarnation(),
         60_000,
         name,

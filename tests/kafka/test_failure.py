@@ -16,7 +16,7 @@ from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.producer import DeliveryError
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.topic_facts import TopicFacts
-from exactum.kafka.transactional_id import TransactionScope
+from exactum.kafka.transactional_id import KafkaScope
 from exactum.kafka.writer import KafkaWriterFactory, write_failure
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import TaskName
@@ -71,7 +71,7 @@ FACTORY = KafkaWriterFactory(
     ProducerPlan(
         bootstrap_servers="localhost:1",
         settings=(),
-        scope=TransactionScope("exactum", "q", "kafka:t"),
+        scope=KafkaScope("q", "kafka:t", "exactum"),
         incarnation=new_incarnation(),
         transaction_timeout_ms=60_000,
         topic="t",

@@ -24,7 +24,7 @@ from exactum.kafka.messages import produce
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.producer_pool import ProducerPlan, ProducerPool, initialised, pool_of
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.transactional_id import TransactionScope
+from exactum.kafka.transactional_id import KafkaScope
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import TaskName, WriteOrder
@@ -36,7 +36,7 @@ WAIT_S = 30
 
 @pytest.fixture
 def plan(kafka: LocalKafka, topic: Callable[..., str]) -> ProducerPlan:
-    scope = TransactionScope("test", "query", "out")
+    scope = KafkaScope("query", "out", "test")
     return ProducerPlan(kafka.bootstrap_servers, (), scope, new_incarnation(), 60_000, topic("out"))
 
 
@@ -161,7 +161,7 @@ def test_many_sinks_in_one_task(
 
 
 def plans(kafka: LocalKafka, count: int) -> list[ProducerPlan]:
-    scopes = [TransactionScope("test", "query", f"out-{number}") for number in range(count)]
+    scopes = [KafkaScope("query", f"out-{number}", "test") for number in range(count)]
     return [
         ProducerPlan(kafka.bootstrap_servers, (), scope, new_incarnation(), 60_000)
         for scope in scopes

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from exactum.errors import SettingRefused
-from exactum.kafka.transactional_id import TransactionScope, checked_prefix
+from exactum.kafka.transactional_id import KafkaScope, checked_prefix
 from exactum.protocol.model import Incarnation
 
-MINE = TransactionScope("app", "q-1", "kafka:out")
+MINE = KafkaScope("q-1", "kafka:out", "app")
 RUN = Incarnation("0123456789abcdef")
 WORKER = "fedcba9876543210"
 
@@ -21,11 +21,11 @@ def test_an_id_is_recognised_by_the_scope_that_made_it() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        TransactionScope("app-eu", "q-1", "kafka:out").transactional_id(RUN, WORKER, 0),
-        TransactionScope("ap", "q-1", "kafka:out").transactional_id(RUN, WORKER, 0),
-        TransactionScope("app", "q-10", "kafka:out").transactional_id(RUN, WORKER, 0),
-        TransactionScope("app", "q-1", "kafka:out#2").transactional_id(RUN, WORKER, 0),
-        TransactionScope("app/q-1", "kafka:out", "x").transactional_id(RUN, WORKER, 0),
+        KafkaScope("q-1", "kafka:out", "app-eu").transactional_id(RUN, WORKER, 0),
+        KafkaScope("q-1", "kafka:out", "ap").transactional_id(RUN, WORKER, 0),
+        KafkaScope("q-10", "kafka:out", "app").transactional_id(RUN, WORKER, 0),
+        KafkaScope("q-1", "kafka:out#2", "app").transactional_id(RUN, WORKER, 0),
+        KafkaScope("kafka:out", "x", "app/q-1").transactional_id(RUN, WORKER, 0),
         "app/q-1/kafka:out/0",
         "app/q-1/kafka:out/0123456789abcdef/fedcba9876543210/x",
         "app/q-1/kafka:out/0123456789abcdef/fedcba9876543210/1\n",
@@ -40,11 +40,9 @@ def test_what_only_begins_alike_is_not_ours(other: str) -> None:
 
 def test_a_prefix_with_pattern_signs_matches_itself_only() -> None:
     """Dots in a prefix are dots."""
-    dotted = TransactionScope("a.b", "q", "kafka:*")
+    dotted = KafkaScope("q", "kafka:*", "a.b")
     assert (
-        dotted.incarnation_of(
-            TransactionScope("axb", "q", "kafka:*").transactional_id(RUN, WORKER, 0)
-        )
+        dotted.incarnation_of(KafkaScope("q", "kafka:*", "axb").transactional_id(RUN, WORKER, 0))
         is None
     )
     assert dotted.incarnation_of(dotted.transactional_id(RUN, WORKER, 0)) == RUN

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation
+from exactum.protocol.scope import Scope
 from exactum.protocol.sink import TaskName, WriteOrder
 
 LENGTH_MAX = 200
@@ -32,11 +33,8 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class TransactionScope:
-    """Everything that one participant of one query may open, over all incarnations."""
-
-    query_id: str
-    participant: str
+class TransactionScope(Scope):
+    """The names of transactions of one sink of one query, over all incarnations."""
 
     @property
     def prefix(self) -> str:

@@ -34,8 +34,8 @@ from exactum.files.place import (
     TEMPORARY_AGE_S,
     Area,
     FileMove,
+    FileScope,
     NameLimits,
-    Scope,
     Staging,
     mark_name,
     owned,
@@ -57,7 +57,7 @@ class FolderPlace:
     """``root`` is an absolute path."""
 
     root: str
-    scope: Scope
+    scope: FileScope
 
     @property
     def where(self) -> str:

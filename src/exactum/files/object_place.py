@@ -46,8 +46,8 @@ from exactum.files.place import (
     TEMPORARY_AGE_S,
     Area,
     FileMove,
+    FileScope,
     NameLimits,
-    Scope,
     Staging,
     mark_name,
     owned,
@@ -68,7 +68,7 @@ class ObjectPlace:
     """``location``'s store has the place as its root."""
 
     location: ObjectLocation
-    scope: Scope
+    scope: FileScope
 
     @property
     def where(self) -> str:

@@ -17,7 +17,6 @@ folders too (DuckDB).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from typing import Any, Protocol
 
 from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation
+from exactum.protocol.scope import Scope
 
 HIDDEN = ".exactum"
 MARKS_KEPT = 16
@@ -92,16 +92,12 @@ class Area(Enum):
 
 
 @dataclass(frozen=True)
-class Scope:
-    """Everything that one sink of one query keeps at a place, over all incarnations."""
-
-    query_id: str
-    participant: str
+class FileScope(Scope):
+    """Its folder at a place."""
 
     @property
     def folder(self) -> str:
-        name = json.dumps([self.query_id, self.participant])
-        return f"{HIDDEN}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        return f"{HIDDEN}/{self.digest[:32]}"
 
     def text(self) -> str:
         return (
@@ -118,7 +114,7 @@ class Staging:
     incarnation: Incarnation
     identity: str
 
-    def folder(self, scope: Scope) -> str:
+    def folder(self, scope: FileScope) -> str:
         return f"{scope.folder}/{self.area.value}/{self.incarnation}/{self.identity}"
 
 
@@ -173,7 +169,7 @@ class Place(Protocol):
         """The path or URL, for messages; never with a password."""
 
     @property
-    def scope(self) -> Scope: ...
+    def scope(self) -> FileScope: ...
 
     @property
     def open_files_max(self) -> int:

@@ -12,7 +12,7 @@ from exactum.errors import SettingRefused
 from exactum.files.folder_place import FolderPlace
 from exactum.files.format import FileFormat, check_frame
 from exactum.files.participant import FileParticipant
-from exactum.files.place import Area, Place, Scope
+from exactum.files.place import Area, FileScope, Place
 from exactum.files.writer import FilePlan, FileWriterFactory
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
@@ -120,7 +120,7 @@ class FileSink(NotAFunction):
         """See the port ``Sink``. Makes the folder, and writes, renames and removes a file in it
         once.
         """
-        place = self._place(Scope(run.query_id, participant))
+        place = self._place(FileScope(run.query_id, participant))
         limits = place.open(Area.STAGED if run.guarantee is Guarantee.EXACTLY_ONCE else Area.PLAIN)
         plan = FilePlan(
             place,
@@ -135,7 +135,7 @@ class FileSink(NotAFunction):
         def reach(former: str, its: Mapping[str, str]) -> Participant | None:
             if not os.path.isdir(its.get("folder", "")):
                 return None
-            return FileParticipant(FolderPlace(its["folder"], Scope(run.query_id, former)))
+            return FileParticipant(FolderPlace(its["folder"], FileScope(run.query_id, former)))
 
         return OpenSink(
             FileParticipant(place), FileWriterFactory(plan), self._target(), trace, reach
@@ -149,7 +149,7 @@ class FileSink(NotAFunction):
             return f"prefix {shown(self._path)} {endpoint}".rstrip()
         return None  # a store object does not tell where it is
 
-    def _place(self, scope: Scope) -> Place:
+    def _place(self, scope: FileScope) -> Place:
         if not self._is_object_store:
             return FolderPlace(self._path, scope)
         # Only here: obstore is an extra.

@@ -32,7 +32,7 @@ from exactum.kafka.failure import DENIALS, KafkaFailure
 from exactum.kafka.producer import DeliveryError, Producer
 from exactum.kafka.settings import Settings, of_producer
 from exactum.kafka.topic_facts import TopicBook
-from exactum.kafka.transactional_id import TransactionScope
+from exactum.kafka.transactional_id import KafkaScope
 from exactum.protocol.model import Incarnation
 
 log = logging.getLogger("exactum.kafka")
@@ -62,7 +62,7 @@ class ProducerPlan:
 
     bootstrap_servers: str
     settings: Settings = field(repr=False)  # it may hold a password
-    scope: TransactionScope
+    scope: KafkaScope
     incarnation: Incarnation
     transaction_timeout_ms: int
     topic: str | None = None

@@ -12,7 +12,7 @@ from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.topic_facts import CONFIGS, TopicFacts, facts_of
-from exactum.kafka.transactional_id import TransactionScope, checked_prefix
+from exactum.kafka.transactional_id import KafkaScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
@@ -128,7 +128,7 @@ class KafkaSink(NotAFunction):
                 facts.batch_bytes_max,
                 settings.REQUEST_BYTES_MAX if largest is None else int(largest),
             ),
-            scope=TransactionScope(self._prefix, run.query_id, participant),
+            scope=KafkaScope(run.query_id, participant, self._prefix),
             incarnation=run.incarnation,
             transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
             topic=self._topic,
@@ -143,7 +143,7 @@ class KafkaSink(NotAFunction):
         def reach(former: str, trace: Mapping[str, str]) -> Participant | None:
             if trace.get("kafka") != cluster_id:
                 return None
-            scope = TransactionScope(trace["prefix"], run.query_id, former)
+            scope = KafkaScope(run.query_id, former, trace["prefix"])
             own = BrokerRequests(self._bootstrap_servers, self._settings, self._where)
             return KafkaParticipant(replace(plan, scope=scope), own, cluster_id)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.protocol.model import Incarnation
+from exactum.protocol.scope import Scope
 
 DEFAULT_PREFIX = "exactum"
 _HEX = r"[0-9a-f]{16}"
@@ -20,12 +21,10 @@ SALVAGE_SLOT = 1_000_000
 
 
 @dataclass(frozen=True)
-class TransactionScope:
-    """Everything that one participant of one query may open, over all incarnations."""
+class KafkaScope(Scope):
+    """Its transactional ids, which begin with ``prefix``."""
 
-    prefix: str
-    query_id: str
-    participant: str
+    prefix: str = DEFAULT_PREFIX
 
     def __post_init__(self) -> None:
         if "/" in self.participant or "/" in self.query_id:

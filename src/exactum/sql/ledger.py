@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.sql.dialect import DIRECTORY, LEDGER, Dialect, Session
-from exactum.sql.plan import Scope
+from exactum.sql.plan import SqlScope
 from exactum.sql.table import TableName
 
 WHOLE_EPOCH = "*"
@@ -41,7 +41,7 @@ class Ledger:
     """Ledger and directory of one scope, beside the table ``sibling``. Every method works in the
     session's transaction and raises ``SqlFailure``; none commits."""
 
-    def __init__(self, dialect: Dialect, scope: Scope, sibling: TableName) -> None:
+    def __init__(self, dialect: Dialect, scope: SqlScope, sibling: TableName) -> None:
         self._dialect = dialect
         self._scope = scope.text
         self._sibling = sibling

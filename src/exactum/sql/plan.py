@@ -11,6 +11,7 @@ from enum import Enum
 
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation
+from exactum.protocol.scope import Scope
 from exactum.sql.dialect import STAGING_PREFIX, Dialect, Mode, RowMove
 from exactum.sql.table import Column, TableName
 from exactum.sql.url import Address
@@ -26,17 +27,8 @@ class Mechanism(Enum):
 
 
 @dataclass(frozen=True)
-class Scope:
-    """All that belongs to one participant of one query. Two scopes never share a text, a table or a
-    gid prefix.
-    """
-
-    query_id: str
-    participant: str
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(json.dumps([self.query_id, self.participant]).encode()).hexdigest()
+class SqlScope(Scope):
+    """Its text, tables and gid prefix in a database."""
 
     @property
     def text(self) -> str:
@@ -93,7 +85,7 @@ class WritePlan:
     dialect: Dialect
     address: Address
     where: str
-    scope: Scope
+    scope: SqlScope
     target: TableName
     columns: tuple[Column, ...]
     frame_columns: tuple[str, ...]

@@ -21,7 +21,7 @@ from exactum.sql.columns import matched, named_by
 from exactum.sql.dialect import DIRECTORY, Dialect, Mode, Role, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
 from exactum.sql.participant import SqlParticipant
-from exactum.sql.plan import Mechanism, Scope, WritePlan
+from exactum.sql.plan import Mechanism, SqlScope, WritePlan
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 from exactum.sql.writer import SqlWriterFactory
@@ -116,7 +116,7 @@ class SqlSink(NotAFunction):
         except SqlFailure as failure:
             raise port_error(failure, f"{self._where} at {self._address.where}") from failure
         try:
-            plan = self._checked(session, Scope(run.query_id, participant), columns)
+            plan = self._checked(session, SqlScope(run.query_id, participant), columns)
             if self._mechanism is Mechanism.PREPARED and run.guarantee is Guarantee.EXACTLY_ONCE:
                 self._dialect.check_prepared(session, self._where)
             self._make_tables(session, plan)
@@ -136,7 +136,9 @@ class SqlSink(NotAFunction):
             if its.get(self._dialect.scheme) != at:
                 return None
             target = TableName(its["schema"] or None, its["table"])
-            return SqlParticipant(replace(plan, scope=Scope(run.query_id, former), target=target))
+            return SqlParticipant(
+                replace(plan, scope=SqlScope(run.query_id, former), target=target)
+            )
 
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
         target = f"table {plan.target} at {at}"
@@ -170,7 +172,7 @@ class SqlSink(NotAFunction):
             )
 
     def _checked(
-        self, session: Session, scope: Scope, frame: Sequence[tuple[str, str]]
+        self, session: Session, scope: SqlScope, frame: Sequence[tuple[str, str]]
     ) -> WritePlan:
         written = [(name, spark_type) for name, spark_type in frame if name != self._delete_when]
         table = self._dialect.read_table(session, self._target)

@@ -15,7 +15,7 @@ from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction, Sighting
 from exactum.sql.dialect import Mode, RowMove
 from exactum.sql.ledger import StagedPart
-from exactum.sql.plan import Mechanism, Scope, WritePlan
+from exactum.sql.plan import Mechanism, SqlScope, WritePlan
 from exactum.sql.table import TableName
 
 
@@ -147,7 +147,7 @@ def staged_sighting(participant: str, part: StagedPart) -> Sighting:
     return Sighting(participant, part.identity, part.incarnation, json.dumps(payload))
 
 
-def prepared_sighting(participant: str, scope: Scope, gid: str) -> Sighting | None:
+def prepared_sighting(participant: str, scope: SqlScope, gid: str) -> Sighting | None:
     """None when the gid is not one of this scope."""
     incarnation = scope.incarnation_of(gid)
     return None if incarnation is None else Sighting(participant, gid, incarnation)
