@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from exactum.errors import ExactumError
 from exactum.protocol import resolve
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.decision_log import DecisionLog, StandingRecords
 from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.model import Decision, DecisionRecord, Epoch
+from exactum.protocol.model import GRANT, CommitPermit, Decision, DecisionRecord, Epoch
 from exactum.testing import MemoryDecisionLog, Setup, System, interpose
 from exactum.testing.memory import Around
 from exactum.testing.memory_slots import MemorySlotLog, SlotStorage
@@ -79,7 +79,22 @@ class RedeliversNothing(Coordinator):
         return record
 
 
-class CommitsFirst(Coordinator):
+class GrantsAnything(StandingRecords):
+    """A permit for any record: two of the broken protocols below would not come far without."""
+
+    def permit(self, record: DecisionRecord) -> CommitPermit:
+        return CommitPermit(record, GRANT)
+
+
+class Forger(Coordinator):
+    """Commits what the log has not said to stand."""
+
+    def __init__(self, run, participants, log, **more):  # type: ignore[no-untyped-def]
+        super().__init__(run, participants, log, **more)
+        self._log = GrantsAnything(log)
+
+
+class CommitsFirst(Forger):
     """Makes visible, then records."""
 
     def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]
@@ -94,7 +109,7 @@ class CommitsFirst(Coordinator):
         return sightings, record
 
 
-class IgnoresOthers(Coordinator):
+class IgnoresOthers(Forger):
     """Takes a foreign answer of the log for its own."""
 
     def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]

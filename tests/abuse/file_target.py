@@ -32,8 +32,9 @@ from kinds import (
 )
 
 from exactum.files.sink import FileSink
-from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, new_incarnation
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.testing.memory import permit_of
 
 HOUR = 3_600_000_000
 
@@ -71,9 +72,7 @@ class FileTarget:
         record = DecisionRecord(
             Epoch("abuse", 0), 0, Decision.COMMIT, self.run.incarnation, tuple(prepared)
         )
-        assert opened.participant.commit(CommitPermit(record), prepared).committed == tuple(
-            prepared
-        )
+        assert opened.participant.commit(permit_of(record), prepared).committed == tuple(prepared)
         assert opened.participant.list_open() == []
         return one.rows
 

@@ -36,6 +36,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.testing import TaskJob, check_two_phase_commit_sink
+from exactum.testing.memory import permit_of
 
 QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 
@@ -121,7 +122,7 @@ def prepare(opened: OpenSink, run: QueryRun, *given: Any) -> Sequence[PreparedTr
 
 
 def permit(run: QueryRun, prepared: Sequence[PreparedTransaction]) -> CommitPermit:
-    return CommitPermit(
+    return permit_of(
         DecisionRecord(Epoch(QUERY, 5), 0, Decision.COMMIT, run.incarnation, tuple(prepared))
     )
 

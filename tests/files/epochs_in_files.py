@@ -36,6 +36,7 @@ from exactum.protocol.model import (
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
 from exactum.testing import FaultPlan, MemoryDecisionLog, MemoryStorage, faulty
+from exactum.testing.memory import permit_of
 
 QUERY = "5f1c9a3e-files"
 ROWS = 6
@@ -98,7 +99,7 @@ class OpenedSink:
         record = DecisionRecord(
             Epoch(self.query_id, batch_id), 0, Decision.COMMIT, self.incarnation, tuple(prepared)
         )
-        return CommitPermit(record)
+        return permit_of(record)
 
     def commit(self, *batches: pa.RecordBatch, batch_id: int = 0) -> list[PreparedTransaction]:
         prepared = list(self.participant.verify(self.prepare(*batches, batch_id=batch_id)))

@@ -24,6 +24,7 @@ from exactum.protocol.model import (
     new_incarnation,
 )
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
+from exactum.testing.memory import permit_of
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class OpenedSink:
             self.run.incarnation,
             tuple(prepared),
         )
-        return CommitPermit(record)
+        return permit_of(record)
 
 
 @contextmanager

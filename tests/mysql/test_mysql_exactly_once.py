@@ -21,10 +21,11 @@ from exactum.errors import (
     HeuristicOutcome,
     OutcomeUnknown,
 )
-from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch
+from exactum.protocol.model import Decision, DecisionRecord, Epoch
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import Crash, Fault, FaultPlan, sweep
+from exactum.testing.memory import permit_of
 
 pytestmark = pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 
@@ -135,7 +136,7 @@ def test_late_commit_of_an_older_driver(database: Database, mechanism: str) -> N
     expected = [1, 2, *range(3, 132)]
     assert database.values("t") == expected
     record = decided(query, 0)
-    report = old.participant.commit(CommitPermit(record), record.prepared)
+    report = old.participant.commit(permit_of(record), record.prepared)
     assert report.committed == record.prepared
     assert database.values("t") == expected
     assert database.run("SELECT COUNT(*) FROM exactum_ledger WHERE batch_id = 0")[0][0] == 0, (
@@ -161,9 +162,7 @@ def test_a_stalled_driver_lets_go(
     assert not new.epoch(0, numbers(1)).written
     new.epoch(1, numbers(2))
     record = decided(query, 0)
-    assert (
-        old.participant.commit(CommitPermit(record), record.prepared).committed == record.prepared
-    )
+    assert old.participant.commit(permit_of(record), record.prepared).committed == record.prepared
     assert database.values("t") == [1, 2]
     assert clean(database)
     old.die()
@@ -185,7 +184,7 @@ def test_drivers_that_commit_at_once(database: Database, mechanism: str) -> None
     def commit(driver: Any) -> None:
         gate.wait()
         try:
-            found.append(driver.participant.commit(CommitPermit(record), record.prepared).committed)
+            found.append(driver.participant.commit(permit_of(record), record.prepared).committed)
         except BaseException as error:
             found.append(error)
 
@@ -209,8 +208,7 @@ def test_repeated_commit_and_abort(database: Database, mechanism: str) -> None:
     record = decided(query, 0)
     for _ in range(3):
         assert (
-            one.participant.commit(CommitPermit(record), record.prepared).committed
-            == record.prepared
+            one.participant.commit(permit_of(record), record.prepared).committed == record.prepared
         )
     one.task(one.order(1), 0, numbers(9))
     seen = one.participant.list_open()
@@ -395,7 +393,7 @@ def test_connection_killed_in_commit(database: Database, mechanism: str) -> None
         try:
             for _ in range(200):
                 try:
-                    report = one.participant.commit(CommitPermit(record), prepared)
+                    report = one.participant.commit(permit_of(record), prepared)
                 except OutcomeUnknown:
                     continue
                 break

@@ -25,7 +25,6 @@ from exactum.errors import (
 from exactum.local.mariadb import LocalMariaDB
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
-    CommitPermit,
     Decision,
     DecisionRecord,
     Epoch,
@@ -41,6 +40,7 @@ from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql import xa as mysql_xa
 from exactum.sql.mysql.sink import MySQLSink, address_of
 from exactum.testing import MemoryDecisionLog, interpose
+from exactum.testing.memory import permit_of
 
 BOTH = pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 
@@ -400,7 +400,7 @@ def commit(incarnation: Any, prepared: list[PreparedTransaction], batch_id: int)
         incarnation.run.incarnation,
         tuple(prepared),
     )
-    report = incarnation.participant.commit(CommitPermit(record), prepared)
+    report = incarnation.participant.commit(permit_of(record), prepared)
     assert list(report.committed) == list(prepared)
 
 

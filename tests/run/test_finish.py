@@ -71,10 +71,10 @@ class World:
             coordinator.run(batch_id, SourceOffsets((), (str(batch_id),)), write)
 
     def finish(self, who: str = "finisher", batch_id: int = 0, targets: int = 2) -> list[Finished]:
-        records = decided_from(self.log(), batch_id)
+        permits = decided_from(self.log(), batch_id)
         participants = self.participants(who)[:targets]
         return finished(
-            records, [done for each in participants for done in commit_decided(each, records)]
+            permits, [done for each in participants for done in commit_decided(each, permits)]
         )
 
     def decided(self) -> set[str]:

@@ -19,9 +19,10 @@ import exactum
 from exactum import events
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.files.decision_log import FileDecisionLog
-from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, new_incarnation
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.spark.batch_call import RUNS_MAX, BatchCalls
+from exactum.testing.memory import permit_of
 
 GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
 KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
@@ -479,6 +480,6 @@ def test_a_sink_learns_nothing_of_a_query(postgres: Any) -> None:
         epoch = Epoch("learned", 0)
         verified = tuple(opened.participant.verify([prepared]))
         record = DecisionRecord(epoch, 0, Decision.COMMIT, run.incarnation, verified)
-        opened.participant.commit(CommitPermit(record), verified)
+        opened.participant.commit(permit_of(record), verified)
         opened.participant.close()
         assert connection.execute("SELECT a, b FROM learned").fetchall() == [(1, 2)]

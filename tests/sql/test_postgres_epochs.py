@@ -20,6 +20,7 @@ from exactum.sql.postgres import dialect as postgres
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres.sink import PostgresSink
 from exactum.testing import Crash, FaultPlan, MemoryDecisionLog, sweep
+from exactum.testing.memory import permit_of
 
 pytestmark = pytest.mark.postgres
 
@@ -42,7 +43,7 @@ def permit(query: Query, batch_id: int) -> tuple[CommitPermit, DecisionRecord]:
     """A permit for the COMMIT that stands for a batch."""
     records = MemoryDecisionLog(query.storage, query.query_id).read(batch_id)
     standing = next(r for r in reversed(records) if r.prepared)
-    return CommitPermit(standing), standing
+    return permit_of(standing), standing
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -445,7 +446,7 @@ def test_clearing_spares_the_parts_of_others(
             Epoch(query.query_id, 0), 1, Decision.COMMIT, one.run_of.incarnation, tuple(mine)
         )
         one.participant.verify(mine)
-        one.participant.commit(CommitPermit(record), mine)
+        one.participant.commit(permit_of(record), mine)
     else:
         own = one.run_of.incarnation
         one.participant.abort([s for s in one.participant.list_open() if s.incarnation == own])

@@ -10,9 +10,10 @@ from sql_epochs import expected
 from test_postgres_epochs import decided, query_on, rows_in
 
 from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, RowsRefused
-from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, SourceOffsets
 from exactum.protocol.sink import WriteOrder
 from exactum.testing import MemoryStorage
+from exactum.testing.memory import permit_of
 
 pytestmark = pytest.mark.postgres
 
@@ -179,7 +180,7 @@ def test_two_queries_of_one_id_are_noticed_at_the_commit(database: Database) -> 
     record = DecisionRecord(
         Epoch(copy.query_id, 0), 1, Decision.COMMIT, other.run_of.incarnation, tuple(prepared)
     )
-    other.participant.commit(CommitPermit(record), prepared)
+    other.participant.commit(permit_of(record), prepared)
     with pytest.raises(HeuristicOutcome, match="from other transactions"):
         driver.participant.commit(allowed, allowed.record.prepared)
     for one in (driver, other):

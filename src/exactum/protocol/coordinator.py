@@ -36,7 +36,7 @@ from exactum.errors import (
     OutcomeUnknown,
 )
 from exactum.protocol import resolve
-from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.decision_log import DecisionLog, StandingRecords
 from exactum.protocol.epoch_protocol import Completed, EpochProtocol
 from exactum.protocol.failure import Failure, refuse_failures
 from exactum.protocol.lost_decision import refuse_lost
@@ -86,7 +86,7 @@ class Coordinator(EpochProtocol):
         self._participants = tuple(participants)
         self._former = tuple(former)
         self._engine = engine
-        self._log = log
+        self._log = StandingRecords(log)
         self._emit = on_event
         self._parallel = parallel
         self._door: resolve.Door | None = None
@@ -342,7 +342,7 @@ class Coordinator(EpochProtocol):
         """
         self._refuse_missing_participants(record)
         for _ in range(SALVAGES_MAX):
-            permit = CommitPermit(record)
+            permit = self._log.permit(record)
 
             def of(
                 participant: Participant, permit: CommitPermit = permit

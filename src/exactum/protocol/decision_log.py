@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from exactum.protocol.model import DecisionRecord
+from exactum.errors import InvariantBroken
+from exactum.protocol.model import GRANT, CommitPermit, DecisionRecord
 
 
 class DecisionLog(Protocol):
@@ -46,3 +47,39 @@ class DecisionLog(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+class StandingRecords:
+    """A decision log, and what it has last said to stand. Permits come from here alone."""
+
+    def __init__(self, log: DecisionLog) -> None:
+        self._log = log
+        self._stand: tuple[DecisionRecord, ...] = ()
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        """See ``DecisionLog.read``."""
+        self._stand = tuple(self._log.read(batch_id))
+        return self._stand
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        """See ``DecisionLog.decide``."""
+        stands = self._log.decide(record)
+        self._stand = (stands,)
+        return stands
+
+    def permit(self, record: DecisionRecord) -> CommitPermit:
+        """For what the last ``read`` or ``decide`` returned.
+
+        Raises:
+            InvariantBroken: it was not among that, or is an ABORT.
+        """
+        if record not in self._stand:
+            raise InvariantBroken(f"The decision log did not say that this stands: {record}.")
+        return CommitPermit(record, GRANT)
+
+    def prune(self, below_batch_id: int) -> int:
+        """See ``DecisionLog.prune``."""
+        return self._log.prune(below_batch_id)
+
+    def close(self) -> None:
+        self._log.close()

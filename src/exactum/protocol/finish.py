@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from exactum.protocol import resolve
-from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.model import CommitPermit, DecisionRecord, PreparedTransaction, rows_of
+from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.participant import Participant
 
 BATCHES_MAX = 8
@@ -34,25 +34,26 @@ class Finished:
     left: int
 
 
-def decided_from(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
+def decided_from(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
     """The COMMITs in force from ``batch_id`` on, up to the first batch without one.
 
     Raises:
         ExactumError: as ``DecisionLog.read``.
     """
-    records: list[DecisionRecord] = []
+    records = StandingRecords(log)
+    permits: list[CommitPermit] = []
     for candidate in range(batch_id, batch_id + BATCHES_MAX):
-        record = resolve.standing_commit(log.read(candidate))
+        record = resolve.standing_commit(records.read(candidate))
         if record is None:
             break
-        records.append(record)
-    return records
+        permits.append(records.permit(record))
+    return permits
 
 
 def commit_decided(
-    participant: Participant, records: Sequence[DecisionRecord]
+    participant: Participant, permits: Sequence[CommitPermit]
 ) -> list[PreparedTransaction]:
-    """Commit what ``records`` name of this participant, batch by batch; returns what is committed
+    """Commit what ``permits`` name of this participant, batch by batch; returns what is committed
     now. Idempotent.
 
     What was undone meanwhile (a timeout) is left to the next driver, which salvages it.
@@ -62,19 +63,19 @@ def commit_decided(
     """
     return [
         committed
-        for record in records
-        if (its := record.of(participant.name))
-        for committed in participant.commit(CommitPermit(record), its).committed
+        for permit in permits
+        if (its := permit.record.of(participant.name))
+        for committed in participant.commit(permit, its).committed
     ]
 
 
 def finished(
-    records: Iterable[DecisionRecord], committed: Iterable[PreparedTransaction]
+    permits: Iterable[CommitPermit], committed: Iterable[PreparedTransaction]
 ) -> list[Finished]:
     """What of each batch stands once ``committed`` does; the rest is left to the next driver."""
     done = {(p.participant, p.identity) for p in committed}
     found: list[Finished] = []
-    for record in records:
+    for record in (permit.record for permit in permits):
         its = [p for p in record.prepared if (p.participant, p.identity) in done]
         found.append(
             Finished(record.epoch.batch_id, len(its), rows_of(its), len(record.prepared) - len(its))

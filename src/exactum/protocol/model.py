@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import Any, NewType
 
@@ -166,15 +166,28 @@ class DecisionRecord:
             ) from error
 
 
+GRANT = object()
+"""What ``StandingRecords`` makes a permit with, and nobody else."""
+
+
 @dataclass(frozen=True)
 class CommitPermit:
-    """Proof that a COMMIT is durably recorded. Made from a standing record only, by the coordinator
-    or ``finish``.
+    """Proof that a COMMIT is durably recorded: ``decision_log.StandingRecords`` grants it, for what
+    the log has just said to stand.
+
+    Raises:
+        InvariantBroken: made in another way, or the record is an ABORT.
     """
 
     record: DecisionRecord
+    grant: InitVar[object] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, grant: object) -> None:
+        if grant is not GRANT:
+            raise InvariantBroken(
+                f"A permit for {self.record.epoch} was made by hand. StandingRecords.permit grants "
+                "it for a record that stands in the decision log."
+            )
         if self.record.decision is not Decision.COMMIT:
             raise InvariantBroken(f"A permit was asked for {self.record.epoch}, which is aborted.")
 

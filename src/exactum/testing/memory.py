@@ -25,6 +25,7 @@ from exactum.errors import (
     HeuristicOutcome,
     InvariantBroken,
 )
+from exactum.protocol.decision_log import StandingRecords
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -92,6 +93,18 @@ class MemoryDecisionLog:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def permit_of(record: DecisionRecord) -> CommitPermit:
+    """The permit for a record that stands in a log of its own, read back from its text as another
+    process would.
+
+    Raises:
+        InvariantBroken: it is an ABORT.
+    """
+    text = json.dumps(record.to_json())
+    standing = StandingRecords(MemoryDecisionLog(MemoryStorage(), record.epoch.query_id))
+    return standing.permit(standing.decide(DecisionRecord.from_json(json.loads(text), "memory")))
 
 
 # ---- target --------------------------------------------------------------------------------------

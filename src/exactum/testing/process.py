@@ -175,9 +175,9 @@ class Process:
         _, ports = self._ports()
         log = world.system.log(world.setup, world.storage, self.around)
         self.began_batch = self._first_batch()
-        records = decided_from(log, self.began_batch)
-        committed = [transaction for port in ports for transaction in commit_decided(port, records)]
-        for batch in finished(records, committed):
+        permits = decided_from(log, self.began_batch)
+        committed = [transaction for port in ports for transaction in commit_decided(port, permits)]
+        for batch in finished(permits, committed):
             world.happened["batches finished by a finisher"] += batch.transactions > 0
 
     def _ports(self) -> tuple[QueryRun, list[Participant]]:

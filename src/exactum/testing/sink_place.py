@@ -6,7 +6,6 @@ It counts what has become visible since it began, so scenarios may follow each o
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections import Counter
@@ -28,7 +27,13 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder, Writer
 from exactum.testing.faults import Crash, interpose
-from exactum.testing.memory import Around, MemoryDecisionLog, MemoryStorage, straight
+from exactum.testing.memory import (
+    Around,
+    MemoryDecisionLog,
+    MemoryStorage,
+    permit_of,
+    straight,
+)
 from exactum.testing.task_job import Partition, TaskJob
 from exactum.testing.world import SparkStopped
 
@@ -140,9 +145,7 @@ class Scenario:
         verified = tuple(one.sink.participant.verify(prepared))
         epoch = Epoch(one.run.query_id, 0)
         record = DecisionRecord(epoch, 0, Decision.COMMIT, one.run.incarnation, verified)
-        return CommitPermit(
-            DecisionRecord.from_json(json.loads(json.dumps(record.to_json())), "of this test")
-        )
+        return permit_of(record)
 
     def sightings(self, one: Opened, prepared: Sequence[PreparedTransaction]) -> Sequence[Sighting]:
         """What the participant shows of ``prepared``; where it lists nothing, what it would

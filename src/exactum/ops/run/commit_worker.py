@@ -21,7 +21,7 @@ from typing import Any
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
-from exactum.protocol.model import DecisionRecord, PreparedTransaction, new_incarnation
+from exactum.protocol.model import CommitPermit, PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, Sink
 from exactum.spark.decision_place import open_log
 from exactum.spark.supervised.handover import Columns, Handover, unpickled
@@ -56,15 +56,15 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
     """
     log = open_log(handover.running, handover.decision_log)
     try:
-        records = decided_from(log, batch_id)
+        permits = decided_from(log, batch_id)
     finally:
         log.close()
     run = QueryRun(handover.running.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
     named = zip(handover.names, handover.sinks, handover.columns, strict=True)
     parts = [
-        _Part(sink, name, columns, run, records)
+        _Part(sink, name, columns, run, permits)
         for name, sink, columns in named
-        if any(record.of(name) for record in records)
+        if any(permit.record.of(name) for permit in permits)
     ]
     deadline_s = time.monotonic() + timeout_s
     for part in parts:
@@ -78,7 +78,7 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
         elif part.trouble is not None:
             troubles[part.name] = part.trouble
         committed += part.committed
-    return FinishReport(finished(records, committed), troubles)
+    return FinishReport(finished(permits, committed), troubles)
 
 
 class _Part(threading.Thread):
@@ -92,13 +92,13 @@ class _Part(threading.Thread):
         name: str,
         columns: Columns,
         by: QueryRun,
-        records: Sequence[DecisionRecord],
+        permits: Sequence[CommitPermit],
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._sink = sink
         self._columns = columns
         self._by = by
-        self._records = records
+        self._permits = permits
         self.committed: Sequence[PreparedTransaction] = ()
         self.trouble: str | None = None
 
@@ -106,7 +106,7 @@ class _Part(threading.Thread):
         try:
             participant = self._sink.open(self._by, self.name, self._columns).participant
             try:
-                self.committed = commit_decided(participant, self._records)
+                self.committed = commit_decided(participant, self._permits)
             finally:
                 participant.close()
         except Exception as error:  # noqa: BLE001  (also a sink's own code; the next driver tries again and says more)
