@@ -15,13 +15,10 @@ chaos.soak``).
     code      which commit is played
     soak      random faults for minutes or hours
 
-It stands on the machinery of ``tests/crash`` and ``tests/targets``, whose modules are imported by
-name.
+It stands on ``tests/kit``: the queries, deaths, ledgers and oracles of the tests. Run it from the
+root of the repository.
 """
 
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-BORROWED = [str(ROOT / "tests" / name) for name in ("crash", "targets")]
-sys.path.extend(path for path in BORROWED if path not in sys.path)

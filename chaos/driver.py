@@ -15,17 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-sys.path.extend(str(path) for path in (ROOT, ROOT / "tests" / "crash", ROOT / "tests" / "targets"))
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
-import pyarrow as pa  # noqa: E402
-from bank import POSTINGS, records  # noqa: E402
-from deaths import Fault, Faults, FaultyLog, FaultySink  # noqa: E402
-from pyspark.sql import DataFrame, SparkSession  # noqa: E402
-
-import exactum  # noqa: E402
-from chaos.job_spec import JobSpec, Result  # noqa: E402
-from exactum.files.decision_log import FileDecisionLog  # noqa: E402
+import exactum
+from chaos.job_spec import JobSpec, Result
+from exactum.files.decision_log import FileDecisionLog
+from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
+from tests.kit.targets.bank import POSTINGS, records
 
 POLL_S = 0.02
 OWNER = os.getppid()

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import oracle
 import psycopg
 from confluent_kafka import Producer
 
 from chaos.query_oracle import OracleFailure
 from chaos.servers import Driver, HarnessFailure, LedKafka, full
+from tests.kit.crash import oracle
 
 if TYPE_CHECKING:
     from chaos.cell_run import CellRun

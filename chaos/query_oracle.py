@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import oracle
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
-from ledger import Posting, Targets, Transfers
 
 from chaos.servers import Servers
+from tests.kit.crash import oracle
+from tests.kit.targets.ledger import Posting, Targets, Transfers
 
 GROUP_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_S = 240.0

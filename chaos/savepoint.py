@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos import ROOT
 from chaos.savepoint_process import Made
 from chaos.servers import HarnessFailure, environment
 from exactum.checkpoint.savepoint.manifest import verify
@@ -33,7 +32,7 @@ class SavepointFailure(AssertionError):
 
 
 class Savepoint:
-    """One savepoint in the making, held half-way by ``chaos/savepoint_process.py``."""
+    """One savepoint in the making, held half-way by ``chaos.savepoint_process``."""
 
     def __init__(self, cell_run: CellRun) -> None:
         self._scene = cell_run
@@ -46,7 +45,8 @@ class Savepoint:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
-                    str(ROOT / "chaos" / "savepoint_process.py"),
+                    "-m",
+                    "chaos.savepoint_process",
                     str(checkpoint),
                     str(self._path),
                     str(self._folder),

@@ -11,15 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.extend(str(path) for path in (ROOT, ROOT / "tests" / "crash"))
-
-from deaths import hold  # noqa: E402
-
-from chaos.job_spec import appear  # noqa: E402
-from exactum.checkpoint.savepoint import create  # noqa: E402
-from exactum.checkpoint.savepoint.copies import Copied, copy_files  # noqa: E402
-from exactum.errors import ExactumError  # noqa: E402
+from chaos.job_spec import appear
+from exactum.checkpoint.savepoint import create
+from exactum.checkpoint.savepoint.copies import Copied, copy_files
+from exactum.errors import ExactumError
+from tests.kit.crash.deaths import hold
 
 
 @dataclass(frozen=True)

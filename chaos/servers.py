@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
-from deaths import session_members, signal_session
-
-from chaos import BORROWED, ROOT
+from chaos import ROOT
 from chaos.clock import Clock
 from chaos.job_spec import JobSpec, Result
 from chaos.proxy import HOST, Proxy
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
 from exactum.local.jvm import SMALL_OPTIONS
+from tests.kit import environment as kit
+from tests.kit.crash.deaths import session_members, signal_session
 
 START_TIMEOUT_S = 600.0
 SPEC_TIMEOUT_S = 600.0
@@ -78,15 +78,9 @@ class LedKafka(LocalKafka):
 
 
 def environment() -> dict[str, str]:
-    """Of every process of the harness: it imports chaos, exactum and the tests' modules that are
-    borrowed.
-    """
-    path = [*BORROWED, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(each for each in path if each),
-        "PYTHONUNBUFFERED": "1",
-    }
+    """Of every process of the harness: it runs on the sources."""
+    path = os.pathsep.join([str(ROOT / "src"), kit.python_path()])
+    return {**kit.environment(), "PYTHONPATH": path}
 
 
 class Driver:
@@ -102,7 +96,7 @@ class Driver:
         self._log = folder / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(ROOT / "chaos" / "driver.py"), str(self._inbox)],
+                [sys.executable, "-m", "chaos.driver", str(self._inbox)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

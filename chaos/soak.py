@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import oracle
 import psycopg
 from confluent_kafka import KafkaException, Producer
 from kafka.errors import KafkaError
@@ -33,6 +32,7 @@ from chaos.cell_run import MAY_BE_STARTED_AGAIN
 from chaos.job_spec import JobSpec, Result
 from chaos.query_oracle import OracleFailure, QueryOracle
 from chaos.servers import Driver, HarnessFailure, Servers
+from tests.kit.crash import oracle
 
 SEED = 7
 ROUND_S = (2.0, 6.0)

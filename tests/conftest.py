@@ -16,9 +16,12 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
 from exactum.local.jvm import SMALL_OPTIONS
+from tests.kit.environment import python_path
 
 TopicFactory = Callable[..., str]
 
+# Spark's Python workers, too, find the modules of the tests.
+os.environ["PYTHONPATH"] = python_path()
 # The tests' Spark drivers are many and live for seconds: start fast rather than run fast.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SMALL_OPTIONS))
 

@@ -13,13 +13,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from file_target import Digits, never, once
-from frames import ALL, Frame, bulk, frames, single
 from hypothesis import given, settings
-from kinds import MICROS_PER_DAY, WHOLE, Kind, Raw, from_arrow, has_bad_text, same
 
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Rejection
 from exactum.spark.write.dead_letter import dead_letters
+from tests.kit.abuse.file_target import Digits, never, once
+from tests.kit.abuse.frames import ALL, Frame, bulk, frames, single
+from tests.kit.abuse.kinds import MICROS_PER_DAY, WHOLE, Kind, Raw, from_arrow, has_bad_text, same
 
 COLUMNS = tuple(name for name, _ in DEAD_LETTER_COLUMNS)
 SEED = int(os.environ.get("EXACTUM_SEED", random.randrange(1 << 32)))

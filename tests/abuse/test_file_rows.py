@@ -15,7 +15,12 @@ from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 import pytest
-from file_target import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exactum.errors import FrameRefused
+from exactum.files.sink import FileSink
+from tests.kit.abuse.file_target import (
     FileTarget,
     files_of,
     instant_of,
@@ -25,13 +30,17 @@ from file_target import (
     read_parquet,
     refuses,
 )
-from frames import BIGINT, NESTED, RARE, SCALARS, STRING, Frame, bulk, frames
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kinds import DAYS_MAX, DAYS_MIN, MICROS_PER_DAY, Kind, Raw, from_arrow, is_utf8, same
-
-from exactum.errors import FrameRefused
-from exactum.files.sink import FileSink
+from tests.kit.abuse.frames import BIGINT, NESTED, RARE, SCALARS, STRING, Frame, bulk, frames
+from tests.kit.abuse.kinds import (
+    DAYS_MAX,
+    DAYS_MIN,
+    MICROS_PER_DAY,
+    Kind,
+    Raw,
+    from_arrow,
+    is_utf8,
+    same,
+)
 
 ZONE = "America/New_York"
 FLAT = tuple(k for k in SCALARS if k.name != "binary")

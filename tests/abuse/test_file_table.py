@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from file_target import FileTarget, refuses
-from frames import RARE, REFUSED_EVERYWHERE, Frame, bulk
-from kinds import Kind, from_arrow, kind_of, same
 from pyspark.sql import SparkSession
 
 from exactum.errors import FrameRefused
 from exactum.files.sink import FileSink
+from tests.kit.abuse.file_target import FileTarget, refuses
+from tests.kit.abuse.frames import RARE, REFUSED_EVERYWHERE, Frame, bulk
+from tests.kit.abuse.kinds import Kind, from_arrow, kind_of, same
 
 FORMATS = ("parquet", "json", "csv")
 TARGETS = Path(__file__).parents[2] / "docs" / "targets.md"

@@ -6,9 +6,10 @@ import random
 
 import pyarrow as pa
 import pytest
-from frames import ALL, BAD_TEXT, Frame, bulk, edges, frames
 from hypothesis import given
-from kinds import Kind, from_arrow, kind_of, same
+
+from tests.kit.abuse.frames import ALL, BAD_TEXT, Frame, bulk, edges, frames
+from tests.kit.abuse.kinds import Kind, from_arrow, kind_of, same
 
 
 @given(frames())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
-from frames import Frame, bulk, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import from_arrow, is_utf8, kind_of
 from pyspark.sql import SparkSession
 
 import exactum
@@ -33,12 +30,11 @@ from exactum.kafka import topic_facts
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
-
-sys.path.append(str(Path(__file__).parents[1] / "kafka"))
-from transactions import OpenedSink, opened, wait_for_rest
-
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
+from tests.kit.abuse.frames import Frame, bulk, values
+from tests.kit.abuse.kinds import from_arrow, is_utf8, kind_of
+from tests.kit.kafka.transactions import OpenedSink, opened, wait_for_rest
 
 pytestmark = pytest.mark.broker
 

@@ -17,17 +17,17 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from frames import BIGINT, SCALARS, Frame, frames
 from hypothesis import event, given, settings
-from kinds import Kind, Raw
-from mariadb_columns import REFUSED, TARGETS_AND_JSON, Target, exact
-from mysql_database import Database
-from mysql_query import Query
 
 from exactum.errors import Refused
 from exactum.local import LocalMariaDB
 from exactum.protocol.sink import Guarantee
 from exactum.sql.mysql.sink import MySQLSink
+from tests.kit.abuse.frames import BIGINT, SCALARS, Frame, frames
+from tests.kit.abuse.kinds import Kind, Raw
+from tests.kit.abuse.mariadb_columns import REFUSED, TARGETS_AND_JSON, Target, exact
+from tests.kit.mysql.mysql_database import Database
+from tests.kit.mysql.mysql_query import Query
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,6 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from frames import ALL, BIGINT, Frame, edges
-from kinds import Kind, Raw
-from mariadb_columns import TARGETS_AND_JSON, Target
-from mysql_database import Database
-from test_mariadb_rows import WAYS, Tally, played
-from type_table import check_page, refused, tables_of
 
 from exactum.errors import FrameRefused
 from exactum.local import LocalMariaDB
@@ -22,6 +16,12 @@ from exactum.sql.dialect import Role
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.sink import address_of
 from exactum.sql.table import Column, Table, TableName
+from tests.abuse.test_mariadb_rows import WAYS, Tally, played
+from tests.kit.abuse.frames import ALL, BIGINT, Frame, edges
+from tests.kit.abuse.kinds import Kind, Raw
+from tests.kit.abuse.mariadb_columns import TARGETS_AND_JSON, Target
+from tests.kit.abuse.type_table import check_page, refused, tables_of
+from tests.kit.mysql.mysql_database import Database
 
 DIALECT = MySQLDialect()
 SHOWN = {

@@ -11,13 +11,23 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from frames import BIGINT, DATE, INT, STRING, TIMESTAMP, array, bulk, decimal, struct_
-from kinds import Kind, Raw, unit
-from postgres_oracle import canonical, found, holds, shown
 from pyspark.sql import SparkSession
 
 import exactum
 from exactum.local import LocalPostgres
+from tests.kit.abuse.frames import (
+    BIGINT,
+    DATE,
+    INT,
+    STRING,
+    TIMESTAMP,
+    array,
+    bulk,
+    decimal,
+    struct_,
+)
+from tests.kit.abuse.kinds import Kind, Raw, unit
+from tests.kit.abuse.postgres_oracle import canonical, found, holds, shown
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

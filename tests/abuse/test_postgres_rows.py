@@ -7,27 +7,22 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
-from frames import SCALARS, Frame, draw, frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import Kind, Raw, has_bad_text
-from postgres_columns import cells
-from postgres_oracle import canonical, found, holds, shown
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.local import LocalPostgres
 from exactum.sql.postgres.sink import PostgresSink
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
-
-from postgres_server import NOTHING, Database, database
-from sql_epochs import Query
+from tests.kit.abuse.frames import SCALARS, Frame, draw, frames
+from tests.kit.abuse.kinds import Kind, Raw, has_bad_text
+from tests.kit.abuse.postgres_columns import cells
+from tests.kit.abuse.postgres_oracle import canonical, found, holds, shown
+from tests.kit.sql.postgres_server import NOTHING, Database, database
+from tests.kit.sql.sql_epochs import Query
 
 __all__ = ["database"]
 

@@ -5,24 +5,20 @@ server does.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from frames import edges
-from kinds import Kind
-from postgres_columns import columns_of
-from postgres_oracle import TYPES, holds
-from postgres_type_table import BEGIN, END, broken_by, groups, section
 
 from exactum.errors import FrameRefused
 from exactum.sql.columns import matched
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.table import Column, Table, TableName
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
-
-from postgres_server import Database, database
+from tests.kit.abuse.frames import edges
+from tests.kit.abuse.kinds import Kind
+from tests.kit.abuse.postgres_columns import columns_of
+from tests.kit.abuse.postgres_oracle import TYPES, holds
+from tests.kit.abuse.postgres_type_table import BEGIN, END, broken_by, groups, section
+from tests.kit.sql.postgres_server import Database, database
 
 __all__ = ["database"]
 

@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import oracle
 import pytest
 from confluent_kafka import Producer
-from ledger import Posting
 
 from chaos.cell_run import played
 from chaos.matrix import Cell
 from chaos.query_oracle import OracleFailure, QueryOracle
 from chaos.servers import Servers
+from tests.kit.crash import oracle
+from tests.kit.targets.ledger import Posting
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 

@@ -5,7 +5,6 @@ dies.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,21 +13,21 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from child import Child
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.metadata import FindCoordinatorRequest
-from onlooker import Onlooker
-from supervised import SupervisedQuery
 
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.protocol.model import PreparedTransaction
+from tests.kit.cluster.child import Child
+from tests.kit.cluster.onlooker import Onlooker
+from tests.kit.cluster.supervised import SupervisedQuery
+from tests.kit.environment import environment
 
 pytestmark = pytest.mark.broker
 
-SOURCE = Path(__file__).parents[2] / "src"
 EPOCH_TIMEOUT_S = 90.0
 STREAM_TIMEOUT_S = 120.0
 
@@ -212,15 +211,9 @@ def spark_stream(bootstrap_servers: str, folder: Path) -> Child:
             "spark.ui.showConsoleProgress": False,
         },
     }
-    path = {"PYTHONPATH": str(SOURCE)} if os.environ.get("PYTHONPATH") else {}
     return Child(
         "stream",
-        [sys.executable, str(Path(__file__).with_name("stream.py")), json.dumps(argument)],
+        [sys.executable, "-m", "tests.kit.cluster.stream", json.dumps(argument)],
         folder,
-        {
-            **os.environ,
-            **path,
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_DIRS": str(folder / "spark"),
-        },
+        environment(SPARK_LOCAL_DIRS=str(folder / "spark")),
     )

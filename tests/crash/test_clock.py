@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from epochs import Query, rows
-from oracle import check_at_rest, read_all
 
 from exactum.local import LocalKafka
+from tests.kit.crash.epochs import Query, rows
+from tests.kit.crash.oracle import check_at_rest, read_all
 
 pytestmark = pytest.mark.broker
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import live_and_die, new_world
 
 from exactum.local import LocalKafka
+from tests.kit.crash.jobs import live_and_die, new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

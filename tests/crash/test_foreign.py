@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from epochs import Crash, Driver, Moment, Query, await_true, crash, rows
-from oracle import check_at_rest, ongoing, read_all
 
 from exactum.errors import EpochAborted
 from exactum.local import LocalKafka
+from tests.kit.crash.epochs import Crash, Driver, Moment, Query, await_true, crash, rows
+from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
 
 pytestmark = pytest.mark.broker
 

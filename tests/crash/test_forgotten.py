@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from epochs import Crash, Query, await_true, crash, rows
 from kafka.admin import KafkaAdminClient
-from oracle import check_at_rest, read_all
 
 from exactum.local import LocalKafka
+from tests.kit.crash.epochs import Crash, Query, await_true, crash, rows
+from tests.kit.crash.oracle import check_at_rest, read_all
 
 pytestmark = pytest.mark.broker
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from epochs import Crash, Driver, Hold, Moment, Query, crash, rows
-from oracle import check_at_rest, read_all
 
 from exactum.errors import Fenced
 from exactum.local import LocalKafka
+from tests.kit.crash.epochs import Crash, Driver, Hold, Moment, Query, crash, rows
+from tests.kit.crash.oracle import check_at_rest, read_all
 
 pytestmark = pytest.mark.broker
 

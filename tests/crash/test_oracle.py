@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from oracle import (
+
+from exactum.local import LocalKafka
+from tests.kit.crash.oracle import (
     Checkpoint,
     CommittedReader,
     Input,
@@ -21,8 +23,6 @@ from oracle import (
     check_totals,
     read_all,
 )
-
-from exactum.local import LocalKafka
 
 EXPECTED = {"a": ["a1", "a2", "a3"], "b": ["b1"]}
 GOOD = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import check_quiet, new_world
 
 from exactum.local import LocalKafka
+from tests.kit.crash.jobs import check_quiet, new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

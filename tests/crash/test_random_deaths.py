@@ -12,10 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import check_quiet, new_world
-from oracle import check_at_rest, check_no_duplicates, check_same, check_totals, read_all
 
 from exactum.local import LocalKafka
+from tests.kit.crash.jobs import check_quiet, new_world
+from tests.kit.crash.oracle import (
+    check_at_rest,
+    check_no_duplicates,
+    check_same,
+    check_totals,
+    read_all,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
-from epochs import Crash, Hold, Query, await_true, crash, rows
-from oracle import check_at_rest, end_offsets, ongoing, read_all
 
 from exactum.errors import HeuristicOutcome
 from exactum.events import TransactionsSalvaged
 from exactum.local import LocalKafka
+from tests.kit.crash.epochs import Crash, Hold, Query, await_true, crash, rows
+from tests.kit.crash.oracle import check_at_rest, end_offsets, ongoing, read_all
 
 pytestmark = pytest.mark.broker
 

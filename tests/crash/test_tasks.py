@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import World, check_quiet, new_world
-from oracle import (
+
+from exactum.local import LocalKafka
+from tests.kit.crash.jobs import World, check_quiet, new_world
+from tests.kit.crash.oracle import (
     CommittedReader,
     check_at_rest,
     check_exact,
@@ -17,8 +19,6 @@ from oracle import (
     check_totals,
     read_all,
 )
-
-from exactum.local import LocalKafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

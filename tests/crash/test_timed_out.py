@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from epochs import await_true
-from jobs import World, new_world
-from oracle import ongoing
 
 from exactum.local import LocalKafka
+from tests.kit.crash.epochs import await_true
+from tests.kit.crash.jobs import World, new_world
+from tests.kit.crash.oracle import ongoing
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

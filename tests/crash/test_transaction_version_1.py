@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import live_and_die, new_world
-from test_timed_out import TIMEOUT_MS, die_and_time_out
 
 from exactum.local import LocalKafka
+from tests.crash.test_timed_out import TIMEOUT_MS, die_and_time_out
+from tests.kit.crash.jobs import live_and_die, new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

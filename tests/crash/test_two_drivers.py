@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import Job, new_world
 
 from exactum.local import LocalKafka
+from tests.kit.crash.jobs import Job, new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

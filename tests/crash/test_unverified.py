@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from epochs import Crash, Driver, Query, await_true, crash, rows
-from oracle import check_at_rest, ongoing, read_all
 
 from exactum.errors import ExactumError
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder, Writer
+from tests.kit.crash.epochs import Crash, Driver, Query, await_true, crash, rows
+from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
 
 pytestmark = pytest.mark.broker
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from epochs import Query, await_true, rows
-from oracle import check_at_rest, ongoing, read_all
 
 from exactum.errors import ExactumError
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
+from tests.kit.crash.epochs import Query, await_true, rows
+from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
 
 pytestmark = pytest.mark.broker
 

@@ -1,15 +1,10 @@
-"""The helper modules of this folder, and the HTTP target of ``targets``, are imported by name."""
+"""Where targets of a test's own keep their files."""
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "targets"))
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from custom_rows import batches, empty, published
 from two_phase_commit_sink import JsonFolderSink
 
 from exactum.protocol.sink import Sink
 from exactum.testing import SinkContract, check_two_phase_commit_sink
+from tests.kit.custom.custom_rows import batches, empty, published
 
 
 class TestJsonFolderSink(SinkContract):

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from custom_rows import batches, empty, published
 from two_phase_commit_sink import JsonFolderSink, sync
 
 from exactum.custom.transaction_name import TransactionName, TransactionScope
@@ -37,6 +36,7 @@ from exactum.protocol.model import (
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.testing import TaskJob, check_two_phase_commit_sink
 from exactum.testing.memory import permit_of
+from tests.kit.custom.custom_rows import batches, empty, published
 
 QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 

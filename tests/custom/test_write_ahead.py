@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from custom_rows import batches
-from noted_target import Target
 
 from exactum.custom import durable
 from exactum.custom.transaction_name import TransactionScope
@@ -43,6 +41,8 @@ from exactum.testing import (
     sweep,
 )
 from exactum.testing.participant_contract import NOT_REPEATED
+from tests.kit.custom.custom_rows import batches
+from tests.kit.custom.noted_target import Target
 
 QUERY = "b2f0e8c4-0000-4000-8000-000000000001"
 ROWS_PER_SEND = 2

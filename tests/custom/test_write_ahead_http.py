@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import http_driver
 import pytest
-from api import Api
-from custom_rows import batches
+
+from tests.kit.custom import http_driver
+from tests.kit.custom.custom_rows import batches
+from tests.kit.targets.api import Api
 
 EPOCHS = 4
 KILLS = 8

@@ -1,21 +1,13 @@
-"""A schema registry for each test of this folder. Its helpers, and the Kafka sink's, are
-imported by name.
-"""
+"""A schema registry for each test of this folder."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kafka"))
-sys.path.insert(0, str(Path(__file__).parent))
-
-from registry import Registry
-
 from exactum.formats import registry as registry_client
+from tests.kit.decoding.registry import Registry
 
 
 @pytest.fixture(autouse=True)

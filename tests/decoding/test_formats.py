@@ -20,11 +20,11 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from registry import Registry
 
 from exactum import Avro, Function, Json, Protobuf, String
 from exactum.errors import SettingRefused, Unavailable
 from exactum.formats import record_type
+from tests.kit.decoding.registry import Registry
 
 pytestmark = pytest.mark.spark
 

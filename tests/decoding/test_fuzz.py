@@ -31,10 +31,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
-from test_formats import narrow_and_wide
 
 from exactum import Avro, Function, Json, Protobuf, String
 from exactum.formats import record_type
+from tests.decoding.test_formats import narrow_and_wide
 
 RECORDS = 4_000
 RECORDS_DEEP = 400_000

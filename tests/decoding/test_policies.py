@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from decoded_stream import ORDER, PARTITIONS, RECORDS, Job, Poisoned, poisoned, read
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from registry import Registry
 
 import exactum
 from exactum import KafkaSink, events
@@ -24,6 +22,16 @@ from exactum.errors import FrameRefused, RowsRefused, SettingRefused, Unavailabl
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from exactum.testing import MemoryDecisionLog, MemoryStorage
+from tests.kit.decoding.decoded_stream import (
+    ORDER,
+    PARTITIONS,
+    RECORDS,
+    Job,
+    Poisoned,
+    poisoned,
+    read,
+)
+from tests.kit.decoding.registry import Registry
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

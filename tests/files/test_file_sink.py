@@ -16,24 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import epochs_in_files
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-from epochs_in_files import (
-    QUERY,
-    Nursery,
-    OpenedSink,
-    World,
-    drive,
-    duck,
-    expected,
-    hidden,
-    ids_in,
-    rows,
-    visible,
-)
 
 from exactum.errors import (
     CheckpointRefused,
@@ -48,6 +34,20 @@ from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitReport
 from exactum.protocol.sink import Guarantee
 from exactum.testing import Crash, FaultPlan, sweep
+from tests.kit.files import epochs_in_files
+from tests.kit.files.epochs_in_files import (
+    QUERY,
+    Nursery,
+    OpenedSink,
+    World,
+    drive,
+    duck,
+    expected,
+    hidden,
+    ids_in,
+    rows,
+    visible,
+)
 
 
 @pytest.fixture

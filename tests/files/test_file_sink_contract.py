@@ -15,7 +15,6 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from epochs_in_files import duck, hidden, visible
 from obstore.store import MemoryStore
 
 from exactum.files.sink import FileSink
@@ -23,6 +22,7 @@ from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Sink
 from exactum.testing import SinkContract
+from tests.kit.files.epochs_in_files import duck, hidden, visible
 
 _numbers = itertools.count()
 _stores: dict[int, MemoryStore] = {}

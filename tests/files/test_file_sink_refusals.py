@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from epochs_in_files import OpenedSink, expected, ids_in, rows
 from obstore.store import LocalStore
 
 from exactum.errors import (
@@ -21,6 +20,7 @@ from exactum.errors import (
 from exactum.files.sink import FileSink
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Sink
+from tests.kit.files.epochs_in_files import OpenedSink, expected, ids_in, rows
 
 SIMPLE = [
     *(

@@ -11,12 +11,12 @@ from typing import Any
 
 import obstore
 import pytest
-from epochs_in_files import OpenedSink, expected, hidden, ids_in, rows, visible
 from obstore.store import LocalStore, MemoryStore
 
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.files import writer
 from exactum.files.sink import FileSink
+from tests.kit.files.epochs_in_files import OpenedSink, expected, hidden, ids_in, rows, visible
 
 CALLS = ("open", "rename", "unlink", "rmdir", "mkdir", "fsync", "stat", "listdir")
 REQUESTS = ("put", "get", "list", "delete", "copy", "head", "open_writer")

@@ -13,11 +13,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from epochs_in_files import OpenedSink, duck, ids_in, visible
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.files.sink import FileSink
 from exactum.protocol.sink import Rejection
+from tests.kit.files.epochs_in_files import OpenedSink, duck, ids_in, visible
 
 BAD = pa.array([b"good", b"\xff", b"bad \xc3", None, b"\xed\xa0\x80", b"end"]).view(pa.string())
 """As Spark's CAST(value AS STRING) hands Kafka's bytes over: it does not look at them."""

@@ -18,12 +18,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from epochs_in_files import drive, expected, hidden, ids_in
 
 from exactum.durable import create_whole
 from exactum.errors import Disposition, ExactumError, OutcomeUnknown
 from exactum.files.decision_log import FileDecisionLog
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.files.epochs_in_files import drive, expected, hidden, ids_in
 
 STEPS = ("link", "rename", "unlink", "rmdir", "mkdir", "fsync")
 REPEATED = {

@@ -13,7 +13,6 @@ from typing import Any
 import obstore
 import pytest
 from obstore.store import LocalStore, MemoryStore
-from s3_server import s3_server
 
 from exactum.errors import (
     CheckpointRefused,
@@ -29,6 +28,7 @@ from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.files.s3_server import s3_server
 
 
 class TestInMemory(LogContract):

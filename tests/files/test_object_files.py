@@ -17,7 +17,6 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from epochs_in_files import QUERY, OpenedSink, World, expected, ids_in, rows
 from obstore.store import LocalStore, MemoryStore
 
 from exactum.errors import EpochAborted, ExactumError, HeuristicOutcome, SettingRefused, Unavailable
@@ -25,6 +24,7 @@ from exactum.files import object_place, writer
 from exactum.files.sink import FileSink
 from exactum.protocol.sink import Guarantee
 from exactum.testing import Crash, FaultPlan, sweep
+from tests.kit.files.epochs_in_files import QUERY, OpenedSink, World, expected, ids_in, rows
 
 
 @pytest.fixture(params=["memory", "disk"])

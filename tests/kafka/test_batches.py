@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from transactions import frame, opened
 
 from exactum.kafka.messages import produce
 from exactum.kafka.producer_pool import ProducerPlan, initialised
@@ -18,6 +17,7 @@ from exactum.kafka.transactional_id import KafkaScope
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
+from tests.kit.kafka.transactions import frame, opened
 
 pytestmark = pytest.mark.broker
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from transactions import OpenedSink, frame, opened, read_all
 
 from exactum.errors import HeuristicOutcome
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.protocol.model import CommitPermit, PreparedTransaction
+from tests.kit.kafka.transactions import OpenedSink, frame, opened, read_all
 
 pytestmark = pytest.mark.broker
 ROWS = [b"a", b"b", b"c"]

@@ -11,8 +11,6 @@ from typing import TypeVar
 
 import pytest
 from confluent_kafka import TopicPartition
-from many import open_many
-from transactions import opened, read_all, wait_for_rest
 
 from exactum.errors import Unavailable
 from exactum.kafka.requests import BrokerRequests
@@ -20,6 +18,8 @@ from exactum.kafka.routing import Again
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
+from tests.kit.kafka.many import open_many
+from tests.kit.kafka.transactions import opened, read_all, wait_for_rest
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 4

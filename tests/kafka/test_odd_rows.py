@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from transactions import OpenedSink, frame, opened, read_all
 
 from exactum.errors import RowsRefused, SettingRefused
 from exactum.kafka import topic_facts
@@ -24,6 +23,7 @@ from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, Rejection
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
+from tests.kit.kafka.transactions import OpenedSink, frame, opened, read_all
 
 pytestmark = pytest.mark.broker
 

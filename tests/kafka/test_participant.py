@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from transactions import frame, opened, read_all
 
 from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
+from tests.kit.kafka.transactions import frame, opened, read_all
 
 pytestmark = pytest.mark.broker
 SHORT_TIMEOUT_MS = 4_000

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transactions import frame, opened, read_all
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka import librdkafka, producer_pool
@@ -28,6 +27,7 @@ from exactum.kafka.transactional_id import KafkaScope
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import TaskName, WriteOrder
+from tests.kit.kafka.transactions import frame, opened, read_all
 
 pytestmark = pytest.mark.broker
 

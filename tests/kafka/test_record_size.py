@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from transactions import frame, opened, read_all
 
 from exactum.kafka import record_size
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
+from tests.kit.kafka.transactions import frame, opened, read_all
 
 pytestmark = pytest.mark.broker
 

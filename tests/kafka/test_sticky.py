@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from transactions import frame, opened, read_all
 
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import Producer
@@ -20,6 +19,7 @@ from exactum.kafka.sink import KafkaSink
 from exactum.kafka.sticky import StickyPartition, linger_ms
 from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
+from tests.kit.kafka.transactions import frame, opened, read_all
 
 TIMEOUT_MS = 30_000
 ARRAYS, ROWS = 60, 5

@@ -8,11 +8,11 @@ import time
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from transactions import Record, frame, opened, read_all
 
 from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
+from tests.kit.kafka.transactions import Record, frame, opened, read_all
 
 pytestmark = pytest.mark.broker
 

@@ -1,20 +1,13 @@
-"""One real MariaDB for these tests, and databases on it. The helper modules of this folder are
-imported by name.
-"""
+"""One real MariaDB for these tests, and databases on it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from exactum.local.mariadb import LocalMariaDB
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from mysql_database import Database
+from tests.kit.mysql.mysql_database import Database
 
 
 @pytest.fixture(scope="session")

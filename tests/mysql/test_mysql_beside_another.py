@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mysql_database import Database
-from mysql_query import NUMBERS, numbers, opened
 
 from exactum import events
 from exactum.errors import Unavailable
@@ -26,6 +24,8 @@ from exactum.testing import (
     MemoryTarget,
     MemoryWrite,
 )
+from tests.kit.mysql.mysql_database import Database
+from tests.kit.mysql.mysql_query import NUMBERS, numbers, opened
 
 WAIT_S = 30.0
 LONGER_S = 0.7

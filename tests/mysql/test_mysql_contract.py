@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mysql_database import Database
 
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.participant import Participant
@@ -17,6 +16,7 @@ from exactum.protocol.sink import Sink, Writer
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import SinkContract
+from tests.kit.mysql.mysql_database import Database
 
 COLUMNS = [("v", "bigint"), ("s", "string")]
 _numbers = itertools.count()

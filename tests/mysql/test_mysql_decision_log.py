@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from mysql_database import Database
 
 from exactum.protocol.decision_log import DecisionLog
 from exactum.sql.decision_log import SqlDecisionLog
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.sink import address_of
 from exactum.testing import LogContract
+from tests.kit.mysql.mysql_database import Database
 
 
 class TestMySQLDecisionLog(LogContract):

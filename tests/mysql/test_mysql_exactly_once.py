@@ -10,8 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mysql_database import Database
-from mysql_query import Query, numbers
 
 from exactum.errors import (
     CheckpointRefused,
@@ -26,6 +24,8 @@ from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.testing import Crash, Fault, FaultPlan, sweep
 from exactum.testing.memory import permit_of
+from tests.kit.mysql.mysql_database import Database
+from tests.kit.mysql.mysql_query import Query, numbers
 
 pytestmark = pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 

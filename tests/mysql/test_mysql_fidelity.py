@@ -10,8 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mysql_database import Database
-from mysql_query import Incarnation, Query, numbers
 
 from exactum.errors import RowsRefused, SettingRefused
 from exactum.local import LocalMariaDB
@@ -21,6 +19,8 @@ from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.charsets import charset
 from exactum.sql.mysql.json_texts import is_json
 from exactum.sql.mysql.sink import MySQLSink, address_of
+from tests.kit.mysql.mysql_database import Database
+from tests.kit.mysql.mysql_query import Incarnation, Query, numbers
 
 NEW_YORK = pa.timestamp("us", "America/New_York")
 INVALID = b"caf\xe9"

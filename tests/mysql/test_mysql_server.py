@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
-from mysql_database import Database
-from mysql_query import NUMBERS, Query, numbers
 
 from exactum.errors import (
     EpochAborted,
@@ -41,6 +39,8 @@ from exactum.sql.mysql import xa as mysql_xa
 from exactum.sql.mysql.sink import MySQLSink, address_of
 from exactum.testing import MemoryDecisionLog, interpose
 from exactum.testing.memory import permit_of
+from tests.kit.mysql.mysql_database import Database
+from tests.kit.mysql.mysql_query import NUMBERS, Query, numbers
 
 BOTH = pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mysql_database import Database
-from mysql_query import Query, numbers
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
 from exactum.protocol.sink import Guarantee
 from exactum.sql.mysql.sink import MySQLSink
+from tests.kit.mysql.mysql_database import Database
+from tests.kit.mysql.mysql_query import Query, numbers
 
 TEXTS = [
     "",

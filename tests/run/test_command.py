@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from run_command import Command, environment
+
+from tests.kit.environment import environment
+from tests.kit.run.run_command import Command
 
 AT_ONCE = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "10 ms"]
 COUNTED = """
@@ -271,7 +273,7 @@ def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> 
     )
     program = f"""{COUNTED}
 import subprocess
-from deaths import session_members
+from tests.kit.crash.deaths import session_members
 alive = session_members(int(Path("leader").read_text())) if life else []
 Path("leader").write_text(str(os.getpid()))
 if alive:

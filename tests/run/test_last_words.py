@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.run import last_words_job
+
 pytestmark = pytest.mark.spark
 
-JOB = Path(__file__).with_name("last_words_job.py")
+JOB = Path(last_words_job.__file__)
 TIMEOUT_S = 240
 
 

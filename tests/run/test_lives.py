@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_command import new_world
 
 from exactum.local import LocalKafka
+from tests.kit.run.run_command import new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

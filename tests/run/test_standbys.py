@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import run_command
-from run_command import Command, World, new_world
 
 from chaos.clock import Clock
 from exactum.local import LocalKafka
+from tests.kit.environment import environment
+from tests.kit.run import run_command
+from tests.kit.run.run_command import Command, World, new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -37,7 +38,7 @@ def test_a_clock_that_is_set_makes_no_standby_take_over(
     """An hour forth and two back, for supervisor, driver, standby and their JVMs: nobody is taken
     for silent, nothing is done twice. Afterwards a killed driver is noticed as soon as ever.
     """
-    clock, plain = Clock(tmp_path), run_command.environment()
+    clock, plain = Clock(tmp_path), environment()
     monkeypatch.setattr(run_command, "environment", lambda: {**plain, **clock.environment})
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
     with world.reader() as reader, world.run("run", STANDBY, drain=False) as run:

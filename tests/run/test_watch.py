@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from run_command import new_world
-from terminal import TerminalCommand
 
 from exactum.local import LocalKafka
+from tests.kit.run.run_command import new_world
+from tests.kit.run.terminal import TerminalCommand
 
 TITLE = re.compile(r"(starting|running|restarting|stopping|done|failed|halted), \d+ restarts?")
 PRINTER = """

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
-
-# The oracle is the one of the crash tests: what a read_committed reader sees. The registry is that
-# of the decoders'.
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / folder) for folder in ("savepoint", "crash", "decoding")]
-
-if TYPE_CHECKING:
-    from totals import Totals
+from tests.kit.crash import oracle
+from tests.kit.savepoint.totals import Totals
 
 
 @pytest.fixture
@@ -26,9 +18,6 @@ def totals(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> Totals:
     """A query with state over a topic of 200 records; nothing is started yet."""
-    import oracle
-    from totals import Totals
-
     source = oracle.Input(topic("in", partitions=3))
     source.produce(kafka.bootstrap_servers, 200)
     return Totals(

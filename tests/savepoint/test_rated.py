@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from rated import ORDER, POISON_EVERY, Orders, Rated, Rule, new_rated
-from registry import Registry
-from totals import await_true
 
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.local import LocalKafka
+from tests.kit.decoding.registry import Registry
+from tests.kit.savepoint.rated import ORDER, POISON_EVERY, Orders, Rated, Rule, new_rated
+from tests.kit.savepoint.totals import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
-from totals import TIMEOUT_S, Totals, await_true
 
 from exactum.checkpoint.request_file import Answer, Request
 from exactum.checkpoint.savepoint.create import create
@@ -26,6 +25,7 @@ from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.local import LocalKafka
 from exactum.spark.session import ROCKSDB
+from tests.kit.savepoint.totals import TIMEOUT_S, Totals, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from totals import await_true
 
 from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.run_file import living
@@ -26,6 +25,7 @@ from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused, Fenced, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
+from tests.kit.savepoint.totals import await_true
 
 QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
 HOLD = """

@@ -26,8 +26,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from rights import Right, documented
-from transactions import OpenedSink, frame, opened
 
 from exactum.errors import SettingRefused
 from exactum.kafka import producer_pool
@@ -38,6 +36,8 @@ from exactum.local import LocalKafka
 from exactum.local.java import java_program
 from exactum.local.jvm import SMALL_OPTIONS
 from exactum.protocol.sink import Guarantee
+from tests.kit.kafka.transactions import OpenedSink, frame, opened
+from tests.kit.security.rights import Right, documented
 
 pytestmark = [
     pytest.mark.broker,

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from pyspark.sql import SparkSession
-from rights import Right, documented
-from source_stream import Stream, eventually
 
 from exactum import events
 from exactum.errors import SettingRefused
 from exactum.local import LocalKafka
 from exactum.local.jvm import SMALL_OPTIONS
 from exactum.spark.source import topic_watch
+from tests.kit.security.rights import Right, documented
+from tests.kit.source.source_stream import Stream, eventually
 
 pytestmark = [
     pytest.mark.broker,

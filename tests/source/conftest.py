@@ -1,12 +1,9 @@
-"""Queries on topics, and what the log says of them. The helper modules of this folder are
-imported by name.
-"""
+"""Queries on topics, and what the log says of them."""
 
 from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from source_stream import Stream, Topics
+from tests.kit.source.source_stream import Stream, Topics
 
 _numbers = itertools.count(1)
 

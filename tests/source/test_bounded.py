@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from source_stream import EPOCH_MS, eventually
+
+from tests.kit.source.source_stream import EPOCH_MS, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from source_stream import Topics, eventually
 
 import exactum
 from exactum.errors import Unavailable
 from exactum.kafka.topic_requests import EARLIEST, TopicRequests
 from exactum.local import LocalKafka
+from tests.kit.source.source_stream import Topics, eventually
 
 
 def clients() -> set[str]:

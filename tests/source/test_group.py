@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as f
-from source_stream import eventually
 
 from exactum.local import LocalKafka, jars
 from exactum.local.java import java_program
 from exactum.local.jvm import SMALL_OPTIONS
 from exactum.spark.source.group_offsets import PAUSE_S
+from tests.kit.source.source_stream import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -206,7 +206,7 @@ def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> No
     """A query that is stopped within a small epoch has not failed, and nothing of the epoch is
     visible.
     """
-    from source_stream import (
+    from tests.kit.source.source_stream import (
         eventually,
     )  # not at the top: the tasks import this module, and cannot import that one
 

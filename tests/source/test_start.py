@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from source_stream import EPOCH_MS, Stream, Topics
 
 import exactum
 from exactum.errors import SettingRefused, Unavailable
 from exactum.local import LocalKafka
 from exactum.spark.source import read_kafka, start_position
+from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

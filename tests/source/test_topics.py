@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from source_stream import eventually
 
 from exactum import events
 from exactum.local import LocalKafka
 from exactum.spark.source import topic_watch
 from exactum.spark.source.subscription import Subscription
+from tests.kit.source.source_stream import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

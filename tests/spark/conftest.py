@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,20 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "kafka"))
-sys.path.insert(0, str(Path(__file__).parent))
-
-import folder_sink
+from tests.kit.spark import folder_sink
 
 RUN_TIMEOUT_S = 60
-
-
-@pytest.fixture(scope="session")
-def spark(spark: SparkSession) -> SparkSession:
-    """The one Spark of the session; its workers can import ``folder_sink``."""
-    spark.sparkContext.addPyFile(folder_sink.__file__)
-    return spark
 
 
 class Query:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import weighing
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark import cloudpickle
@@ -25,6 +24,7 @@ from exactum import events
 from exactum.errors import CheckpointRefused, RowsRefused, SettingRefused
 from exactum.local import LocalKafka
 from exactum.spark.control import record
+from tests.kit.spark import weighing
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

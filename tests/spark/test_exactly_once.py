@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_sink import FolderSink, arm, await_struck, await_true, rows
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from exactum import errors, events
+from tests.kit.spark.folder_sink import FolderSink, arm, await_struck, await_true, rows
 
 pytestmark = pytest.mark.spark
 

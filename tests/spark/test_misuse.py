@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from folder_sink import FolderSink
 from pyspark.sql import functions as f
 
 import exactum
@@ -23,6 +22,7 @@ from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnat
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.spark.batch_call import RUNS_MAX, BatchCalls
 from exactum.testing.memory import permit_of
+from tests.kit.spark.folder_sink import FolderSink
 
 GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
 KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")

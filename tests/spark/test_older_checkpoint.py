@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming import StreamingQuery
-from transactions import read_all
 
 import exactum
+from tests.kit.kafka.transactions import read_all
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -17,14 +17,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import power
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
+from tests.kit.spark import power, power_job
+
 pytestmark = pytest.mark.spark
 
-JOB = Path(__file__).with_name("power_job.py")
+JOB = Path(power_job.__file__)
 EPOCHS, DIES_AT = 7, 4
 KEYS = 3
 JOB_TIMEOUT_S = 300

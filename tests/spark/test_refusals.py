@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_sink import FolderSink, arm, await_struck
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
@@ -15,6 +14,7 @@ import exactum
 from exactum import errors, events
 from exactum.spark.decision_place import open_log
 from exactum.spark.query import RunningQuery, refuse_unsafe
+from tests.kit.spark.folder_sink import FolderSink, arm, await_struck
 
 pytestmark = pytest.mark.spark
 

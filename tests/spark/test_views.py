@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_sink import FolderSink, arm, rows
 from pyspark.sql import functions as f
 
 import exactum
 from exactum import events
+from tests.kit.spark.folder_sink import FolderSink, arm, rows
 
 
 def reads(folder: Path) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from folder_sink import arm
 
 import exactum
 from exactum import events
+from tests.kit.spark.folder_sink import arm
 
 pytestmark = pytest.mark.spark
 

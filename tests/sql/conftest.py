@@ -1,10 +1,5 @@
-"""The helper modules of this folder are imported by name."""
+"""One real PostgreSQL for these tests, and databases on it."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from postgres_server import database, postgres
+from tests.kit.sql.postgres_server import database, postgres
 
 __all__ = ["database", "postgres"]

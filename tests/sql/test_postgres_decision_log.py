@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from postgres_losses import Losses, LossyDialect
-from postgres_server import Database
 
 from exactum.errors import Fenced, InvariantBroken, SettingRefused, Unavailable
 from exactum.protocol.decision_log import DecisionLog
@@ -21,6 +19,8 @@ from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.session import address_of
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.sql.postgres_losses import Losses, LossyDialect
+from tests.kit.sql.postgres_server import Database
 
 pytestmark = pytest.mark.postgres
 

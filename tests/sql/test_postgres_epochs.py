@@ -8,9 +8,6 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from postgres_losses import Losses, lossy
-from postgres_server import NOTHING, Database
-from sql_epochs import Incarnation, Query, expected, narrow, rows_of, tasks_of
 
 from exactum.errors import EpochAborted, ExactumError, Fenced, Unavailable
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
@@ -21,6 +18,9 @@ from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres.sink import PostgresSink
 from exactum.testing import Crash, FaultPlan, MemoryDecisionLog, sweep
 from exactum.testing.memory import permit_of
+from tests.kit.sql.postgres_losses import Losses, lossy
+from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.sql_epochs import Incarnation, Query, expected, narrow, rows_of, tasks_of
 
 pytestmark = pytest.mark.postgres
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from replicated import Pair, pair, until
 
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import DecisionRecord
 from exactum.sql import decision_log
 from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.sql.replicated import Pair, pair, until
 
 pytestmark = pytest.mark.postgres
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from postgres_server import NOTHING, Database
-from sql_epochs import expected
-from test_postgres_epochs import decided, query_on, rows_in
 
 from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome, RowsRefused
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, SourceOffsets
 from exactum.protocol.sink import WriteOrder
 from exactum.testing import MemoryStorage
 from exactum.testing.memory import permit_of
+from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.sql_epochs import expected
+from tests.sql.test_postgres_epochs import decided, query_on, rows_in
 
 pytestmark = pytest.mark.postgres
 

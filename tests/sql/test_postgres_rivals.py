@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from postgres_server import NOTHING, Database
-from sql_epochs import Query, expected
-from test_postgres_epochs import query_on, rows_in
 
 from exactum.errors import ExactumError
 from exactum.sql.postgres import dialect as postgres
 from exactum.sql.postgres import session as postgres_session
+from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.sql_epochs import Query, expected
+from tests.sql.test_postgres_epochs import query_on, rows_in
 
 pytestmark = pytest.mark.postgres
 

@@ -15,12 +15,12 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from postgres_server import NOTHING, Database
-from sql_epochs import Query
 
 from exactum.errors import FrameRefused, RowsRefused
 from exactum.protocol.sink import Rejection
 from exactum.sql.postgres.sink import PostgresSink
+from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.sql_epochs import Query
 
 pytestmark = pytest.mark.postgres
 

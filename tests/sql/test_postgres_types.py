@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from postgres_server import NOTHING, Database
-from sql_epochs import Query
 
 from exactum.sql.postgres.sink import PostgresSink
+from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.sql_epochs import Query
 
 pytestmark = pytest.mark.postgres
 

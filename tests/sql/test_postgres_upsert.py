@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from postgres_server import NOTHING, Database
-from sql_epochs import Columns, Query, Task
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
 from exactum.sql.postgres.sink import PostgresSink
 from exactum.testing import Crash, FaultPlan, sweep
+from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.sql_epochs import Columns, Query, Task
 
 pytestmark = pytest.mark.postgres
 

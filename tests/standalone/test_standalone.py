@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import shipment
-from application import Application
-from machines import Machines
-from witness import Witness
 
 from exactum.local import LocalKafka
+from tests.kit.standalone import shipment
+from tests.kit.standalone.application import Application
+from tests.kit.standalone.machines import Machines
+from tests.kit.standalone.witness import Witness
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 

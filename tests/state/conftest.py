@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
-
-# The oracle is the one of the crash tests: what a read_committed reader sees.
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "crash")]
-
-if TYPE_CHECKING:
-    from keyed import Keyed
+from tests.kit.crash import oracle
+from tests.kit.state import folds
+from tests.kit.state.keyed import Keyed
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +20,6 @@ def spark(spark: SparkSession) -> SparkSession:
     """The one Spark of the session; the stateful processors are pickled by value, as a script's
     own are.
     """
-    import folds
-
     cloudpickle.register_pickle_by_value(folds)
     return spark
 
@@ -36,8 +29,6 @@ def keyed(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> Keyed:
     """A topic of records by key; nothing is produced and nothing is started yet."""
-    import oracle
-    from keyed import Keyed
 
     source = oracle.Input(topic("in", partitions=3))
     return Keyed(

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import oracle
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
+from tests.kit.crash import oracle
 
 DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 

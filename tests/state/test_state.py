@@ -8,13 +8,13 @@ import dataclasses
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import folds
 import pytest
-from keyed import MS_APART, TIMEOUT_S, Keyed
 
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.events import EpochCompleted, EpochRedelivered
+from tests.kit.state import folds
+from tests.kit.state.keyed import MS_APART, TIMEOUT_S, Keyed
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import oracle
 import pytest
-from jobs import Job, check_quiet
 
 from exactum.local import LocalKafka
+from tests.kit.crash import oracle
+from tests.kit.crash.jobs import Job, check_quiet
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from exactum.local import LocalKafka
-
-# The jobs, deaths and Kafka oracle of the crash tests serve here as well, and ``exactum run`` as a
-# process.
-sys.path[:0] = [
-    str(Path(__file__).parent),
-    *(str(Path(__file__).parents[1] / folder) for folder in ("crash", "run")),
-]
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api import Api
-from deaths import session_members
-from ledger import Posting, Targets, Transfers, check_exact, check_shown
-from oracle import Checkpoint, check_at_rest, ongoing
-from run_command import Command
-from supervised_bank import TABLES
 
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from tests.kit.crash.deaths import session_members
+from tests.kit.crash.oracle import Checkpoint, check_at_rest, ongoing
+from tests.kit.run.run_command import Command
+from tests.kit.targets.api import Api
+from tests.kit.targets.ledger import Posting, Targets, Transfers, check_exact, check_shown
+from tests.kit.targets.supervised_bank import TABLES
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 

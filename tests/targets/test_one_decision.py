@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Job
-from ledger import Targets, Transfers, check_exact, check_whole_transfers
-from oracle import check_at_rest
 
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from tests.kit.crash.jobs import Job
+from tests.kit.crash.oracle import check_at_rest
+from tests.kit.targets.ledger import Targets, Transfers, check_exact, check_whole_transfers
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 

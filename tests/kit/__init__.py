@@ -1,0 +1,3 @@
+"""What the tests share: queries that are run and killed, targets and their plain readers, oracles,
+servers. A room for each folder of tests, and ``environment``. Nothing here is collected.
+"""

@@ -1,0 +1,237 @@
+"""A file sink without Spark, and readers of what it has published that know nothing of it: raw
+values come back.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from exactum.files.sink import FileSink
+from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.testing.memory import permit_of
+from tests.kit.abuse.kinds import (
+    DAYS_MAX,
+    DAYS_MIN,
+    MICROS_PER_DAY,
+    WHOLE,
+    Kind,
+    Raw,
+    from_arrow,
+    has_bad_text,
+    scalars,
+)
+
+HOUR = 3_600_000_000
+
+
+@dataclass
+class FileTarget:
+    """One run of a query with one file sink: batches in, files out. ``refused`` has each refused
+    row's reason.
+    """
+
+    sink: FileSink
+    run: QueryRun = field(
+        default_factory=lambda: QueryRun("abuse", new_incarnation(), Guarantee.EXACTLY_ONCE)
+    )
+    refused: list[tuple[Any, str]] = field(default_factory=list)
+
+    def write(self, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> int:
+        """All batches in one epoch of one task, decided and committed. Returns how many rows
+        stand.
+        """
+        opened = self.sink.open(self.run, "files")
+        writer = opened.writers.open(WriteOrder(self.run, 0, 0, 1), TaskName(0, 0, 0))
+        for batch in batches:
+            rejection = writer.write(batch)
+            if rejection is not None:
+                assert rejection.rows.num_rows == len(rejection.reasons) > 0
+                assert rejection.rows.schema == batch.schema
+                self.refused += [
+                    (rejection.rows.slice(n, 1), why) for n, why in enumerate(rejection.reasons)
+                ]
+        one = writer.prepare()
+        if one is None:
+            return 0
+        prepared = opened.participant.verify([one])
+        record = DecisionRecord(
+            Epoch("abuse", 0), 0, Decision.COMMIT, self.run.incarnation, tuple(prepared)
+        )
+        assert opened.participant.commit(permit_of(record), prepared).committed == tuple(prepared)
+        assert opened.participant.list_open() == []
+        return one.rows
+
+
+def refuses(format_: str, kinds: Sequence[Kind], row: Sequence[Raw]) -> bool:
+    """Whether a row has no place in such files, by the words of the documentation."""
+    if any(map(has_bad_text, kinds, row)):
+        return True
+    if format_ == "parquet":
+        return False
+    if format_ == "csv" and len(row) == 1 and row[0] is None:
+        return True
+    if format_ == "csv" and any(
+        k.name == "string" and v == b"\0" for k, v in zip(kinds, row, strict=True)
+    ):
+        return True
+    return not all(
+        _has_text(k, v)
+        for kind, value in zip(kinds, row, strict=True)
+        for k, v in scalars(kind, value)
+    )
+
+
+def _has_text(kind: Kind, value: Raw) -> bool:
+    if kind.name == "date":
+        return DAYS_MIN <= value <= DAYS_MAX
+    if not kind.name.startswith("timestamp"):
+        return True
+    early, late = (14 * HOUR, 12 * HOUR) if kind.name == "timestamp" else (0, 0)
+    return DAYS_MIN * MICROS_PER_DAY - early <= value < (DAYS_MAX + 1) * MICROS_PER_DAY + late
+
+
+# ---- readers ---------------------------------------------------------------------------------
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(
+        p for p in folder.rglob("part-*") if not p.relative_to(folder).parts[0].startswith(".")
+    )
+
+
+def read_parquet(path: Path, kinds: Sequence[Kind]) -> list[tuple[Raw, ...]]:
+    """By pyarrow, without a schema."""
+    table = pq.ParquetFile(path).read()
+    columns = [from_arrow(k, table.column(n)) for n, k in enumerate(kinds)]
+    return list(zip(*columns, strict=True))
+
+
+def read_json(path: Path, names: Sequence[str], kinds: Sequence[Kind]) -> list[tuple[Raw, ...]]:
+    """By Python's json, which takes no constant that JSON does not have, and no name twice."""
+    rows = []
+    for line in path.read_bytes().decode().split("\n")[:-1]:
+        found = json.loads(line, parse_float=Digits, parse_constant=never, object_pairs_hook=once)
+        assert found.keys() <= set(names)
+        rows.append(tuple(_of_json(k, found.get(n)) for n, k in zip(names, kinds, strict=True)))
+    return rows
+
+
+def read_csv(
+    path: Path, names: Sequence[str], kinds: Sequence[Kind], delimiter: str = ","
+) -> list[tuple[Raw, ...]]:
+    """By pyarrow, which tells null from the empty text, and by Python's csv, which must find the
+    same texts.
+    """
+    plain = pa.csv.ReadOptions(autogenerate_column_names=True, block_size=1 << 26)
+    parse = pa.csv.ParseOptions(
+        newlines_in_values=True, delimiter=delimiter, ignore_empty_lines=True
+    )
+    types = {f"f{n}": pa.string() for n in range(len(names))}
+    convert = pa.csv.ConvertOptions(
+        column_types=types,
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=False,
+    )
+    table = pa.csv.read_csv(path, plain, parse, convert)
+    rows = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
+    csv.field_size_limit(1 << 26)
+    with path.open(newline="") as file:
+        seen = list(csv.reader(file, delimiter=delimiter, strict=True))
+    assert seen == [["" if text is None else text for text in row] for row in rows]
+    assert rows[0] == tuple(names)
+    return [
+        tuple(None if t is None else of_text(k, t) for k, t in zip(kinds, row, strict=True))
+        for row in rows[1:]
+    ]
+
+
+class Digits(str):
+    """A number of JSON as it stands there."""
+
+
+def never(constant: str) -> Any:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    assert len(dict(pairs)) == len(pairs), f"a name twice: {pairs}"
+    return dict(pairs)
+
+
+def _of_json(kind: Kind, found: Any) -> Raw:
+    if found is None:
+        return None
+    if kind.name == "array":
+        return [_of_json(kind.of[0], v) for v in found]
+    if kind.name == "map":
+        return [(of_text(kind.of[0], k), _of_json(kind.of[1], v)) for k, v in found.items()]
+    if kind.name == "struct":
+        return tuple(_of_json(k, found.get(n)) for n, k in zip(kind.fields, kind.of, strict=True))
+    if kind.name in WHOLE or kind.name == "boolean":
+        assert type(found) is (bool if kind.name == "boolean" else int)
+        return found
+    if kind.name == "decimal":
+        assert isinstance(found, Digits | int)
+    elif kind.name in ("float", "double"):
+        assert isinstance(found, Digits) or found in ("NaN", "Infinity", "-Infinity")
+    else:
+        assert type(found) is str
+    return (
+        base64.b64decode(found, validate=True)
+        if kind.name == "binary"
+        else of_text(kind, str(found))
+    )
+
+
+def of_text(kind: Kind, text: str) -> Raw:
+    """The raw value that a text in a file names."""
+    if kind.name in WHOLE:
+        return int(text)
+    if kind.name == "boolean":
+        return {"true": True, "false": False}[text]
+    if kind.name == "float":
+        return struct.unpack("f", struct.pack("f", float(text)))[0]
+    if kind.name == "double":
+        return float(text)
+    if kind.name == "decimal":
+        assert re.fullmatch(r"-?\d+(\.\d+)?", text)
+        return Decimal(text)
+    if kind.name == "binary":
+        return base64.b64decode(text, validate=True)
+    if kind.name == "date":
+        return date.fromisoformat(text).toordinal() - date(1970, 1, 1).toordinal()
+    if kind.name.startswith("timestamp"):
+        return instant_of(text, zoned=kind.name == "timestamp")
+    return text.encode()
+
+
+def instant_of(text: str, *, zoned: bool) -> int:
+    """Microseconds of an ISO 8601 text; in UTC where it has a zone."""
+    found = re.fullmatch(
+        r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(Z|[+-]\d\d:\d\d)?", text
+    )
+    assert found and bool(found[6]) is zoned, text
+    days = date.fromisoformat(found[1]).toordinal() - date(1970, 1, 1).toordinal()
+    hours, minutes, seconds = (int(n) for n in found.groups()[1:4])
+    micros = days * MICROS_PER_DAY + (hours * 3600 + minutes * 60 + seconds) * 1_000_000
+    micros += int((found[5] or "").ljust(6, "0"))
+    if zoned and found[6] != "Z":
+        sign = -1 if found[6][0] == "-" else 1
+        micros -= sign * (int(found[6][1:3]) * 60 + int(found[6][4:])) * 60_000_000
+    return micros

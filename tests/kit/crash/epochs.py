@@ -1,0 +1,176 @@
+"""One incarnation of a query in this process: the real coordinator, sink, log and broker, and no
+Spark.
+
+A crash is a ``Crash`` raised at a named moment: it is no ``Exception``, so nobody cleans up after
+it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from exactum import KafkaSink
+from exactum.events import Event
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from tests.kit.crash.deaths import Faults, FaultyLog, FaultySink
+
+T = TypeVar("T")
+Moment = tuple[str, str] | tuple[str, str, int]
+"""(step, "before" or "after" or "half", at which time it comes), as in ``deaths``; the first if
+not said.
+"""
+HOLD_TIMEOUT_S = 60.0
+
+
+class Crash(BaseException):
+    """This incarnation is dead."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+@dataclass
+class Hold:
+    """Called by a driver in a thread of its own: says that it is there, and waits to be let go."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self) -> None:
+        self.reached.set()
+        if not self.go.wait(HOLD_TIMEOUT_S):
+            raise TimeoutError("nobody let it go")
+
+
+@dataclass
+class Moments(Faults):
+    """Calls what is planned for a moment."""
+
+    planned: Sequence[Any] = ()
+    calls: Mapping[Moment, Callable[[], None]] = field(default_factory=dict)
+    come: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def at(self, step: str, when: str, sink: str = "") -> Callable[[], None] | None:
+        self.come[step, when] += 1
+        nth = self.come[step, when]
+        return self.calls.get((step, when, nth)) or (
+            self.calls.get((step, when)) if nth == 1 else None
+        )
+
+
+class Query:
+    """What outlives an incarnation: the sink's settings, the query's id and its decision log."""
+
+    def __init__(self, folder: Path, topic: str, bootstrap_servers: str, **sink: Any) -> None:
+        self.topic = topic
+        self.query_id = f"q-{secrets.token_hex(4)}"
+        self.folder = folder / self.query_id
+        self._servers = bootstrap_servers
+        self._settings = sink
+        self._sink = KafkaSink(topic, bootstrap_servers=bootstrap_servers, **sink)
+
+    def be_patient(self) -> None:
+        """From here on its transactions time out as late as by default."""
+        lasting = {
+            name: value
+            for name, value in self._settings.items()
+            if name != "transaction_timeout_ms"
+        }
+        self._sink = KafkaSink(self.topic, bootstrap_servers=self._servers, **lasting)
+
+    def driver(self, calls: Mapping[Moment, Callable[[], None]] | None = None) -> Driver:
+        return Driver(self, self._sink, Moments(calls=calls or {}))
+
+
+class Driver:
+    """One incarnation."""
+
+    def __init__(self, query: Query, sink: KafkaSink, moments: Moments) -> None:
+        self.run = QueryRun(query.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        self.events: list[Event] = []
+        self.prepared: list[PreparedTransaction] = []
+        self._moments = moments
+        self._opened = FaultySink(sink, moments).open(self.run, sink.name)
+        self.writers = self._opened.writers
+        log = FaultyLog(lambda: FileDecisionLog(query.folder, query.query_id), moments)
+        self._coordinator = Coordinator(
+            self.run, [self._opened.participant], log, on_event=self.events.append
+        )
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._coordinator.close()
+
+    def epoch(self, batch_id: int, *tasks: pa.RecordBatch) -> Completed:
+        """Run one epoch; each record batch is one task."""
+
+        def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
+            prepared: list[PreparedTransaction] = []
+            for number, rows in enumerate(tasks):
+                writer = self._opened.writers.open(order, TaskName(number, 0, 0))
+                try:
+                    writer.write(rows)
+                    self._moments.strike("write", "after")
+                    one = writer.prepare()
+                except Exception:
+                    writer.abort()
+                    raise
+                if one is not None:
+                    prepared.append(one)
+            self.prepared = prepared
+            self._moments.strike("prepare", "after")
+            return prepared
+
+        return self._coordinator.run(batch_id, SourceOffsets(), write)
+
+    def names(self) -> list[str]:
+        """The names of the events so far."""
+        return [type(event).__name__ for event in self.events]
+
+
+def rows(values: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Records as a task gets them: dictionaries with ``value`` and, optionally, key, headers,
+    partition.
+    """
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([v.get("key") for v in values], pa.binary()),
+            pa.array([v["value"] for v in values], pa.binary()),
+            pa.array(
+                [
+                    None
+                    if "headers" not in v
+                    else [{"key": k, "value": w} for k, w in v["headers"]]
+                    for v in values
+                ],
+                headers,
+            ),
+            pa.array([v.get("partition") for v in values], pa.int32()),
+        ],
+        names=["key", "value", "headers", "partition"],
+    )
+
+
+def await_true(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
+        time.sleep(0.05)

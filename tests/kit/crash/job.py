@@ -1,0 +1,143 @@
+"""The job under test, run as a process of its own: Kafka in, a transformation, Kafka out, exactly
+once.
+
+Its one argument is a JSON object: ``session`` (master, conf) and ``acts``, queries that run one
+after another in that session. The keys of an act are the fields of ``Act``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import exactum
+from exactum.events import EpochCompleted, Event
+from exactum.files.decision_log import FileDecisionLog
+from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
+
+POLL_S = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Act:
+    """One query. ``folder`` takes its event log and its result; a file ``stop`` in it stops the
+    query.
+    """
+
+    folder: str
+    bootstrap_servers: str
+    source: str
+    outputs: Sequence[str]
+    checkpoint: str
+    mode: str = "upper"
+    max_offsets: int = 60
+    drain: bool = True
+    stop_after: int = 0
+    sink: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    faults: Sequence[Mapping[str, Any]] = ()
+
+
+def transformed(spark: SparkSession, act: Act) -> DataFrame:
+    frame = exactum.read_kafka(
+        spark,
+        act.source,
+        bootstrap_servers=act.bootstrap_servers,
+        maxOffsetsPerTrigger=act.max_offsets,
+    ).selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+    if act.mode == "upper":
+        # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for
+        # each life.
+        return frame.selectExpr("key", "concat('N', substring(value, 2)) AS value")
+    numbers = frame.selectExpr("key", "CAST(substr(value, 2) AS LONG) AS number")
+    totals = numbers.groupBy("key").agg({"*": "count", "number": "sum"})
+    return totals.selectExpr("key", "concat(`count(1)`, ':', `sum(number)`) AS value")
+
+
+def start(spark: SparkSession, act: Act) -> tuple[StreamingQuery, Any, threading.Event]:
+    folder = Path(act.folder)
+    faults = Faults([Fault(**{"folder": act.folder, **f}) for f in act.faults])
+    enough = threading.Event()
+    completed = 0
+
+    def on_event(event: Event) -> None:
+        nonlocal completed
+        with (folder / "events").open("a") as file:
+            file.write(
+                json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n"
+            )
+        completed += isinstance(event, EpochCompleted)
+        if act.stop_after and completed >= act.stop_after:
+            enough.set()
+
+    def log() -> FileDecisionLog:
+        query_id = json.loads(Path(act.checkpoint, "metadata").read_text())["id"]
+        return FileDecisionLog(Path(act.checkpoint, "exactum", "decisions"), query_id)
+
+    exact = exactum.exactly_once(
+        *(
+            FaultySink(
+                exactum.KafkaSink(topic, bootstrap_servers=act.bootstrap_servers, **act.sink),
+                faults,
+            )
+            for topic in act.outputs
+        ),
+        decision_log=FaultyLog(log, faults),
+        on_event=on_event,
+    )
+
+    def each_batch(frame: DataFrame, batch_id: int) -> None:
+        faults.around("batch", lambda: exact(frame, batch_id))
+
+    writer = (
+        transformed(spark, act)
+        .writeStream.foreachBatch(each_batch)
+        .outputMode("append" if act.mode == "upper" else "update")
+        .option("checkpointLocation", act.checkpoint)
+    )
+    writer = (
+        writer.trigger(availableNow=True)
+        if act.drain
+        else writer.trigger(processingTime="0 seconds")
+    )
+    return writer.start(), exact, enough
+
+
+def run(spark: SparkSession, act: Act) -> None:
+    folder = Path(act.folder)
+    query, exact, enough = start(spark, act)
+    result: dict[str, Any] = {"outcome": "finished"}
+    try:
+        while not query.awaitTermination(POLL_S):
+            if enough.is_set() or (folder / "stop").exists():
+                query.stop()
+                result["outcome"] = "stopped"
+    except Exception as error:
+        result = {"outcome": "failed", "error": type(exact.error).__name__, "spark": str(error)}
+        result["message"] = str(exact.error or error)
+    (folder / "result.tmp").write_text(json.dumps(result))
+    (folder / "result.tmp").rename(folder / "result")
+
+
+def main(argument: str) -> None:
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    logging.getLogger("exactum").setLevel(logging.DEBUG)
+    play = json.loads(argument)
+    spark = exactum.local_session("crash", **play["session"])
+    for act in play["acts"]:
+        run(spark, Act(**act))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

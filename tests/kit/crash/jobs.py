@@ -1,0 +1,277 @@
+"""Jobs as processes of their own, and the world they live in: topics, a checkpoint and an
+oracle.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.kit.crash import oracle
+from tests.kit.crash.deaths import session_members, signal_session
+from tests.kit.environment import environment
+
+HERE = Path(__file__).parent
+JOB_TIMEOUT_S = 120.0
+LOG_TAIL_CHARACTERS = 6_000
+SESSION: Mapping[str, Any] = {
+    "master": "local[2]",
+    "spark.sql.shuffle.partitions": 2,
+    "spark.sql.adaptive.enabled": False,
+    "spark.ui.showConsoleProgress": False,
+    # The few records of a test stand for many: several tasks, each with a transaction of its own.
+    "spark.exactum.coalesceSmallEpochs.enabled": False,
+}
+
+
+class Job:
+    """One process tree that runs ``script``. Leader of a session of its own, so that nothing
+    survives it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        acts: Sequence[Mapping[str, Any]],
+        session: Mapping[str, Any],
+        script: Path = HERE / "job.py",
+    ) -> None:
+        self.folder = folder
+        self._acts = acts
+        self._log = folder / "job.log"
+        play = json.dumps({"session": {**SESSION, **session}, "acts": acts})
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(script), play],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=folder,
+                env=environment(SPARK_LOCAL_DIRS=str(folder / "spark")),
+            )
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def faults(self) -> str:
+        """The faults that struck, a line each; the job and its workers run in the job's folder."""
+        path = self.folder / "faults"
+        return path.read_text() if path.exists() else ""
+
+    def failed(self, what: str) -> AssertionError:
+        return AssertionError(
+            f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
+        )
+
+    def wait(self, timeout_s: float = JOB_TIMEOUT_S) -> int:
+        """Its exit code, once nothing of it is left."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self.failed(f"the job did not end within {timeout_s:.0f} s") from None
+        while session_members(self._process.pid):
+            if time.monotonic() > deadline:
+                raise self.failed(f"processes are left: {session_members(self._process.pid)}")
+            time.sleep(0.01)
+        return code
+
+    def dies(self) -> None:
+        """Wait until it was killed by the fault that was planned."""
+        code = self.wait()
+        if code != -signal.SIGKILL or "FAULT kill" not in self.faults:
+            raise self.failed(f"the job was to be killed, and ended with {code}")
+
+    def finishes(self) -> list[dict[str, Any]]:
+        """Wait until all acts are done and return their results."""
+        code = self.wait()
+        if code != 0:
+            raise self.failed(f"the job ended with {code}")
+        return [self.result(number) for number in range(len(self._acts))]
+
+    def result(self, number: int = 0) -> dict[str, Any]:
+        """How an act ended: ``outcome`` finished, stopped or failed; then ``error``,
+        ``message``, ``spark``.
+        """
+        result: dict[str, Any] = json.loads(self.act_folder(number).joinpath("result").read_text())
+        return result
+
+    def events(self, number: int = 0) -> list[dict[str, Any]]:
+        path = self.act_folder(number) / "events"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def act_folder(self, number: int = 0) -> Path:
+        return Path(self._acts[number]["folder"])
+
+    def until(
+        self, reached: Callable[[], bool], what: str, timeout_s: float = JOB_TIMEOUT_S
+    ) -> None:
+        """Wait until ``reached``; a job that ends before is a failure."""
+        deadline = time.monotonic() + timeout_s
+        while not reached():
+            if self._process.poll() is not None and not reached():
+                raise self.failed(f"the job ended with {self._process.returncode} before {what}")
+            if time.monotonic() > deadline:
+                raise self.failed(f"not within {timeout_s:.0f} s: {what}")
+            time.sleep(0.005)
+
+    def ended(self, number: int = 0) -> bool:
+        """Whether an act has left its result."""
+        return (self.act_folder(number) / "result").exists()
+
+    def held(self, number: int = 0) -> None:
+        """Wait until the fault ``hold`` is reached."""
+        self.until((self.act_folder(number) / "reached").exists, "it was held")
+
+    def let_go(self, number: int = 0) -> None:
+        (self.act_folder(number) / "go").touch()
+
+    def pause(self) -> None:
+        signal_session(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        signal_session(self._process.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL the whole tree. Idempotent."""
+        signal_session(self._process.pid, signal.SIGSTOP)
+        signal_session(self._process.pid, signal.SIGKILL)
+        self._process.wait(10)
+
+
+@dataclass
+class World:
+    """An input, output topics, a checkpoint, and everybody who looks at them."""
+
+    bootstrap_servers: str
+    folder: Path
+    source: oracle.Input
+    outputs: Sequence[str]
+    act: Mapping[str, Any] = field(default_factory=dict)
+    session: Mapping[str, Any] = field(default_factory=dict)
+    lives: int = 0
+
+    @property
+    def checkpoint(self) -> oracle.Checkpoint:
+        return oracle.Checkpoint(self.folder / "checkpoint", self.source.topic)
+
+    def job(self, *acts: Mapping[str, Any]) -> Job:
+        """Start the job with these acts (one, if none is given), each over the world's own act."""
+        self.lives += 1
+        folder = self.folder / f"life{self.lives}"
+        whole = []
+        for number, act in enumerate(acts or ({},)):
+            act_folder = folder / str(number)
+            act_folder.mkdir(parents=True)
+            whole.append(
+                {
+                    "folder": str(act_folder),
+                    "bootstrap_servers": self.bootstrap_servers,
+                    "source": self.source.topic,
+                    "outputs": list(self.outputs),
+                    "checkpoint": str(self.folder / "checkpoint"),
+                    **self.act,
+                    **act,
+                }
+            )
+        return Job(folder, whole, self.session)
+
+    def reader(self) -> oracle.CommittedReader:
+        return oracle.CommittedReader(self.bootstrap_servers, self.outputs)
+
+    def beside(self, name: str, outputs: Sequence[str], **act: Any) -> World:
+        """Another query over the same input: a checkpoint and topics of its own."""
+        folder = self.folder / name
+        folder.mkdir()
+        return World(self.bootstrap_servers, folder, self.source, outputs, act, self.session)
+
+    def played(self, **act: Any) -> dict[str, Any]:
+        """This world's query as an act of another world's job."""
+        mine = {"outputs": list(self.outputs), "checkpoint": str(self.folder / "checkpoint")}
+        return {**mine, **self.act, **act}
+
+    def check_exact(self, reader: oracle.CommittedReader) -> None:
+        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
+        hidden.
+        """
+        oracle.check_at_rest(self.bootstrap_servers, self.outputs, self.checkpoint.query_id)
+        first = reader.caught_up()
+        oracle.check_exact(first, self.source.upper(), self.outputs)
+        oracle.check_same(first, oracle.read_all(self.bootstrap_servers, self.outputs))
+
+    def check_between(self, reader: oracle.CommittedReader) -> None:
+        """What must hold at any moment while no job runs."""
+        seen = reader.caught_up()
+        oracle.check_no_duplicates(seen)
+        oracle.check_order(seen, self.source.upper())
+        deadline = time.monotonic() + oracle.REST_TIMEOUT_S
+        while True:
+            try:
+                oracle.check_epochs(seen, self.source, self.checkpoint, self.outputs)
+                return
+            except oracle.OracleFailure:
+                # The broker writes the markers a moment after its answer, so what is finished may
+                # come late; what came too early stays, and fails at the end.
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+            seen = reader.caught_up()
+
+
+def new_world(
+    bootstrap_servers: str,
+    create_topic: Callable[..., str],
+    folder: Path,
+    *,
+    records: int,
+    outputs: int = 1,
+    act: Mapping[str, Any] | None = None,
+    session: Mapping[str, Any] | None = None,
+) -> World:
+    """Topics of three partitions each, and ``records`` numbered records in the input."""
+    source = oracle.Input(create_topic("in", partitions=3))
+    source.produce(bootstrap_servers, records)
+    topics = [create_topic(f"out{number}", partitions=3) for number in range(outputs)]
+    return World(bootstrap_servers, folder, source, topics, act or {}, session or {})
+
+
+def live_and_die(world: World, deaths: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """One life for each death, checked after each; then one that lives, and the whole promise."""
+    with world.reader() as reader:
+        for number, (when, fault) in enumerate(deaths, 1):
+            print(f"death {number} of {len(deaths)}: {when}", flush=True)
+            with world.job({"faults": [fault]}) as job:
+                job.dies()
+                world.check_between(reader)
+                check_quiet(job)
+        with world.job({"max_offsets": 3000}) as job:
+            assert job.finishes() == [{"outcome": "finished"}]
+            world.check_exact(reader)
+            check_quiet(job)
+
+
+def check_quiet(job: Job) -> None:
+    """Nothing of exactum's is logged as a warning or an error: all is well after a restart."""
+    loud = [
+        line
+        for line in job.log.splitlines()
+        if "exactum" in line and ("WARNING" in line or "ERROR" in line)
+    ]
+    if loud:
+        raise job.failed(f"not quiet: {loud}")

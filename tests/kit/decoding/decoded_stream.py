@@ -1,0 +1,180 @@
+"""A stream with poison in it, and a query over it that may be started again and again on one
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from exactum.local import LocalKafka
+from tests.kit.decoding.registry import Registry
+from tests.kit.kafka.transactions import wait_for_rest
+
+RUN_TIMEOUT_S = 120
+READ_TIMEOUT_S = 30
+PARTITIONS = 4
+RECORDS = 100_000
+POISON_EVERY = 100
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "k", "type": "int"},
+        {"name": "name", "type": "string"},
+    ],
+}
+OTHER = {**ORDER, "fields": [{"name": "id", "type": "string"}, *ORDER["fields"][1:]]}
+NESTED = {**ORDER, "fields": [*ORDER["fields"], {"name": "t", "type": ["null", "Order"]}]}
+
+
+@dataclass
+class Poisoned:
+    """100,000 records, number i in partition i % 4 at offset i // 4 with the key i; 1,000 are
+    poison of ten kinds.
+    """
+
+    topic: str
+    registry: Registry
+    poison: dict[int, bytes | None]
+    kinds: dict[int, str]
+
+    def number(self, partition: int, offset: int) -> int:
+        return offset * PARTITIONS + partition
+
+    def good(self) -> Iterator[int]:
+        return (i for i in range(RECORDS) if i not in self.poison)
+
+
+def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
+    """Fill the topic. The schema registry knows the stream's schema as the subject
+    ``orders-value``.
+    """
+    schema = fastavro.parse_schema(ORDER, named_schemas={})
+    frame = b"\0" + registry.register("orders-value", ORDER).to_bytes(4, "big")
+    wrong = b"\0" + registry.register("other", OTHER).to_bytes(4, "big")
+    deep = b"\0" + registry.register("nested", NESTED).to_bytes(4, "big")
+
+    def good(i: int) -> bytes:
+        out = io.BytesIO(frame)
+        out.seek(len(frame))
+        fastavro.schemaless_writer(out, schema, {"id": i, "k": i % 10, "name": f"name {i}"})
+        return out.getvalue()
+
+    makers: dict[str, Callable[[int], bytes | None]] = {
+        "empty": lambda i: b"",
+        "truncated": lambda i: good(i)[:-3],
+        "wrong magic byte": lambda i: b"\x07" + good(i)[1:],
+        "unknown schema id": lambda i: b"\0" + (1_000_000 + i % 7).to_bytes(4, "big") + good(i)[5:],
+        "wrong encoding": lambda i: good(i).replace(b"name", b"n\xffme"),
+        "too deep": lambda i: deep + good(i)[5:] + b"\x02" * 3_000,
+        "huge": lambda i: (
+            good(i)[: -len(f"name {i}") - 1] + b"\xfe\xff\xff\xff\xff\xff\x0f" + b"x" * 9_000
+        ),
+        "null": lambda i: None,
+        "wrong type": lambda i: wrong + b"\x02x" + good(i)[6:],
+        "trailing garbage": lambda i: good(i) + b"\0more",
+    }
+    names = list(makers)
+    kinds = {i: names[i // POISON_EVERY % len(names)] for i in range(7, RECORDS, POISON_EVERY)}
+    poison = {i: makers[kind](i) for i, kind in kinds.items()}
+    assert len(poison) == 1_000 and set(Counter(kinds.values()).values()) == {100}
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": RECORDS + 1}
+    )
+    for i in range(RECORDS):
+        value = poison[i] if i in poison else good(i)
+        producer.produce(topic, value, str(i).encode(), partition=i % PARTITIONS)
+    assert producer.flush(60) == 0
+    return Poisoned(topic, registry, poison, kinds)
+
+
+def read(kafka: LocalKafka, topic: str) -> list[Any]:
+    """All that is committed in a topic, as a plain consumer sees it, in order for each
+    partition.
+    """
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": "oracle",
+        "isolation.level": "read_committed",
+    }
+    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+    found: list[Any] = []
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        wait_for_rest(
+            kafka.bootstrap_servers, [TopicPartition(topic, partition) for partition in partitions]
+        )
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        ends: set[int] = set()
+        give_up_s = time.monotonic() + READ_TIMEOUT_S
+        while len(ends) < len(partitions):
+            assert time.monotonic() < give_up_s, f"{topic} was not read to its end"
+            for record in consumer.consume(10_000, timeout=0.5):
+                if record.error() is None:
+                    found.append(record)
+                else:
+                    assert record.error().code() == KafkaError._PARTITION_EOF, record.error()
+                    ends.add(record.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+@dataclass
+class Job:
+    """A query that reads until nothing is left, with a checkpoint of its own."""
+
+    spark: SparkSession
+    checkpoint: Path
+    events: list[Any] = field(default_factory=list)
+
+    def run(
+        self, frame: DataFrame, batch: Callable[[DataFrame, int], None], mode: str = "append"
+    ) -> str | None:
+        """The text of the error that it ended with, or None."""
+        writer = frame.writeStream.foreachBatch(batch).outputMode(mode).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        try:
+            ended = query.awaitTermination(RUN_TIMEOUT_S)
+        except Exception as error:
+            return str(error)
+        finally:
+            query.stop()
+        assert ended, "the query did not end"
+        return None
+
+    def exactly_once(self, *sinks: Any, **settings: Any) -> Any:
+        return exactum.exactly_once(*sinks, on_event=self.events.append, **settings)
+
+    def seen(self, kind: type) -> dict[int, int]:
+        """The rows of all events of this kind, by epoch; one epoch has one at most."""
+        found = [event for event in self.events if isinstance(event, kind)]
+        assert len({event.batch_id for event in found}) == len(found), found
+        return {event.batch_id: event.rows for event in found}
+
+    def poison_of_epochs(self, stream: Poisoned) -> dict[int, int]:
+        """How many poison records Spark's own offset log gives to each epoch."""
+        before = dict.fromkeys(map(str, range(PARTITIONS)), 0)
+        found = {}
+        log = self.checkpoint / "offsets"
+        for batch_id in sorted(int(file.name) for file in log.iterdir() if file.name.isdigit()):
+            end = json.loads((log / str(batch_id)).read_text().splitlines()[2])[stream.topic]
+            numbers = (
+                stream.number(int(p), o) for p, last in end.items() for o in range(before[p], last)
+            )
+            found[batch_id] = sum(number in stream.poison for number in numbers)
+            before = end
+        return found

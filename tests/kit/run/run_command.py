@@ -1,0 +1,201 @@
+"""``exactum run`` as a process of its own, and what it prints; the script that it runs, and how
+that one dies.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.kit.crash import oracle
+from tests.kit.crash.deaths import session_members, signal_session
+from tests.kit.environment import environment
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 120.0
+LOG_TAIL_CHARACTERS = 6_000
+
+
+C = TypeVar("C", bound="Command")
+
+
+class Command:
+    """One ``exactum run``. Everything it prints, and its scripts print, goes to one file."""
+
+    def __init__(
+        self, folder: Path, script: Path, options: Sequence[str], arguments: Sequence[str] = ()
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = folder / "run.log"
+        command = [
+            sys.executable,
+            "-m",
+            "exactum.ops.cli",
+            "run",
+            str(script),
+            *options,
+            "--",
+            *arguments,
+        ]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=environment(),
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self.pids():
+            signal_session(pid, signal.SIGCONT)
+        if self._process.poll() is None:
+            for _ in range(3):  # polite, impatient, at once
+                self._process.send_signal(signal.SIGTERM)
+                time.sleep(0.2)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def pids(self) -> list[int]:
+        """The processes that it started, in order."""
+        return [int(pid) for pid in re.findall(r"started .* as process (\d+)", self.log)]
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def failed(self, what: str) -> AssertionError:
+        return AssertionError(
+            f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
+        )
+
+    def until(self, reached: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not reached():
+            if time.monotonic() > deadline_s:
+                raise self.failed(f"not within {timeout_s:.0f} s: {what}")
+            if self._process.poll() is not None and not reached():
+                raise self.failed(f"it ended with {self._process.returncode} before {what}")
+            time.sleep(0.01)
+
+    def says(self, text: str, times: int = 1, timeout_s: float = TIMEOUT_S) -> None:
+        self.until(
+            lambda: self.log.count(text) >= times, f"{text!r} is said {times} times", timeout_s
+        )
+
+    def until_gone(self, pid: int, timeout_s: float) -> None:
+        """Wait until nothing of a process's session lives, whether the command does or not."""
+        deadline_s = time.monotonic() + timeout_s
+        while session_members(pid):
+            if time.monotonic() > deadline_s:
+                raise self.failed(f"process {pid} is not gone within {timeout_s:.0f} s")
+            time.sleep(0.05)
+
+    def signal_session(self, pid: int, number: int) -> None:
+        """To everything that a process has started, and itself."""
+        signal_session(pid, number)
+
+    def ends(self, timeout_s: float = TIMEOUT_S) -> int:
+        """Its exit status. Nothing that it started is left."""
+        try:
+            status = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self.failed(f"it did not end within {timeout_s:.0f} s") from None
+        left = [member for pid in self.pids() for member in session_members(pid)]
+        if left:
+            raise self.failed(f"processes are left: {left}")
+        return status
+
+
+@dataclass
+class World:
+    """A topic of numbered records, the script over it, and the deaths that it is to die."""
+
+    bootstrap_servers: str
+    folder: Path
+    source: oracle.Input
+    target: str
+    play: Mapping[str, Any] = field(default_factory=dict)
+    _deaths: int = 0
+
+    @property
+    def checkpoint(self) -> oracle.Checkpoint:
+        return oracle.Checkpoint(self.folder / "checkpoint", self.source.topic)
+
+    def plan(self, *deaths: Mapping[str, Any]) -> None:
+        """The next lives die like this, one after another."""
+        for death in deaths:
+            (self.folder / "deaths").mkdir(exist_ok=True)
+            (self.folder / "deaths" / str(self._deaths)).write_text(json.dumps(death))
+            self._deaths += 1
+
+    def run(
+        self, name: str, options: Sequence[str], *, by: Callable[..., C] = Command, **play: Any
+    ) -> C:
+        """Start the script. ``by`` makes the command of its folder, script, options and
+        arguments.
+        """
+        (self.folder / "deaths").mkdir(exist_ok=True)
+        whole = {
+            "bootstrap_servers": self.bootstrap_servers,
+            "source": self.source.topic,
+            "target": self.target,
+            "checkpoint": str(self.folder / "checkpoint"),
+            "events": str(self.folder / "events"),
+            "deaths": str(self.folder / "deaths"),
+            "drain": True,
+            "session": {
+                "master": "local[2]",
+                "spark.sql.shuffle.partitions": 2,
+            },
+            **self.play,
+            **play,
+        }
+        return by(self.folder / name, HERE / "run_application.py", options, [json.dumps(whole)])
+
+    def events(self, kind: str = "") -> list[dict[str, Any]]:
+        path = self.folder / "events"
+        events = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
+        return [event for event in events if not kind or event["event"] == kind]
+
+    def reader(self) -> oracle.CommittedReader:
+        return oracle.CommittedReader(self.bootstrap_servers, [self.target])
+
+    def check_exact(self, reader: oracle.CommittedReader) -> None:
+        """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
+        hidden.
+        """
+        oracle.check_at_rest(self.bootstrap_servers, [self.target], self.checkpoint.query_id)
+        first = reader.caught_up()
+        oracle.check_exact(first, self.source.upper(), [self.target])
+        oracle.check_same(first, oracle.read_all(self.bootstrap_servers, [self.target]))
+
+
+def new_world(
+    bootstrap_servers: str, create_topic: Callable[..., str], folder: Path, *, records: int
+) -> World:
+    source = oracle.Input(create_topic("in", partitions=2))
+    if records:
+        source.produce(bootstrap_servers, records)
+    return World(bootstrap_servers, folder, source, create_topic("out", partitions=2))

@@ -1,0 +1,160 @@
+"""Running totals by key, from Kafka to Kafka, and what they must be, counted by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import exactum
+from tests.kit.crash import oracle
+
+TIMEOUT_S = 60.0
+OFFSETS_MAX = 30
+"""Records in an epoch, over all partitions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """Counts and sums the numbers of each key; in update mode, so each epoch writes the keys
+    that it saw.
+    """
+
+    spark: SparkSession
+    bootstrap_servers: str
+    source: oracle.Input
+    output: str
+    checkpoint: Path
+    offsets_max: int = OFFSETS_MAX
+
+    def at(self, checkpoint: Path, output: str) -> Totals:
+        """The same query with another checkpoint and another output."""
+        return dataclasses.replace(self, checkpoint=checkpoint, output=output)
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        numbers = exactum.read_kafka(
+            self.spark,
+            self.source.topic,
+            bootstrap_servers=self.bootstrap_servers,
+            maxOffsetsPerTrigger=self.offsets_max,
+        ).selectExpr(
+            "CAST(key AS STRING) AS key", "CAST(substr(CAST(value AS STRING), 2) AS LONG) AS number"
+        )
+        sums = numbers.groupBy("key").agg({"*": "count", "number": "sum"})
+        return (
+            sums.selectExpr("key", "concat(`count(1)`, ':', `sum(number)`) AS value")
+            .writeStream.foreachBatch(
+                exactum.exactly_once(
+                    exactum.KafkaSink(self.output, bootstrap_servers=self.bootstrap_servers)
+                )
+            )
+            .outputMode("update")
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(**(trigger or {"availableNow": True}))
+            .start()
+        )
+
+    def run(self) -> str | None:
+        """Run over all that is there; the text of the error, or None."""
+        query = self.start()
+        try:
+            assert query.awaitTermination(TIMEOUT_S), "the query did not end"
+        except AssertionError:
+            raise
+        except Exception as error:
+            return str(error)
+        finally:
+            query.stop()
+        return None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[StreamingQuery]:
+        """The query on its way, its first epochs done; stopped at the end, if nobody has."""
+        query = self.start(processingTime="0 seconds")
+        try:
+            await_true(lambda: self.last() >= 1 or not query.isActive, "the first epochs")
+            yield query
+        finally:
+            query.stop()
+
+    def caught_up(self) -> bool:
+        """Whether an epoch is complete that reads up to the end of the input."""
+        last = self.last()
+        return last >= 0 and sum(self.ends(last).values()) == self.source.count
+
+    def last(self) -> int:
+        """The last epoch in Spark's commit log; -1: none."""
+        return max(
+            (int(p.name) for p in (self.checkpoint / "commits").glob("*") if p.name.isdigit()),
+            default=-1,
+        )
+
+    def ends(self, batch_id: int) -> dict[int, int]:
+        return oracle.Checkpoint(self.checkpoint, self.source.topic).ends(batch_id)
+
+    @property
+    def query_id(self) -> str:
+        return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
+
+    def forget_last_commit(self) -> None:
+        """As after a crash between the sinks' commit and Spark's commit log."""
+        last = self.last()
+        (self.checkpoint / "commits" / str(last)).unlink()
+        (self.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+
+    def written(self) -> dict[str, list[str]]:
+        """What a read_committed reader sees, by key and in order."""
+        oracle.check_at_rest(self.bootstrap_servers, [self.output], self.query_id)
+        found: dict[str, list[str]] = defaultdict(list)
+        for seen in sorted(
+            oracle.read_all(self.bootstrap_servers, [self.output]), key=lambda s: s.offset
+        ):
+            found[str(seen.key)].append(str(seen.value))
+        return found
+
+    def expected(self, first: int = 0) -> dict[str, list[str]]:
+        """What the epochs from ``first`` on must have written: the fold of all input up to each
+        of them.
+        """
+        found: dict[str, list[str]] = defaultdict(list)
+        for batch in range(first, self.last() + 1):
+            count: Counter[str] = Counter()
+            total: Counter[str] = Counter()
+            for key, value in self.source.between({}, self.ends(batch)):
+                count[key] += 1
+                total[key] += int(value[1:])
+            for key in {
+                key for key, _ in self.source.between(self.ends(batch - 1), self.ends(batch))
+            }:
+                found[key].append(f"{count[key]}:{total[key]}")
+        return found
+
+    def final(self) -> dict[str, str]:
+        """The last total of each key over all input."""
+        return {
+            key: f"{len(v)}:{sum(int(n[1:]) for n in v)}" for key, v in self.source.values.items()
+        }
+
+    def check_exact(self, first: int = 0) -> None:
+        """From epoch ``first`` on every epoch stands once, in order, and the last totals are
+        those of all input.
+        """
+        written = self.written()
+        assert written == self.expected(first)
+        assert {key: values[-1] for key, values in written.items()} == self.final()
+
+
+def await_true(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
+        time.sleep(0.02)

@@ -1,0 +1,46 @@
+"""The rights that a page of docs/ grants: read from its table, so that it cannot differ from
+what is tested.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.kit.environment import ROOT
+
+DOCS = ROOT / "docs"
+HEAD = "| resource | pattern | operations | for |"
+
+
+@dataclass(frozen=True)
+class Right:
+    """One operation on one resource, as the table grants it."""
+
+    kind: str
+    name: str
+    prefixed: bool
+    operation: str
+
+    def __str__(self) -> str:
+        return f"{self.operation}-{self.kind}"
+
+
+def documented(page: str, named: Mapping[str, tuple[str, str]]) -> list[Right]:
+    """The table of docs/``page``; ``named``: kind and name of what it calls by a resource's name.
+
+    A prefix that the table spells out counts instead of the name. A row that nobody knows is an
+    error.
+    """
+    table = (DOCS / page).read_text().split(HEAD)[1].split("\n\n")[0]
+    rights = []
+    for line in table.strip().splitlines()[1:]:
+        resource, pattern, operations, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        kind, name = named[resource]
+        prefix = re.match(r"prefixed, `([^`]+)`", pattern)
+        rights += [
+            Right(kind, prefix[1] if prefix else name, bool(prefix), o)
+            for o in operations.split(", ")
+        ]
+    return rights

@@ -1,0 +1,80 @@
+"""What docs/cluster.md says about shipping: nodes with the clients, and exactum as one file for
+--py-files.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.kit.environment import ROOT
+
+EXECUTORS_NEED = ("confluent_kafka", "pyarrow", "numpy")
+REPOSITORY = ROOT
+BUILD_TIMEOUT_S = 120
+
+
+def shipped_file(folder: Path) -> Path:
+    """Build the wheel and name it .zip, for Spark puts no .whl on the executors' path."""
+    options = (
+        "--disable-pip-version-check",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        folder,
+    )
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, REPOSITORY],
+        check=True,
+        timeout=BUILD_TIMEOUT_S,
+        cwd=folder,
+    )
+    (wheel,) = folder.glob("exactum-*.whl")
+    return wheel.rename(wheel.with_suffix(".zip"))
+
+
+def python_without_exactum(folder: Path, prefixes: tuple[str, ...] = ("",)) -> Path:
+    """The Python of an environment that has what this one has and begins with one of
+    ``prefixes``, but no exactum.
+    """
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    found = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        timeout=BUILD_TIMEOUT_S,
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if installed.name.startswith(prefixes) and "exactum" not in installed.name:
+            (Path(found.stdout.strip()) / installed.name).symlink_to(installed)
+    return python
+
+
+def can_import_exactum(python: Path) -> bool:
+    """Whether this Python has exactum without anything being shipped."""
+    tried = subprocess.run(
+        [python, "-c", "import exactum"],
+        check=False,
+        timeout=BUILD_TIMEOUT_S,
+        capture_output=True,
+        env=environment(),
+        cwd="/",
+    )
+    return tried.returncode == 0
+
+
+def environment(**more: str) -> Mapping[str, str]:
+    """This process's environment without what points to a Python or to exactum's sources."""
+    own = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
+    return {**own, **more}

@@ -1,0 +1,116 @@
+"""The job under test: transfers in from Kafka; two postings for each into Kafka, PostgreSQL,
+MariaDB and files.
+
+Run as a process of its own by ``jobs.Job``: the keys of an act are the fields of ``Act``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from exactum.files.decision_log import FileDecisionLog
+from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
+
+POSTINGS = (
+    "transform(array(1, -1), s -> named_struct('account', if(s > 0, t.target, t.source), "
+    "'amount', s * t.amount))"
+)
+
+
+@dataclass(frozen=True)
+class Act:
+    """One query; ``folder`` takes its result."""
+
+    folder: str
+    bootstrap_servers: str
+    source: str
+    topic: str
+    postgres: str
+    mysql: str
+    files: str
+    checkpoint: str
+    mechanism: str = "staged"
+    max_offsets: int = 60
+    faults: Sequence[Mapping[str, Any]] = field(default_factory=list)
+
+
+def postings(spark: SparkSession, act: Act) -> DataFrame:
+    """(id, account, amount): each transfer takes from one account and gives to the other."""
+    frame = exactum.read_kafka(
+        spark,
+        act.source,
+        bootstrap_servers=act.bootstrap_servers,
+        maxOffsetsPerTrigger=act.max_offsets,
+    )
+    transfers = frame.selectExpr(
+        "from_json(CAST(value AS STRING), 'id long, source string, target string, amount long') "
+        "AS t"
+    )
+    exploded = transfers.selectExpr("t.id AS id", f"explode({POSTINGS}) AS posting")
+    return exploded.selectExpr("id", "posting.account AS account", "posting.amount AS amount")
+
+
+def records(batch: DataFrame) -> DataFrame:
+    return batch.selectExpr("account AS key", "to_json(struct(id, account, amount)) AS value")
+
+
+def main(argument: str) -> None:
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    play = json.loads(argument)
+    spark = exactum.local_session("bank", **play["session"])
+    for one in play["acts"]:
+        run(spark, Act(**one))
+    spark.stop()
+
+
+def run(spark: SparkSession, act: Act) -> None:
+    faults = Faults([Fault(**{"folder": act.folder, **f}) for f in act.faults])
+    sinks = (
+        exactum.KafkaSink(act.topic, bootstrap_servers=act.bootstrap_servers, rows=records),
+        exactum.PostgresSink(act.postgres, table="postings", mechanism=act.mechanism),
+        exactum.MySQLSink(act.mysql, table="postings", mechanism=act.mechanism),
+        exactum.FileSink(act.files, partition_by=["account"]),
+    )
+
+    def log() -> FileDecisionLog:
+        query_id = json.loads(Path(act.checkpoint, "metadata").read_text())["id"]
+        return FileDecisionLog(Path(act.checkpoint, "exactum", "decisions"), query_id)
+
+    exact = exactum.exactly_once(
+        *(FaultySink(sink, faults) for sink in sinks), decision_log=FaultyLog(log, faults)
+    )
+    query = (
+        postings(spark, act)
+        .writeStream.foreachBatch(
+            lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id))
+        )
+        .option("checkpointLocation", act.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    result: dict[str, Any] = {"outcome": "finished"}
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        result = {
+            "outcome": "failed",
+            "error": type(exact.error).__name__,
+            "message": str(exact.error or error),
+        }
+    (Path(act.folder) / "result.tmp").write_text(json.dumps(result))
+    (Path(act.folder) / "result.tmp").rename(Path(act.folder) / "result")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

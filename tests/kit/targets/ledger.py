@@ -1,0 +1,204 @@
+"""The bank's own books: what was transferred, and what each of the targets says, read by plain
+clients.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import psycopg
+import pymysql
+from confluent_kafka import KafkaError, Message, Producer
+
+from exactum.local import LocalMariaDB, LocalPostgres
+from tests.kit.crash import oracle
+from tests.kit.targets.api import Api
+
+ACCOUNTS = [f"account-{n}" for n in range(6)]
+TABLE = "postings"
+COLUMNS = "id bigint NOT NULL, account varchar(20) NOT NULL, amount bigint"
+Posting = tuple[int, str, int]
+"""(id of the transfer, account, amount)"""
+
+
+@dataclass
+class Transfers:
+    """Transfers in a topic, and the postings that must come of them. ``positions`` are
+    (partition, offset).
+    """
+
+    topic: str
+    seed: int
+    postings: list[Posting] = field(default_factory=list)
+    positions: dict[oracle.Position, int] = field(default_factory=dict)
+    count: int = 0
+
+    def produce(self, bootstrap_servers: str, count: int, timeout_s: float = 30.0) -> None:
+        chance = random.Random(self.seed + self.count)
+        producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0}
+        )
+        for number in range(self.count, self.count + count):
+            source, target = chance.sample(ACCOUNTS, 2)
+            amount = chance.randint(1, 10_000)
+            self.postings += [(number, target, amount), (number, source, -amount)]
+            value = {"id": number, "source": source, "target": target, "amount": amount}
+
+            def delivered(error: KafkaError | None, message: Message, number: int = number) -> None:
+                assert error is None, error
+                self.positions[message.partition(), message.offset()] = number
+
+            producer.produce(self.topic, json.dumps(value), source, on_delivery=delivered)
+        assert producer.flush(timeout_s) == 0
+        self.count += count
+        assert len(self.positions) == self.count
+
+    def before(self, ends: Mapping[int, int]) -> list[Posting]:
+        """The postings of what lies before these offsets, by partition."""
+        there = {
+            number
+            for (partition, offset), number in self.positions.items()
+            if offset < ends.get(partition, 0)
+        }
+        return [posting for posting in self.postings if posting[0] in there]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Where the postings go."""
+
+    bootstrap_servers: str
+    topic: str
+    postgres: LocalPostgres
+    mysql: LocalMariaDB
+    database: str
+    files: Path
+    tables: Sequence[str] = (TABLE,)
+    api: Api | None = None
+
+    def create(self) -> None:
+        """The tables in both servers, in a database of this test's own."""
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{self.database}"')
+        with psycopg.connect(self.postgres.url_of(self.database), autocommit=True) as connection:
+            for table in self.tables:
+                connection.execute(f"CREATE TABLE {table} ({COLUMNS})")
+        with self.mysql_connection() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE `{self.database}`")
+            for table in self.tables:
+                cursor.execute(f"CREATE TABLE `{self.database}`.{table} ({COLUMNS}) ENGINE=InnoDB")
+
+    def mysql_connection(self) -> pymysql.Connection:
+        server = self.mysql
+        return pymysql.connect(
+            host=server.host,
+            port=server.port,
+            user=server.user,
+            password=server.password,
+            autocommit=True,
+        )
+
+    def read(self, apart_from: Collection[str] = ()) -> dict[str, list[Posting]]:
+        """What each target, apart from those of these kinds, shows to its readers now."""
+        readers: dict[str, Callable[[], list[Posting]]] = {
+            "kafka": self.in_kafka,
+            "files": self.in_files,
+        }
+        for table in self.tables:
+            readers[f"postgres {table}"] = partial(self.in_postgres, table)
+            readers[f"mysql {table}"] = partial(self.in_mysql, table)
+        if self.api is not None:
+            readers["api"] = partial(self.in_api, self.api)
+        return {name: read() for name, read in readers.items() if name.split()[0] not in apart_from}
+
+    def in_kafka(self) -> list[Posting]:
+        values = [
+            json.loads(seen.value or "")
+            for seen in oracle.read_all(self.bootstrap_servers, [self.topic])
+        ]
+        return [(v["id"], v["account"], v["amount"]) for v in values]
+
+    def in_postgres(self, table: str = TABLE) -> list[Posting]:
+        with psycopg.connect(self.postgres.url_of(self.database)) as connection:
+            return list(connection.execute(f"SELECT id, account, amount FROM {table}").fetchall())
+
+    def in_mysql(self, table: str = TABLE) -> list[Posting]:
+        with self.mysql_connection() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT id, account, amount FROM `{self.database}`.{table}")
+            return list(cursor.fetchall())
+
+    def in_files(self) -> list[Posting]:
+        if not list(self.files.glob("account=*/*.parquet")):
+            return []
+        query = "SELECT id, account, amount FROM read_parquet(?, hive_partitioning=true)"
+        return duckdb.execute(query, [f"{self.files}/**/*.parquet"]).fetchall()
+
+    @staticmethod
+    def in_api(api: Api) -> list[Posting]:
+        return [(row["id"], row["account"], row["amount"]) for row in api.rows]
+
+    def left_over(self) -> dict[str, object]:
+        """What is neither committed nor undone, by server; all empty at rest."""
+        with psycopg.connect(self.postgres.url_of(self.database)) as connection:
+            in_doubt = connection.execute(
+                "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+            )
+            postgres = [row[0] for row in in_doubt.fetchall()]
+            listed = connection.execute("SELECT to_regclass('exactum_prepared')").fetchone()
+            if listed and listed[0]:
+                postgres += connection.execute("SELECT identity FROM exactum_prepared").fetchall()
+        with self.mysql_connection() as connection, connection.cursor() as cursor:
+            cursor.execute("XA RECOVER")
+            mysql = list(cursor.fetchall())
+            cursor.execute(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = %s",
+                [self.database],
+            )
+            if ("exactum_prepared",) in cursor.fetchall():
+                cursor.execute(f"SELECT identity FROM `{self.database}`.exactum_prepared")
+                mysql += cursor.fetchall()
+        staged = [
+            p
+            for p in self.files.rglob("*")
+            if p.is_file() and "staged" in p.relative_to(self.files).parts
+        ]
+        return {"postgres": postgres, "mysql": mysql, "files": staged}
+
+
+def check_exact(targets: Targets, transfers: Transfers) -> None:
+    """Every posting once in each of them; each account's balance and the sum (nought) agree
+    everywhere.
+    """
+    check_shown(targets, transfers.postings)
+    assert targets.left_over() == {"postgres": [], "mysql": [], "files": []}
+
+
+def check_shown(
+    targets: Targets, expected: Collection[Posting], apart_from: Collection[str] = ()
+) -> None:
+    """Each target shows these postings to its readers, each once, and no others."""
+    wanted = Counter(expected)
+    for name, postings in targets.read(apart_from).items():
+        found = Counter(postings)
+        lost, more = wanted - found, found - wanted
+        assert not lost, (
+            f"{name} lacks {lost.total()} of {wanted.total()} postings: {sorted(lost)[:3]}"
+        )
+        assert not more, f"{name} has {more.total()} postings too many: {sorted(more)[:3]}"
+        assert sum(amount for _, _, amount in postings) == 0
+
+
+def check_whole_transfers(targets: Targets) -> None:
+    """At any moment: no posting twice, and within a target no transfer by half (both sides are
+    of one epoch).
+    """
+    for name, postings in targets.read().items():
+        twice = [posting for posting, n in Counter(postings).items() if n > 1]
+        assert not twice, f"{name} has postings twice: {twice[:3]}"

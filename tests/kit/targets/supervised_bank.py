@@ -1,0 +1,128 @@
+"""The bank's job as an ordinary script, for ``exactum run``: every kind of target in one epoch, and
+one planned death.
+
+Its one argument is a JSON object: ``session``, ``act`` (the fields of ``bank.Act``), ``api``, a
+URL, ``folder``, where events and the API's write-ahead log go, and ``death``: None or
+
+    {"at": "prepared", "batch_id": 1}    SIGKILL of the driver when all have prepared and nothing is decided
+    {"at": "decided", "batch_id": 1}     right after the decision
+    {"at": "decided", "batch_id": 1, "waits": true}    makes the file ``decided`` and waits to be killed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import exactum
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.model import Decision, DecisionRecord
+from tests.kit.targets.bank import Act, postings, records
+
+TABLES = ("postings", "postings_prepared")
+WAIT_S = 120.0
+
+
+class ApiSink(exactum.WriteAheadSink):
+    """One POST for each chunk."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder, name="api", rows_per_send_max=20, tries_max=3, backoff_ms=50)
+        self.url = url
+
+    def send(self, batch: Any, key: str) -> None:
+        request = urllib.request.Request(
+            self.url, json.dumps(batch.to_pylist()).encode(), {"Idempotency-Key": key}
+        )
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            reply.read()
+
+
+class MortalLog:
+    """The query's own decision log; a driver that would record this batch as decided dies
+    before.
+    """
+
+    def __init__(self, checkpoint: str, batch_id: int) -> None:
+        self._checkpoint = Path(checkpoint)
+        self._batch_id = batch_id
+
+    def _log(self) -> FileDecisionLog:
+        query_id = json.loads((self._checkpoint / "metadata").read_text())["id"]
+        return FileDecisionLog(self._checkpoint / "exactum" / "decisions", query_id)
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        if record.decision is Decision.COMMIT and record.epoch.batch_id == self._batch_id:
+            die()
+        return self._log().decide(record)
+
+    def read(self, batch_id: int) -> Sequence[DecisionRecord]:
+        return self._log().read(batch_id)
+
+    def prune(self, below_batch_id: int) -> None:
+        self._log().prune(below_batch_id)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def die() -> None:
+    """SIGKILL of the driver alone: its JVM and its workers are the supervisor's to find."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(play: dict[str, Any]) -> None:
+    act, folder, death = Act(**play["act"]), Path(play["folder"]), play["death"] or {}
+
+    def on_event(event: exactum.events.Event) -> None:
+        name = type(event).__name__
+        with (folder / "events").open("a") as file:
+            file.write(
+                json.dumps({"pid": os.getpid(), "event": name, "batch_id": event.batch_id}) + "\n"
+            )
+        if name == "EpochDecided" and (death.get("at"), death.get("batch_id")) == (
+            "decided",
+            event.batch_id,
+        ):
+            if death.get("waits"):
+                (folder / "decided").touch()
+                time.sleep(WAIT_S)
+            die()
+
+    spark = exactum.local_session("bank", **play["session"])
+    log = MortalLog(act.checkpoint, death["batch_id"]) if death.get("at") == "prepared" else None
+    exact = exactum.exactly_once(
+        *sinks(act, play["api"], folder), decision_log=log, on_event=on_event
+    )
+    query = (
+        postings(spark, act)
+        .writeStream.foreachBatch(exact)
+        .option("checkpointLocation", act.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def sinks(act: Act, api: str, folder: Path) -> Sequence[Any]:
+    staged, prepared = TABLES
+    return (
+        exactum.KafkaSink(act.topic, bootstrap_servers=act.bootstrap_servers, rows=records),
+        exactum.PostgresSink(act.postgres, table=staged, mechanism="staged"),
+        exactum.PostgresSink(act.postgres, table=prepared, mechanism="prepared"),
+        exactum.MySQLSink(act.mysql, table=staged, mechanism="staged"),
+        exactum.MySQLSink(act.mysql, table=prepared, mechanism="prepared"),
+        exactum.FileSink(act.files, partition_by=["account"]),
+        ApiSink(folder / "wal", api),
+    )
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
