@@ -37,14 +37,6 @@ RANGES = 8
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Warnings are errors, but kafka-python reads its schemas by a call that is deprecated."""
-    config.addinivalue_line(
-        "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
-    )
-    _take_own_ports()
-
-
-def _take_own_ports() -> None:
     """A port is found free seconds before a server takes it: the test processes look in ranges
     of their own.
     """

@@ -20,6 +20,7 @@ import pytest
 from exactum.local import LocalKafka
 from tests.kit.crash import oracle
 from tests.kit.crash.jobs import Job, check_quiet
+from tests.kit.state import two_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -66,7 +67,7 @@ def test_two_topics_of_different_rates(
             folder.parent,
             [{**act, "folder": str(folder)}],
             {},
-            Path(__file__).with_name("two_topics.py"),
+            Path(two_topics.__file__),
         )
 
     for number in range(deaths):

@@ -18,6 +18,7 @@ from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
 from tests.kit.crash.deaths import session_members
 from tests.kit.crash.oracle import Checkpoint, check_at_rest, ongoing
 from tests.kit.run.run_command import Command
+from tests.kit.targets import supervised_bank
 from tests.kit.targets.api import Api
 from tests.kit.targets.ledger import Posting, Targets, Transfers, check_exact, check_shown
 from tests.kit.targets.supervised_bank import TABLES
@@ -25,7 +26,7 @@ from tests.kit.targets.supervised_bank import TABLES
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 
 SEED = 20261121
-SCRIPT = Path(__file__).parent / "supervised_bank.py"
+SCRIPT = Path(supervised_bank.__file__)
 OPTIONS = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 h"]
 PER_EPOCH = 60
 LIFE_TIMEOUT_S = 300.0  # 10 s on a quiet machine

@@ -14,12 +14,13 @@ import pytest
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
 from tests.kit.crash.jobs import Job
 from tests.kit.crash.oracle import check_at_rest
+from tests.kit.targets import bank
 from tests.kit.targets.ledger import Targets, Transfers, check_exact, check_whole_transfers
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 
 SEED = 20261121
-SCRIPT = Path(__file__).parent / "bank.py"
+SCRIPT = Path(bank.__file__)
 STARTS_MAX = 6
 SINKS = ("kafka", "postgres", "mysql", "files")
 _numbers = itertools.count(1)
