@@ -13,6 +13,8 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -289,28 +291,61 @@ def configured(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
             spark.conf.unset(key) if value is None else spark.conf.set(key, value)
 
 
-def assert_as_without_the_crash(
+@dataclass(frozen=True)
+class Shown:
+    """What a query without a crash shows at its end."""
+
+    output: list[str]
+    watermarks: list[Any]
+    state: list[str]
+
+    @staticmethod
+    def of(stream: Stream) -> Shown:
+        state = [] if stream.make is stateless else stream.state()
+        return Shown(stream.output(), stream.watermarks(), state)
+
+
+AsWithoutTheCrash = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Any, str], Shown]:
+    """The query without a crash, run once: neither the format of its checkpoint nor where that lies
+    may change what it shows.
+    """
+
+    @cache
+    def shown(make: Any, mode: str) -> Shown:
+        whole = Stream(spark, tmp_path_factory.mktemp("whole"), make, mode)
+        whole.live()
+        return Shown.of(whole)
+
+    return shown
+
+
+@pytest.fixture
+def as_without_the_crash(
     spark: SparkSession,
     tmp_path: Path,
-    make: Any,
-    mode: str,
+    undisturbed: Callable[[Any, str], Shown],
     caplog: pytest.LogCaptureFixture,
-    **settings: Any,
-) -> None:
+) -> AsWithoutTheCrash:
     """Output, state and watermarks after a death behind the decision are those of the query that
     never died, and the epoch is not computed again."""
-    caplog.set_level("INFO", "exactum")
-    whole = Stream(spark, tmp_path / "whole", make, mode)
-    whole.live()
-    torn = Stream(spark, tmp_path / "torn", make, mode, **settings)
-    torn.live(die=True)
-    torn.live()
-    assert torn.kept()
-    assert f"epoch {DIES_AT} stands, with its state" in caplog.text
-    assert torn.output() == whole.output()
-    assert torn.watermarks() == whole.watermarks()
-    if make is not stateless:
-        assert torn.state() == whole.state()
+
+    def holds(make: Any, mode: str, **settings: Any) -> None:
+        expected = undisturbed(make, mode)
+        caplog.set_level("INFO", "exactum")
+        torn = Stream(spark, tmp_path / "torn", make, mode, **settings)
+        torn.live(die=True)
+        torn.live()
+        assert torn.kept()
+        assert f"epoch {DIES_AT} stands, with its state" in caplog.text
+        assert Shown.of(torn) == expected
+
+    return holds
 
 
 def each_query(*at_length: Any) -> Any:
@@ -326,43 +361,46 @@ def each_query(*at_length: Any) -> Any:
 
 @each_query(seen_before, first_ones)
 def test_as_without_the_crash(
-    spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture
+    as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
 ) -> None:
-    assert_as_without_the_crash(spark, tmp_path, make, mode, caplog)
+    as_without_the_crash(make, mode)
 
 
-@each_query(update, sessions, duplicates, seen_before, first_ones, groups, two_operators, stateless)
+@each_query(*(make for make, _ in QUERIES if make is not timers))
 def test_in_checkpoint_format_2(
-    spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
 ) -> None:
     """Every version of a state has an id there, which Spark takes from the plan that was
     executed.
     """
     with configured(spark, FORMAT_2):
-        assert_as_without_the_crash(spark, tmp_path, make, mode, caplog)
+        as_without_the_crash(make, mode)
 
 
 @pytest.mark.deep
 def test_in_checkpoint_format_2_with_whole_snapshots(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, as_without_the_crash: AsWithoutTheCrash
 ) -> None:
     with configured(spark, {**FORMAT_2, CHANGELOG: "false"}):
-        assert_as_without_the_crash(spark, tmp_path, update, "update", caplog)
+        as_without_the_crash(update, "update")
 
 
-@pytest.mark.parametrize("settings", [{}, FORMAT_2], ids=["format_1", "format_2"])
 @pytest.mark.parametrize(
-    ("make", "mode"),
-    [(update, "update"), (join, "append")],
-    ids=lambda v: getattr(v, "__name__", v),
+    ("make", "mode", "settings"),
+    [
+        pytest.param(update, "update", {}, id="update-format_1"),
+        pytest.param(update, "update", FORMAT_2, id="update-format_2", marks=pytest.mark.deep),
+        pytest.param(join, "append", {}, id="join-format_1", marks=pytest.mark.deep),
+        pytest.param(join, "append", FORMAT_2, id="join-format_2"),
+    ],
 )
 def test_on_a_file_system_that_only_hadoop_knows(
     spark: SparkSession,
     tmp_path: Path,
+    as_without_the_crash: AsWithoutTheCrash,
     make: Any,
     mode: str,
     settings: Any,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The files of the state are looked for where Spark has them: in an object store as in this
     view of a folder.
@@ -375,9 +413,7 @@ def test_on_a_file_system_that_only_hadoop_knows(
         return f"viewfs://{mounted}/{folder.relative_to(tmp_path)}"
 
     with configured(spark, settings):
-        assert_as_without_the_crash(
-            spark, tmp_path, make, mode, caplog, named=named, decision_log=tmp_path / "decisions"
-        )
+        as_without_the_crash(make, mode, named=named, decision_log=tmp_path / "decisions")
 
 
 def test_a_table_that_changed_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
@@ -404,7 +440,10 @@ def test_a_table_that_changed_meanwhile(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_state_that_is_not_all_there(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Where a file of the state is missing, or empty after a power cut, the epoch is computed
     once more: it says so.
@@ -420,15 +459,17 @@ def test_state_that_is_not_all_there(
     changes[-1].write_bytes(b"")
     stream.live()
     assert "is computed once more for its state" in caplog.text
-    whole = Stream(spark, tmp_path / "whole", update, "update")
-    whole.live()
-    assert stream.output() == whole.output()
-    assert stream.state() == whole.state()
+    whole = undisturbed(update, "update")
+    assert (stream.output(), stream.state()) == (whole.output, whole.state)
 
 
 @pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=["isEmpty", "count"])
 def test_state_that_was_written_again(
-    spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    besides: Any,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A function that computes the frame besides writes the state again, all of it or a part:
     exactum notices, computes the whole, and warns that state and output may disagree."""
@@ -437,10 +478,8 @@ def test_state_that_was_written_again(
     stream.live(besides=besides)
     assert "was written since" in caplog.text
     assert "state and output disagree" in caplog.text
-    whole = Stream(spark, tmp_path / "whole", update, "update")
-    whole.live()
-    assert stream.output() == whole.output()
-    assert stream.state() == whole.state()
+    whole = undisturbed(update, "update")
+    assert (stream.output(), stream.state()) == (whole.output, whole.state)
 
 
 @pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=["isEmpty", "count"])
@@ -479,7 +518,10 @@ def test_other_versions_beside_it_in_format_2(
 
 
 def test_a_version_that_is_gone_in_format_2(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Where its file is missing, the epoch is computed once more, with a warning."""
     with configured(spark, FORMAT_2):
@@ -490,7 +532,5 @@ def test_a_version_that_is_gone_in_format_2(
         left[0].unlink()
         stream.live()
         assert "is computed once more for its state" in caplog.text
-        whole = Stream(spark, tmp_path / "whole", update, "update")
-        whole.live()
-        assert stream.output() == whole.output()
-        assert stream.state() == whole.state()
+        whole = undisturbed(update, "update")
+        assert (stream.output(), stream.state()) == (whole.output, whole.state)
