@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytes
 
 SEED = 20261121
 CELLS = [
-    "kafka:preparing:cut",
     "kafka:committing:reply-lost",
     "postgres:prepared:pause",
     "mariadb-prepared:committing:reply-lost",
@@ -28,6 +27,7 @@ CELLS = [
     "kafka:half:missing",
 ]
 DEEP = [
+    "kafka:preparing:cut",
     "kafka:prepared:expired",
     "postgres:committing:reply-lost",
     "postgres-prepared:flushed:reset",

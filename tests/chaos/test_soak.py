@@ -8,7 +8,7 @@ import pytest
 
 from chaos.soak import soaked
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.deep]
 
 SEED = 20261121
 MINUTES = 0.5

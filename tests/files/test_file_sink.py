@@ -454,7 +454,7 @@ def test_a_partition_value_too_long_for_a_folder_is_rejected(table: Path) -> Non
 # ---- the protocol --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("partition_by", [None, "day"])
+@pytest.mark.parametrize("partition_by", [None, pytest.param("day", marks=pytest.mark.deep)])
 def test_a_fault_at_every_call(memory: Path, partition_by: str | None) -> None:
     """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
     once, nothing staged.

@@ -172,6 +172,7 @@ def test_paused_cluster_answers_nobody_until_resumed(kafka: LocalKafka) -> None:
     assert kafka.admin().list_topics(timeout=WAIT_S).brokers
 
 
+@pytest.mark.deep
 def test_three_nodes_survive_one(tmp_path: Path) -> None:
     """With one of three nodes killed, a topic still takes acks=all writes; the node comes back."""
     with LocalKafka(nodes=3) as cluster:

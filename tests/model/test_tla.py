@@ -12,6 +12,7 @@ from model.checks import LARGE, SMALL, Check
 from model.tlc import FOLDER, ask, config_of, read_answer, run
 
 
+@pytest.mark.deep
 def test_the_models_hold_and_every_mutation_is_caught() -> None:
     """The small checks, all of them, by TLC; the table is what ``python -m model tla`` prints."""
     assert run(Console(width=120), large=False)

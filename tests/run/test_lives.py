@@ -25,7 +25,7 @@ from tests.kit.run.run_command import new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-DEATHS = int(os.environ.get("EXACTUM_RUN_DEATHS", "6"))
+DEATHS = int(os.environ.get("EXACTUM_RUN_DEATHS", "4"))
 RECORDS_PER_EPOCH = 60
 EARLY_S = 0.4
 """Within this time a life has imported something and may have begun to start a JVM."""

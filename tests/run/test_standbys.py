@@ -32,6 +32,7 @@ def reads_more(world: World, run: Command, reader: object, count: int = 50) -> N
     run.until(lambda: len(reader.seen) >= world.source.count, "everything is there", LATE_S)  # type: ignore[attr-defined]
 
 
+@pytest.mark.deep
 def test_a_clock_that_is_set_makes_no_standby_take_over(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

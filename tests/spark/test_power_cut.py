@@ -122,6 +122,7 @@ def test_after_a_power_cut_it_goes_on(kind: str, tmp_path: Path) -> None:
     assert output(tmp_path) == expected(kind)
 
 
+@pytest.mark.deep
 def test_without_fsync_it_is_refused(tmp_path: Path) -> None:
     """So what the tests above take away can be something; and nothing is written that should not
     be.
