@@ -1,5 +1,8 @@
 """Small steps on a file system that survive a power failure: what is fsynced, and in which
 order.
+
+Every function is idempotent as far as it says so. They raise plain ``OSError``: the caller knows
+what it means.
 """
 
 from __future__ import annotations
@@ -8,12 +11,16 @@ import contextlib
 import errno
 import os
 import secrets
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 OF_THE_SETTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
 """Errors of a place that may not be written, whenever it is tried again; a full disk is none of
 them.
 """
+SYNCS_AT_ONCE = 8
+"""How many folders are fsynced at the same time: a journal takes them together."""
 
 
 def stays_below(path: str) -> bool:
@@ -78,3 +85,74 @@ def make_folder(folder: str | Path) -> None:
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
         sync_folder(one.parent)
+
+
+def sync_file(path: Path) -> None:
+    """What was written to ``path``, by whichever descriptor, is durable after. Idempotent."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folders(folders: Iterable[str]) -> None:
+    """fsync several folders, several at a time. One that is gone is left out: there is nothing to
+    lose in it.
+    """
+    wanted = sorted(set(folders))
+    if len(wanted) <= 1:
+        for folder in wanted:
+            _sync_if_there(folder)
+        return
+    with ThreadPoolExecutor(min(SYNCS_AT_ONCE, len(wanted)), "exactum-fsync") as pool:
+        list(pool.map(_sync_if_there, wanted))
+
+
+def touch(path: Path) -> None:
+    """Create ``path`` empty, if it is not there. Durable after ``sync_folder`` of its folder.
+    Idempotent.
+    """
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+
+
+def create_empty(path: Path) -> bool:
+    """Create ``path`` empty; False if it is there already. Of many who try, one is told True."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError:
+        return False
+    return True
+
+
+def append(path: Path, text: str) -> None:
+    """Append ``text`` and make it durable; the file must be there. Twice appends twice."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        content = text.encode()
+        if os.write(descriptor, content) != len(content):
+            raise OSError(errno.ENOSPC, "only a part could be written", str(path))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove ``path``. Durable after ``sync_folder`` of its folder. Idempotent."""
+    path.unlink(missing_ok=True)
+
+
+def free_bytes(path: str | Path) -> str:
+    """Text on the room left on the file system of ``path``, for messages: bytes and files
+    (inodes).
+    """
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        return f"the room left there is unknown ({error})"
+    return f"{found.f_bavail * found.f_frsize:,} bytes and {found.f_favail:,} files are free there"
+
+
+def _sync_if_there(folder: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        sync_folder(folder)

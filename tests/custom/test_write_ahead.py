@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from exactum.custom import durable
+from exactum import durable
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.custom.write_ahead_log import WriteAheadLog
@@ -46,7 +46,7 @@ from tests.kit.custom.noted_target import Target
 
 QUERY = "b2f0e8c4-0000-4000-8000-000000000001"
 ROWS_PER_SEND = 2
-STEPS = ("make_folder", "sync_file", "sync_folder", "touch", "create", "append", "remove")
+STEPS = ("make_folder", "sync_file", "sync_folder", "touch", "create_empty", "append", "remove")
 
 
 def make_sink(folder: Path, send: Callable[[Any, str], None], **settings: Any) -> WriteAheadSink:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from exactum.custom import durable
+from exactum import durable
 from exactum.custom.delivery import RetryPolicy, Send
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
@@ -168,6 +168,7 @@ class WriteAheadSink(NotAFunction):
             )
         try:
             durable.make_folder(log.folder)
+            durable.sync_folder(log.folder)
         except OSError as error:
             raise SettingRefused(
                 f"{self!r}: the log's folder {log.folder} cannot be made durable: {error}. Choose "

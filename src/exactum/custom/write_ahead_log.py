@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from exactum.custom import durable
+from exactum import durable
 from exactum.custom.chunks import chunks
 from exactum.custom.transaction_name import TransactionName, TransactionScope, escaped
 from exactum.errors import HeuristicOutcome
@@ -158,7 +158,7 @@ class WriteAheadLog:
         claim, from 1.
         """
         number = 1
-        while not durable.create(self._claim_path(identity, number)):
+        while not durable.create_empty(self._claim_path(identity, number)):
             number += 1
         return number
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from exactum.custom import durable
+from exactum import durable
 from exactum.custom.chunks import joined
 from exactum.custom.delivery import RetryPolicy
 from exactum.custom.transaction_name import TransactionScope

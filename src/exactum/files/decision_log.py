@@ -15,9 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from exactum.durable import OF_THE_SETTING, make_folder, sync_folder, write_durably
+from exactum.durable import OF_THE_SETTING, free_bytes, make_folder, sync_folder, write_durably
 from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
-from exactum.files.durable import free_bytes
 from exactum.files.place import TEMPORARY_AGE_S
 from exactum.files.slot_log import PRUNE_EVERY, SlotLog, content_of
 from exactum.protocol.model import DecisionRecord

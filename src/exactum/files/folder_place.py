@@ -20,9 +20,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from exactum.durable import OF_THE_SETTING, make_folder, sync_folder, write_durably
+from exactum.durable import (
+    OF_THE_SETTING,
+    free_bytes,
+    make_folder,
+    sync_folder,
+    sync_folders,
+    write_durably,
+)
 from exactum.errors import HeuristicOutcome, SettingRefused, Unavailable
-from exactum.files.durable import free_bytes, sync_folders
 from exactum.files.place import (
     IDENTITY,
     INCARNATION,
