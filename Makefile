@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract check servers test deep model chaos soak demo bench bench-peers smoke clean
+.PHONY: help setup lint format types contract check servers test test-fast deep model chaos soak demo bench bench-peers smoke clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -70,6 +70,10 @@ test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 test: check servers ## everything that CI runs: check, then the tests on real servers
 	$(BIN)/exactum local class-archive
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not deep" --durations=40
+
+# The inner loop: no server, no Spark, nothing that takes long.
+test-fast: setup ## the quick tests: no servers, under a minute
+	$(PYTEST) -q -m "not (broker or spark or postgres or mariadb or slow or deep)"
 
 # 20 deaths in each crash loop, 10 random ones in each job with state, and the variants that make test leaves out.
 deep: setup servers ## the crash tests at length, under an hour

@@ -62,10 +62,19 @@ LONG = (
 """Folders whose files take long."""
 
 
+SERVER_OF = {"kafka": "broker", "spark": "spark", "postgres": "postgres", "mariadb": "mariadb"}
+"""The fixtures that start a server, and the marks of the tests that use them."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: what is left at the end is short, and the test processes of ``make
-    test`` end together.
+    """Marks for the servers that a test uses. The long ones first: what is left at the end is
+    short, and the test processes of ``make test`` end together.
     """
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in SERVER_OF:
+                item.add_marker(SERVER_OF[fixture])
     items.sort(
         key=lambda item: (
             LONG.index(folder) if (folder := item.path.parent.name) in LONG else len(LONG)

@@ -42,6 +42,8 @@ from tests.kit.abuse.kinds import (
     same,
 )
 
+pytestmark = pytest.mark.slow
+
 ZONE = "America/New_York"
 FLAT = tuple(k for k in SCALARS if k.name != "binary")
 TAKEN = {"parquet": (*SCALARS, *NESTED), "json": (*SCALARS, *NESTED), "csv": FLAT}

@@ -13,6 +13,8 @@ from exactum.protocol.sink import Sink
 from exactum.testing import SinkContract, check_two_phase_commit_sink
 from tests.kit.custom.custom_rows import batches, empty, published
 
+pytestmark = pytest.mark.slow
+
 
 class TestJsonFolderSink(SinkContract):
     @pytest.fixture(autouse=True)

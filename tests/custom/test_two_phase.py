@@ -38,6 +38,8 @@ from exactum.testing import TaskJob, check_two_phase_commit_sink
 from exactum.testing.memory import permit_of
 from tests.kit.custom.custom_rows import batches, empty, published
 
+pytestmark = pytest.mark.slow
+
 QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 
 

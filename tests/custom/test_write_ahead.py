@@ -44,6 +44,8 @@ from exactum.testing.participant_contract import NOT_REPEATED
 from tests.kit.custom.custom_rows import batches
 from tests.kit.custom.noted_target import Target
 
+pytestmark = pytest.mark.slow
+
 QUERY = "b2f0e8c4-0000-4000-8000-000000000001"
 ROWS_PER_SEND = 2
 STEPS = ("make_folder", "sync_file", "sync_folder", "touch", "create_empty", "append", "remove")

@@ -22,6 +22,8 @@ from tests.kit.custom import http_driver
 from tests.kit.custom.custom_rows import batches
 from tests.kit.targets.api import Api
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 4
 KILLS = 8
 DEADLINE_S = 90.0

@@ -36,6 +36,8 @@ from exactum import Avro, Function, Json, Protobuf, String
 from exactum.formats import record_type
 from tests.decoding.test_formats import narrow_and_wide
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 4_000
 RECORDS_DEEP = 400_000
 BATCH = 50

@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 
 import exactum
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-sink.md"
 CONTRACT_TIMEOUT_S = 300
 

@@ -32,6 +32,8 @@ from exactum.protocol.model import Decision
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
 
+pytestmark = pytest.mark.slow
+
 SPAWN = multiprocessing.get_context("spawn")
 
 

@@ -49,6 +49,8 @@ from tests.kit.files.epochs_in_files import (
     visible,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:

@@ -24,6 +24,8 @@ from exactum.protocol.sink import Sink
 from exactum.testing import SinkContract
 from tests.kit.files.epochs_in_files import duck, hidden, visible
 
+pytestmark = pytest.mark.slow
+
 _numbers = itertools.count()
 _stores: dict[int, MemoryStore] = {}
 

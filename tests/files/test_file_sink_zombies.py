@@ -18,6 +18,8 @@ from exactum.files import writer
 from exactum.files.sink import FileSink
 from tests.kit.files.epochs_in_files import OpenedSink, expected, hidden, ids_in, rows, visible
 
+pytestmark = pytest.mark.slow
+
 CALLS = ("open", "rename", "unlink", "rmdir", "mkdir", "fsync", "stat", "listdir")
 REQUESTS = ("put", "get", "list", "delete", "copy", "head", "open_writer")
 

@@ -25,6 +25,8 @@ from exactum.files.decision_log import FileDecisionLog
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.files.epochs_in_files import drive, expected, hidden, ids_in
 
+pytestmark = pytest.mark.slow
+
 STEPS = ("link", "rename", "unlink", "rmdir", "mkdir", "fsync")
 REPEATED = {
     "link": errno.EEXIST,

@@ -26,6 +26,8 @@ from exactum.protocol.sink import Guarantee
 from exactum.testing import Crash, FaultPlan, sweep
 from tests.kit.files.epochs_in_files import QUERY, OpenedSink, World, expected, ids_in, rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["memory", "disk"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:

@@ -7,11 +7,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.kafka.listed_offsets import listed_offsets
 from exactum.local import LocalKafka
+
+pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 20.0
 TOPICS = 10

@@ -21,6 +21,8 @@ from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.transactions import frame, opened, read_all
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_MS = 30_000
 ARRAYS, ROWS = 60, 5
 """That one of four partitions is never chosen in 60 turns has the probability 1e-7."""

@@ -19,6 +19,8 @@ from exactum.local import connector, jars, spark_kafka_jars
 from exactum.local.archive import spark_archive
 from exactum.spark import session
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = """<ivysettings>
   <settings defaultResolver="here"/>
   <resolvers>

@@ -12,6 +12,8 @@ from rich.console import Console
 from model.broken import BROKEN
 from model.schedules import caught_after, play_chunk, run
 
+pytestmark = pytest.mark.slow
+
 SEED = random.SystemRandom().randrange(2**31)
 CAUGHT_SOON = (
     "no door",

@@ -11,6 +11,8 @@ from rich.console import Console
 from model.checks import LARGE, SMALL, Check
 from model.tlc import FOLDER, ask, config_of, read_answer, run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.deep
 def test_the_models_hold_and_every_mutation_is_caught() -> None:

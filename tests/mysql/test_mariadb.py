@@ -16,6 +16,8 @@ from exactum.errors import LocalServerError
 from exactum.local import mariadb
 from exactum.local.mariadb import LocalMariaDB
 
+pytestmark = pytest.mark.slow
+
 
 def ask(server: LocalMariaDB, sql: str, **options: object) -> list[tuple[object, ...]]:
     settings: dict[str, object] = {"autocommit": True, **options}

@@ -42,6 +42,8 @@ from exactum.testing.memory import permit_of
 from tests.kit.mysql.mysql_database import Database
 from tests.kit.mysql.mysql_query import NUMBERS, Query, numbers
 
+pytestmark = pytest.mark.slow
+
 BOTH = pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 
 

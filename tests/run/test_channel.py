@@ -20,6 +20,8 @@ from exactum.spark.supervised.supervisor_channel import (
     inherited,
 )
 
+pytestmark = pytest.mark.slow
+
 JSON = (
     st.none()
     | st.booleans()

@@ -15,6 +15,8 @@ import pytest
 from tests.kit.environment import environment
 from tests.kit.run.run_command import Command
 
+pytestmark = pytest.mark.slow
+
 AT_ONCE = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "10 ms"]
 COUNTED = """
 import os, sys

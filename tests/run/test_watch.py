@@ -14,6 +14,8 @@ from exactum.local import LocalKafka
 from tests.kit.run.run_command import new_world
 from tests.kit.run.terminal import TerminalCommand
 
+pytestmark = pytest.mark.slow
+
 TITLE = re.compile(r"(starting|running|restarting|stopping|done|failed|halted), \d+ restarts?")
 PRINTER = """
 import sys, time

@@ -11,6 +11,8 @@ import pytest
 from exactum.testing import Schedule, Setup, Violation, explore, outcomes, replay, wander
 from model.broken import BROKEN, Broken
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("pattern", "setup", "stride"),

@@ -29,6 +29,8 @@ from exactum.protocol.sink import (
 )
 from exactum.testing import SinkContract
 
+pytestmark = pytest.mark.slow
+
 Scope = tuple[str, str]
 
 
