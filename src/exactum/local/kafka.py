@@ -6,7 +6,6 @@ import atexit
 import os
 import secrets
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from exactum.local.archive import kafka_archive
 from exactum.local.jvm import LASTING_OPTIONS, SMALL_OPTIONS, kafka_command
 from exactum.local.security import ADMIN, Security
 from exactum.local.server_process import STOP_TIMEOUT_S, ServerProcess
+from exactum.local.serving import has_leaders, not_serving
 from exactum.local.settings import (
     HOST,
     choose_ports,
@@ -215,7 +215,7 @@ class LocalKafka:
         settle(f"create topic {name}", admin.create_topics([topic])[name])
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
         for node in self._running_admins():
-            while not _has_leaders(listed_topics(node, name)[name], partitions):
+            while not has_leaders(listed_topics(node, name)[name], partitions):
                 if time.monotonic() > deadline:
                     raise LocalServerError(
                         f"topic {name} got no leaders within {TOPIC_TIMEOUT_S:.0f} s."
@@ -361,50 +361,14 @@ class LocalKafka:
                     f"{node.name} did not serve within {self._start_timeout_s:.0f} s "
                     f"({reason}). The last lines of {node.log_file}:\n{node.log_tail()}"
                 )
-            missing = self._missing(node, {each.number for each in nodes})
+            ports = self._ports[node.number - 1]
+            missing = not_serving(ports, {each.number for each in nodes}, len(self._nodes))
             if missing is None:
                 waiting.pop(0)
             else:
                 reason = missing
                 time.sleep(POLL_INTERVAL_S)
 
-    def _missing(self, node: ServerProcess, expected: set[int]) -> str | None:
-        """Say why `node` does not serve yet, or None if it does."""
-        from confluent_kafka import KafkaException
-
-        internal = self._ports[node.number - 1].internal
-        for port in (node.port, internal):
-            with socket.socket() as probe:
-                probe.settimeout(REQUEST_TIMEOUT_S)
-                if probe.connect_ex((HOST, port)) != 0:
-                    return f"port {port} is closed"
-        try:
-            seen = admin_client([f"{HOST}:{internal}"]).list_topics(timeout=REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            return str(error)
-        if not expected <= set(seen.brokers):
-            return f"it lists the nodes {sorted(seen.brokers)} of {sorted(expected)}"
-        if seen.controller_id <= 0:
-            return "no controller is elected"
-        if len(expected) < len(self._nodes):
-            return None
-        leaderless = [
-            f"{topic.topic}-{partition.id}"
-            for topic in seen.topics.values()
-            for partition in topic.partitions.values()
-            if partition.leader <= 0
-        ]
-        return f"partitions without a leader: {', '.join(leaderless)}" if leaderless else None
-
     def _stop_at_exit(self, owner: int) -> None:
         if os.getpid() == owner:  # a forked child shares the hook, not the processes
             self.stop()
-
-
-def _has_leaders(topic: Any, partitions: int) -> bool:
-    """Whether a node's metadata of the topic (confluent_kafka's) has as many partitions, each with
-    a leader.
-    """
-    return len(topic.partitions) == partitions and all(
-        each.leader > 0 for each in topic.partitions.values()
-    )

@@ -173,9 +173,10 @@ def run(
     script is done or was stopped, 1 when it is not started again because it failed too often (or
     did not stop in time), 3 when it must not be.
     """
+    from exactum.ops.run.plan import Plan
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.run_stats import RunStats
-    from exactum.ops.run.supervisor import Plan, Supervisor
+    from exactum.ops.run.supervisor import Supervisor
 
     chosen = strategy_of(restart, strategy)
     stats = RunStats()

@@ -9,8 +9,8 @@ that nobody catches.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from exactum.errors import Disposition
@@ -104,6 +104,18 @@ def ending(
             (query, each.name) for query, each in recent.items() if each.disposition in HALTING
         ),
     )
+
+
+def judged(how: Ending, suspects: Set[tuple[str, str]]) -> Ending:
+    """``suspects``: of the death before. A query that must not be started again, and failed right
+    before two deaths in a row, was their cause.
+    """
+    again = how.suspects & suspects
+    if not again:
+        return how
+    query_id, error = min(again)
+    why = f"{how.text}; for the second time right after query {query_id} had failed with {error}"
+    return replace(how, meaning=Meaning.HALT, text=why)
 
 
 def _cause(

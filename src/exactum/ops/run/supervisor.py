@@ -16,53 +16,25 @@ from __future__ import annotations
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
 
 from exactum.errors import Disposition
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.commit_worker_client import CommitWorkerClient
-from exactum.ops.run.ending import Ending, LastError, Meaning, Report, ending
+from exactum.ops.run.ending import Ending, LastError, Meaning, Report, ending, judged
 from exactum.ops.run.output import Output
+from exactum.ops.run.plan import (
+    KILL_AFTER_S,
+    LOOK_EVERY_S,
+    STANDBY_AFTER_S,
+    STANDBY_AGAIN_S,
+    Plan,
+    Status,
+)
 from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
 from exactum.ops.run.run_stats import RunStats
 from exactum.ops.run.signals import Signals
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
-
-LOOK_EVERY_S = 0.1
-STANDBY_AFTER_S = 20.0
-"""A standby is started when the active one has completed an epoch, at the latest after this time: a
-starting JVM takes all the processors it gets, and the active one needs them."""
-STANDBY_AGAIN_S = 10.0
-KILL_AFTER_S = 10.0
-"""How long after SIGTERM follows SIGKILL."""
-
-
-class Status(Enum):
-    """The exit status of ``exactum run``."""
-
-    DONE = 0
-    FAILED = 1
-    HALTED = 3
-
-
-@dataclass(frozen=True)
-class Plan:
-    """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests
-    only.
-
-    ``captured``: which of its streams (``output.STREAMS``) are passed on line by line.
-    ``start_attempts``: how often it may end before any query of it has begun.
-    """
-
-    command: tuple[str, ...]
-    standby: bool = False
-    standby_timeout_s: float = 5.0
-    stop_timeout_s: float = 60.0
-    kills: bool = True
-    captured: Collection[str] = ()
-    start_attempts: int = 3
 
 
 class Supervisor:
@@ -91,13 +63,11 @@ class Supervisor:
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []
-        self._open: dict[
-            str, int
-        ] = {}  # the batch that was begun last, by query, unless it is known to be complete
+        # The batch that was begun last, by query, unless it is known to be complete.
+        self._open: dict[str, int] = {}
         self._suspects: frozenset[tuple[str, str]] = frozenset()  # of the last death
-        self._source: Mapping[str, str] | None = (
-            None  # options of what the script reads; they may hold a password
-        )
+        # Options of what the script reads; they may hold a password.
+        self._source: Mapping[str, str] | None = None
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stops = 0
@@ -286,7 +256,7 @@ class Supervisor:
     def _ended(self, child: Child, status: int, now_s: float) -> None:
         how = ending(status, child.reports, child.last, now_s)
         if child is self._active:
-            how = self._judged(how)
+            how, self._suspects = judged(how, self._suspects), how.suspects
         if child is self._active and self._standby is not None and how.meaning is Meaning.RESTART:
             # Nobody waits until its JVM is gone as well: what that still does is fenced.
             self._say(f"process {child.pid}: {how.text}")
@@ -306,20 +276,6 @@ class Supervisor:
         else:
             self._active = None
             self._after(child, how, now_s)
-
-    def _judged(self, how: Ending) -> Ending:
-        """A query that must not be started again, and failed right before two deaths in a row, was
-        their cause.
-        """
-        again = how.suspects & self._suspects
-        self._suspects = how.suspects
-        if not again:
-            return how
-        query_id, error = min(again)
-        why = (
-            f"{how.text}; for the second time right after query {query_id} had failed with {error}"
-        )
-        return replace(how, meaning=Meaning.HALT, text=why)
 
     def _after(self, child: Child, how: Ending, now_s: float) -> None:
         """The active one has ended: what is decided is finished, however it ended, and what is
@@ -365,13 +321,9 @@ class Supervisor:
         it goes on.
         """
         active, standby = self._active, self._standby
-        if (
-            active is None
-            or not active.joined
-            or standby is None
-            or not standby.ready
-            or self._stops
-        ):
+        if active is None or standby is None or self._stops:
+            return
+        if not active.joined or not standby.ready:
             return
         silent_s = now_s - active.heard_s
         if silent_s < self._plan.standby_timeout_s:

@@ -1,0 +1,41 @@
+"""What ``exactum run`` was told, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+LOOK_EVERY_S = 0.1
+STANDBY_AFTER_S = 20.0
+"""A standby is started when the active one has completed an epoch, at the latest after this time: a
+starting JVM takes all the processors it gets, and the active one needs them."""
+STANDBY_AGAIN_S = 10.0
+KILL_AFTER_S = 10.0
+"""How long after SIGTERM follows SIGKILL."""
+
+
+class Status(Enum):
+    """The exit status of ``exactum run``."""
+
+    DONE = 0
+    FAILED = 1
+    HALTED = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests
+    only.
+
+    ``captured``: which of its streams (``output.STREAMS``) are passed on line by line.
+    ``start_attempts``: how often it may end before any query of it has begun.
+    """
+
+    command: tuple[str, ...]
+    standby: bool = False
+    standby_timeout_s: float = 5.0
+    stop_timeout_s: float = 60.0
+    kills: bool = True
+    captured: Collection[str] = ()
+    start_attempts: int = 3
