@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError
 
 from exactum.errors import EpochAborted, RowsRefused, SettingRefused
 from exactum.kafka.connection import is_denied
+from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
-from exactum.kafka.producer import DeliveryError
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.topic_facts import TopicFacts
 from exactum.kafka.transactional_id import KafkaScope

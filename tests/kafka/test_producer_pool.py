@@ -19,8 +19,9 @@ import pytest
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka import librdkafka, producer_pool
+from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.messages import produce
-from exactum.kafka.producer import DeliveryError, Producer
+from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProducerPlan, ProducerPool, initialised, pool_of
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transactional_id import KafkaScope

@@ -198,3 +198,15 @@ def library() -> Any:
         if _library is None:
             _library = _load()
     return _library
+
+
+def fields(topic: int, value: Memory, key: Memory, partition: int, timestamp_ms: int) -> Any:
+    """The fields of one record for ``rd_kafka_produceva``; the seventh is for its headers."""
+    made = (Field * 7)()
+    made[0].vtype, made[0].u.rkt = VTYPE_RKT, topic
+    made[1].vtype, made[1].u.i32 = VTYPE_PARTITION, partition
+    made[2].vtype, made[2].u.mem = VTYPE_VALUE, value
+    made[3].vtype, made[3].u.mem = VTYPE_KEY, key
+    made[4].vtype, made[4].u.i = VTYPE_MSGFLAGS, F_COPY
+    made[5].vtype, made[5].u.i64 = VTYPE_TIMESTAMP, timestamp_ms
+    return made

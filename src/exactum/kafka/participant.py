@@ -22,6 +22,7 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
+from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import DENIALS, failure_of
 from exactum.kafka.outcome import (
     Marker,
@@ -30,7 +31,7 @@ from exactum.kafka.outcome import (
     from_description,
     from_markers,
 )
-from exactum.kafka.producer import DeliveryError, Producer
+from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import LoggedRecord, LogReader, short_logs
 from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests, ProducerState

@@ -12,17 +12,17 @@ import ctypes
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.kafka import client_settings, librdkafka, record_headers, sticky, topic_name
-from exactum.kafka.failure import KafkaFailure, failure_of
-from exactum.kafka.sticky import StickyPartition
+from exactum.kafka import client_settings, librdkafka, record_headers, topic_name
+from exactum.kafka.delivery_errors import DeliveryError, DeliveryErrors, raise_error, refused
+from exactum.kafka.failure import KafkaFailure
+from exactum.kafka.learned_topics import LearnedTopics
 
 log = logging.getLogger("exactum.kafka")
 
@@ -30,10 +30,6 @@ FLUSH_SLICE_MS = 20
 """A flush waits so long at a time; most are over then."""
 FLUSH_REST_MS = 10
 """Longest pause between two slices."""
-LEARNED_AGE_MAX_S = 60.0
-"""How long a producer goes by what it learned of a topic; a leader may have been lost since, and
-librdkafka knows.
-"""
 ABORT_FLUSH_TIMEOUT_MS = 500
 """Longest wait for the records of a transaction that is to be aborted."""
 _ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
@@ -44,40 +40,6 @@ ARRAY_MAX = 1 << 20
 """Most messages in one call: librdkafka counts them in 32 bits."""
 _LOG_INFO = 6
 """syslog's; librdkafka's default of log_level."""
-
-
-class DeliveryError(Exception):
-    """A record, a transaction call or the client failed. ``name``, ``code``: librdkafka's, of one
-    error.
-
-    ``fatal``: the producer is of no further use.
-    """
-
-    def __init__(
-        self, code: int, text: str, *, retriable: bool = False, fatal: bool = False
-    ) -> None:
-        self.code = code
-        self.name = librdkafka.library().rd_kafka_err2name(code).decode()
-        super().__init__(f"{self.name}: {text}")
-        self.retriable = retriable
-        self.fatal = fatal
-
-    @property
-    def failure(self) -> KafkaFailure:
-        return failure_of(self.code)
-
-
-@dataclass(frozen=True)
-class _Learned:
-    """Of one topic: when, whose turn it is of the partitions with a leader, and how many partitions
-    there are.
-
-    Without ``turns`` librdkafka's partitioner is to be asked.
-    """
-
-    at_s: float
-    turns: StickyPartition | None
-    partitions: int
 
 
 class Producer:
@@ -94,23 +56,20 @@ class Producer:
             SettingRefused: librdkafka does not take one of the settings.
         """
         self._c = librdkafka.library()
-        self._errors: list[DeliveryError] = []
-        self._failed: dict[tuple[str, int], int] = {}
+        self._errors = DeliveryErrors()
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}
-        self._learned: dict[str, _Learned] = {}
+        self._learned = LearnedTopics(settings)
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
         if "transactional.id" in settings:
-            own["debug"] = ",".join(
-                filter(None, (settings.get("debug", ""), "eos"))
-            )  # where _ACQUIRED is found
+            # Where _ACQUIRED is found.
+            own["debug"] = ",".join(filter(None, (settings.get("debug", ""), "eos")))
         self._handle: int | None = client_settings.new_producer(
             {**settings, **own}, events=librdkafka.EVENTS
         )
         self._log_level = (
             None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
         )
-        self._sticky_linger_ms = sticky.linger_ms(settings)
         self._queue = self._c.rd_kafka_queue_get_main(self._handle)
         self._c.rd_kafka_set_log_queue(self._handle, self._queue)
 
@@ -123,14 +82,11 @@ class Producer:
             DeliveryError: the coordinator refused, or did not answer within ``timeout_ms``.
             SettingRefused: librdkafka did not tell the epoch in the way that exactum knows.
         """
-        self._raise(self._c.rd_kafka_init_transactions(self._client, timeout_ms))
-        self.poll(
-            0
-        )  # the log's line is in the queue before the call returns: the same thread writes both
-        if self._log_level is not None:
-            self._c.rd_kafka_set_log_level(
-                self._client, self._log_level
-            )  # the rest of the debug log is of no use
+        raise_error(self._c.rd_kafka_init_transactions(self._client, timeout_ms))
+        # The log's line is in the queue before the call returns: the same thread writes both.
+        self.poll(0)
+        if self._log_level is not None:  # the rest of the debug log is of no use
+            self._c.rd_kafka_set_log_level(self._client, self._log_level)
         if self._identity is None:
             version = self._c.rd_kafka_version_str().decode()
             raise SettingRefused(
@@ -140,7 +96,7 @@ class Producer:
             )
 
     def begin_transaction(self) -> None:
-        self._raise(self._c.rd_kafka_begin_transaction(self._client))
+        raise_error(self._c.rd_kafka_begin_transaction(self._client))
 
     def abort_transaction(self, timeout_ms: int) -> None:
         """Abort, in short steps: it waits for the reports of dropped records, which only ``poll``
@@ -156,7 +112,7 @@ class Producer:
             self.flush(min(timeout_ms, ABORT_FLUSH_TIMEOUT_MS))
         while True:
             try:
-                self._raise(self._c.rd_kafka_abort_transaction(self._client, 100))
+                raise_error(self._c.rd_kafka_abort_transaction(self._client, 100))
                 return
             except DeliveryError as error:
                 if not error.retriable or time.monotonic() > end_s:
@@ -190,33 +146,17 @@ class Producer:
             raise DeliveryError(code, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
             if topic is not None:
-                self._learned[topic] = self._what_is_told(topic, answer.contents)
+                self._learned.take(topic, answer.contents)
         finally:
             self._c.rd_kafka_metadata_destroy(answer)
 
     def knows(self, topic: str) -> bool:
         """Whether it has learned of the topic, and not too long ago."""
-        return (
-            topic in self._learned
-            and time.monotonic() - self._learned[topic].at_s < LEARNED_AGE_MAX_S
-        )
+        return self._learned.knows(topic)
 
     def partition_count(self, topic: str) -> int:
         """How many partitions it had when it was learned of; 0 where nothing is known."""
-        return self._learned[topic].partitions if topic in self._learned else 0
-
-    def _what_is_told(self, topic: str, metadata: librdkafka.Metadata) -> _Learned:
-        for known in metadata.topics[: metadata.topic_cnt]:
-            if known.topic == topic.encode():
-                partitions = known.partitions[: known.partition_cnt]
-                led = sorted(partition.id for partition in partitions if partition.leader >= 0)
-                turns = (
-                    StickyPartition(led, self._sticky_linger_ms)
-                    if led and self._sticky_linger_ms
-                    else None
-                )
-                return _Learned(time.monotonic(), turns, len(partitions))
-        return _Learned(time.monotonic(), None, 0)
+        return self._learned.partition_count(topic)
 
     # ---- records -----------------------------------------------------------------------------
 
@@ -244,7 +184,7 @@ class Producer:
             librdkafka.PARTITION_UNASSIGNED,
             librdkafka.F_COPY | librdkafka.F_PARTITION,
         )
-        turns = self._learned[topic].turns if anywhere and self.knows(topic) else None
+        turns = self._learned.turns(topic) if anywhere else None
         if turns is not None:
             partition, flags = turns.current(), librdkafka.F_COPY
         while len(messages):
@@ -259,7 +199,7 @@ class Producer:
             first = int(failed[0]) if len(failed) else count
             code = int(part["err"][first]) if len(failed) else librdkafka.ERR_QUEUE_FULL
             if code != librdkafka.ERR_QUEUE_FULL:
-                raise self._refused(topic, part[first], code)
+                raise refused(topic, part[first], code)
             if time.monotonic() > end_s:
                 raise DeliveryError(
                     librdkafka.ERR_QUEUE_FULL, f"the producer queue stayed full for {timeout_ms} ms"
@@ -291,7 +231,7 @@ class Producer:
             *columns, headers, strict=True
         ):
             values = librdkafka.Memory(value, value_size), librdkafka.Memory(key, key_size)
-            self._enqueue(self._fields(handle, *values, partition, 0), made, end_s)
+            self._enqueue(librdkafka.fields(handle, *values, partition, 0), made, end_s)
 
     def produce_record(
         self,
@@ -309,26 +249,9 @@ class Producer:
         Raises:
             DeliveryError: as ``produce_array``.
         """
-        values = _memory(value), _memory(key)
-        fields = self._fields(self._topic(topic), *values, partition, timestamp_ms)
+        values = record_headers.memory(value), record_headers.memory(key)
+        fields = librdkafka.fields(self._topic(topic), *values, partition, timestamp_ms)
         self._enqueue(fields, record_headers.made_of(headers), time.monotonic() + timeout_ms / 1000)
-
-    def _fields(
-        self,
-        topic: int,
-        value: librdkafka.Memory,
-        key: librdkafka.Memory,
-        partition: int,
-        timestamp_ms: int,
-    ) -> Any:
-        fields = (librdkafka.Field * 7)()
-        fields[0].vtype, fields[0].u.rkt = librdkafka.VTYPE_RKT, topic
-        fields[1].vtype, fields[1].u.i32 = librdkafka.VTYPE_PARTITION, partition
-        fields[2].vtype, fields[2].u.mem = librdkafka.VTYPE_VALUE, value
-        fields[3].vtype, fields[3].u.mem = librdkafka.VTYPE_KEY, key
-        fields[4].vtype, fields[4].u.i = librdkafka.VTYPE_MSGFLAGS, librdkafka.F_COPY
-        fields[5].vtype, fields[5].u.i64 = librdkafka.VTYPE_TIMESTAMP, timestamp_ms
-        return fields
 
     def _enqueue(self, fields: Any, headers: int | None, end_s: float) -> None:
         """Hand over one record: the first six of ``fields``, and its headers if there are any."""
@@ -336,7 +259,7 @@ class Producer:
         try:
             while True:
                 try:
-                    self._raise(
+                    raise_error(
                         self._c.rd_kafka_produceva(
                             self._client, fields, 6 if headers is None else 7
                         )
@@ -363,7 +286,7 @@ class Producer:
             self.raise_delivery_errors()
             if time.monotonic() > end_s:
                 waiting = self._c.rd_kafka_outq_len(self._client)
-                last = f"; last: {self._errors[-1]}" if self._errors else ""
+                last = f"; last: {self._errors.last}" if self._errors.last else ""
                 late = f"{waiting} records unacknowledged after {timeout_ms} ms{last}"
                 raise DeliveryError(librdkafka.ERR_TIMED_OUT, late)
         self.poll(0)
@@ -395,23 +318,9 @@ class Producer:
 
     def raise_delivery_errors(self) -> None:
         """Raise the failure of any record seen so far."""
-        if not self._failed:
+        if not self._errors:
             return
-        fatal = self._fatal_error()
-        if fatal is not None:
-            raise fatal
-        # Records purged because of another failure say nothing of the cause: name that first.
-        (topic, code), count = min(
-            self._failed.items(), key=lambda f: failure_of(f[0][1]) is KafkaFailure.PURGED
-        )
-        total = sum(self._failed.values())
-        text = next(
-            (str(e) for e in self._errors if e.code == code),
-            self._c.rd_kafka_err2name(code).decode(),
-        )
-        raise DeliveryError(
-            code, f"{total} records for topic {topic} were not accepted ({count}: {text})"
-        )
+        raise self._fatal_error() or self._errors.of_records()
 
     def _fatal_error(self) -> DeliveryError | None:
         text = ctypes.create_string_buffer(512)
@@ -437,7 +346,7 @@ class Producer:
         none.
         """
         self.poll(0)
-        return str(self._errors[-1]) if self._errors else ""
+        return self._errors.last
 
     def destroy(self) -> None:
         """Let go, leaving an open transaction open. Records not yet sent are dropped.
@@ -456,12 +365,12 @@ class Producer:
     def _serve(self, event: int) -> None:
         kind = self._c.rd_kafka_event_type(event)
         if kind == librdkafka.EVENT_DR:
-            for message in self._reports(event):
-                self._note_failure(message)
+            while report := self._c.rd_kafka_event_message_next(event):
+                self._errors.note(report.contents)
         elif kind == librdkafka.EVENT_ERROR:
             text = self._c.rd_kafka_event_error_string(event).decode(errors="replace")
             error = DeliveryError(self._c.rd_kafka_event_error(event), text)
-            self._errors = [*self._errors[-15:], error]
+            self._errors.add(error)
             log.info("librdkafka: %s", error)
         elif kind == librdkafka.EVENT_LOG:
             facility, text_p, level = c_char_p(), c_char_p(), c_int()
@@ -471,36 +380,6 @@ class Producer:
             if acquired is not None:
                 self._identity = int(acquired[1]), int(acquired[2])
             log.debug("librdkafka: %s", line.decode(errors="replace"))
-
-    def _reports(self, event: int) -> Iterator[librdkafka.DeliveryReport]:
-        while True:
-            pointer = self._c.rd_kafka_event_message_next(event)
-            if not pointer:
-                return
-            yield pointer.contents
-
-    def _note_failure(self, message: librdkafka.DeliveryReport) -> None:
-        if message.err == 0:
-            return
-        code = int(message.err)
-        topic = self._c.rd_kafka_topic_name(message.rkt).decode()
-        if failure_of(code) is KafkaFailure.TOO_LARGE:
-            key = ctypes.string_at(message.key, min(message.key_len, 64)) if message.key else None
-            text = f"the record with key {key!r} has {message.len} bytes of value"
-        else:
-            text = self._c.rd_kafka_err2str(code).decode()
-        if (topic, code) not in self._failed:
-            self._errors.append(DeliveryError(code, text))
-        self._failed[topic, code] = self._failed.get((topic, code), 0) + 1
-
-    def _refused(self, topic: str, message: Any, code: int) -> DeliveryError:
-        key = ctypes.string_at(int(message["key"]), min(int(message["key_len"]), 64))
-        shown = repr(key) if int(message["key"]) else "null"
-        return DeliveryError(
-            code,
-            f"topic {topic}: the record with key {shown} and {int(message['len'])} bytes of value: "
-            f"{self._c.rd_kafka_err2str(code).decode()}",
-        )
 
     def _topic(self, name: str) -> int:
         client = self._client
@@ -519,20 +398,3 @@ class Producer:
         if self._handle is None:
             raise InvariantBroken("A producer was used after it was let go.")
         return self._handle
-
-    def _raise(self, error: int | None) -> None:
-        if not error:
-            return
-        try:
-            raise DeliveryError(
-                self._c.rd_kafka_error_code(error),
-                self._c.rd_kafka_error_string(error).decode(errors="replace"),
-                retriable=bool(self._c.rd_kafka_error_is_retriable(error)),
-                fatal=bool(self._c.rd_kafka_error_is_fatal(error)),
-            )
-        finally:
-            self._c.rd_kafka_error_destroy(error)
-
-
-def _memory(data: bytes | None) -> librdkafka.Memory:
-    return librdkafka.Memory(record_headers.address(data), 0 if data is None else len(data))

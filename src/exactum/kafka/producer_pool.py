@@ -28,8 +28,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import DENIALS, KafkaFailure
-from exactum.kafka.producer import DeliveryError, Producer
+from exactum.kafka.producer import Producer
 from exactum.kafka.settings import Settings, of_producer
 from exactum.kafka.topic_facts import TopicBook
 from exactum.kafka.transactional_id import KafkaScope

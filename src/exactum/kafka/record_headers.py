@@ -64,3 +64,8 @@ def made_of(headers: Sequence[tuple[str, bytes | None]]) -> int | None:
 def address(data: bytes | None) -> Any:
     """Of bytes that outlive the call they are for."""
     return None if data is None else ctypes.cast(c_char_p(data), c_void_p)
+
+
+def memory(data: bytes | None) -> librdkafka.Memory:
+    """Where the bytes lie, for a call; null for None."""
+    return librdkafka.Memory(address(data), 0 if data is None else len(data))

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 
 from exactum.errors import EpochAborted, RowsRefused, SettingRefused
+from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import DENIALS, KafkaFailure
 from exactum.kafka.messages import produce
-from exactum.kafka.producer import DeliveryError, Producer
+from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, pool_of
 from exactum.kafka.settings import compression, number
 from exactum.kafka.takeable import RecordLimits, RecordRules
