@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +20,8 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import DENIALS, failure_of
+from exactum.kafka.log_requests import ProducerState
 from exactum.kafka.outcome import (
     Marker,
     TransactionDescription,
@@ -31,14 +29,12 @@ from exactum.kafka.outcome import (
     from_description,
     from_markers,
 )
-from exactum.kafka.producer import Producer
-from exactum.kafka.producer_pool import ProducerPlan, initialised
-from exactum.kafka.readback import LoggedRecord, LogReader, short_logs
-from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests, ProducerState
+from exactum.kafka.producer_pool import ProducerPlan
+from exactum.kafka.readback import LogReader, short_logs, without_records
+from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests
 from exactum.kafka.routing import error_name
+from exactum.kafka.salvage import sent_again, shown
 from exactum.kafka.transaction import KafkaTransaction, Partition
-from exactum.kafka.transactional_id import SALVAGE_SLOT
-from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -54,7 +50,6 @@ KIP-939).
 SETTLE_ROUNDS_MAX = 20
 FRESH_S = 5.0
 """How long after they were verified a commit need not look again whether all records are there."""
-SHOWN_MAX = 20
 FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
 
@@ -322,43 +317,15 @@ class KafkaParticipant:
                 records.
         """
         cells = [cell for t in transactions for cell in t.partitions]
-        short = short_logs(self._requests, cells) or self._without_records(transactions)
+        short = short_logs(self._requests, cells) or without_records(self._requests, transactions)
         if short:
             raise HeuristicOutcome(
                 f"{permit.record.epoch} is decided, and records of it are gone from sink "
-                f"{self.name!r}: {_shown(short)}. Since the decision the topic was deleted, "
+                f"{self.name!r}: {shown(short)}. Since the decision the topic was deleted, "
                 "perhaps made anew, or a replica without these records was elected leader "
                 "(unclean.leader.election.enable). Nothing more of the epoch was made visible. "
                 "docs/guarantees.md says how to go on."
             )
-
-    def _without_records(self, transactions: Collection[KafkaTransaction]) -> list[str]:
-        """Partitions that hold nothing of a transaction which is still open: its log is another
-        one. In words.
-        """
-        suspects = {(t, p): cell for t in self._open_of(transactions) for p, cell in t.partitions}
-        leaders = self._requests.describe_producers({p for _, p in suspects})
-        for (t, partition), (first, _) in list(suspects.items()):
-            state = leaders[partition].get(t.producer_id)
-            held = None if state is None else (state.producer_epoch, state.transaction_start_offset)
-            if held == (t.producer_epoch, first):
-                del suspects[t, partition]
-        still_open = self._open_of(
-            {t for t, _ in suspects}
-        )  # what is ended meanwhile proves nothing
-        return [
-            f"{topic}-{index}: {count} records from offset {first}, and the log there holds others"
-            for (t, (topic, index)), (first, count) in suspects.items()
-            if t in still_open
-        ]
-
-    def _open_of(self, transactions: Collection[KafkaTransaction]) -> set[KafkaTransaction]:
-        found = self._requests.describe_transactions(t.transactional_id for t in transactions)
-        return {
-            t
-            for t in transactions
-            if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
-        }
 
     def _unknown(
         self, permit: CommitPermit, transaction: KafkaTransaction, answers: Mapping[str, int]
@@ -395,73 +362,8 @@ class KafkaParticipant:
         One new transaction carries them all. Count and place are checked before anything is
         returned.
         """
-        transactional_id = self._plan.scope.transactional_id(
-            self._plan.incarnation, secrets.token_hex(8), SALVAGE_SLOT
-        )
-        producer = initialised(self._plan, transactional_id)
-        try:
-            rows = self._send_again(permit, expired, producer)
-            identity = producer.identity
-        except DeliveryError as error:
-            cause = transaction_failure(error, producer)
-            with suppress(DeliveryError):  # what stays open is swept at the next start
-                producer.abort_transaction(ABORT_TIMEOUT_MS)
-            if cause.failure in DENIALS:
-                raise SettingRefused(
-                    f"{permit.record.epoch}: salvage was not allowed to write: {cause}. The user "
-                    "needs WRITE on the topic (docs/kafka.md lists the ACLs). Grant it and start "
-                    "again."
-                ) from error
-            raise Unavailable(
-                f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
-            ) from error
-        finally:
-            producer.destroy()
-        return self.verify(
-            [KafkaTransaction(transactional_id, *identity).prepared(self.name, rows)]
-        )
-
-    def _send_again(
-        self, permit: CommitPermit, expired: Sequence[PreparedTransaction], producer: Producer
-    ) -> int:
-        producer.begin_transaction()
-        missing: list[str] = []
-        rows = 0
-        transactions = [KafkaTransaction.of(p) for p in expired]
-        logs = LogReader(
-            self._requests, {partition for t in transactions for partition, _ in t.partitions}
-        )
-        for transaction in transactions:
-            for partition, (first_offset, expected) in transaction.partitions:
-
-                def send(record: LoggedRecord, partition: Partition = partition) -> None:
-                    producer.produce_record(
-                        partition[0],
-                        record.key,
-                        record.value,
-                        record.headers,
-                        partition=partition[1],
-                        timestamp_ms=record.timestamp_ms,
-                        timeout_ms=DELIVERY_TIMEOUT_MS,
-                    )
-
-                found = logs.read_back(partition, first_offset, transaction.producer, send)
-                rows += found.count
-                if found.count != expected:
-                    missing.append(
-                        f"{partition[0]}-{partition[1]}: {expected - found.count} of {expected} "
-                        f"records from offset {first_offset} ({found.end})"
-                    )
-        if missing:
-            producer.abort_transaction(ABORT_TIMEOUT_MS)
-            raise HeuristicOutcome(
-                f"{permit.record.epoch} is decided, but the broker aborted its transactions "
-                "(timeout) and the log no longer holds all of their records. Missing from sink "
-                f"{self.name!r}: {_shown(missing)}. Nothing else of this epoch was made visible by "
-                "this. docs/guarantees.md says how to go on."
-            )
-        producer.flush(DELIVERY_TIMEOUT_MS)
-        return rows
+        transaction, rows = sent_again(self._plan, self._requests, permit, expired)
+        return self.verify([transaction.prepared(self.name, rows)])
 
     def _sighting(self, transactional_id: str, producer: tuple[int, int]) -> Sighting:
         incarnation = self._plan.scope.incarnation_of(transactional_id)
@@ -486,11 +388,6 @@ def _check_allowed(answers: Mapping[str, int]) -> None:
 
 def _names(answers: Mapping[str, int]) -> list[str]:
     return sorted({error_name(error) for error in answers.values()})
-
-
-def _shown(places: Sequence[str]) -> str:
-    more = [f"and {len(places) - SHOWN_MAX} more"] if len(places) > SHOWN_MAX else []
-    return "; ".join([*places[:SHOWN_MAX], *more])
 
 
 def _who(found: TransactionDescription) -> str:

@@ -10,7 +10,7 @@ format, v2).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,10 @@ from kafka.record import MemoryRecords
 
 from exactum.errors import OutcomeUnknown
 from exactum.kafka.failure import KafkaFailure, failure_of
-from exactum.kafka.outcome import Marker
+from exactum.kafka.outcome import Marker, TransactionOutcome, from_description
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import error_name
-from exactum.kafka.transaction import Partition
+from exactum.kafka.transaction import KafkaTransaction, Partition
 
 NO_LOG = "the topic or the partition is no more"
 OUTSIDE_MAX = 3
@@ -160,3 +160,35 @@ def _logged(record: Any) -> LoggedRecord:
         headers=tuple((name, None if v is None else bytes(v)) for name, v in record.headers or ()),
         timestamp_ms=record.timestamp,
     )
+
+
+def without_records(
+    requests: BrokerRequests, transactions: Collection[KafkaTransaction]
+) -> list[str]:
+    """Partitions that hold nothing of a transaction which is still open: its log is another
+    one. In words.
+    """
+    suspects = {(t, p): cell for t in _open_of(requests, transactions) for p, cell in t.partitions}
+    leaders = requests.describe_producers({p for _, p in suspects})
+    for (t, partition), (first, _) in list(suspects.items()):
+        state = leaders[partition].get(t.producer_id)
+        held = None if state is None else (state.producer_epoch, state.transaction_start_offset)
+        if held == (t.producer_epoch, first):
+            del suspects[t, partition]
+    still_open = _open_of(requests, {t for t, _ in suspects})  # what is ended proves nothing
+    return [
+        f"{topic}-{index}: {count} records from offset {first}, and the log there holds others"
+        for (t, (topic, index)), (first, count) in suspects.items()
+        if t in still_open
+    ]
+
+
+def _open_of(
+    requests: BrokerRequests, transactions: Collection[KafkaTransaction]
+) -> set[KafkaTransaction]:
+    found = requests.describe_transactions(t.transactional_id for t in transactions)
+    return {
+        t
+        for t in transactions
+        if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
+    }

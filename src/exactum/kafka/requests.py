@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.admin.configs import DescribeConfigsRequest
@@ -25,15 +24,14 @@ from kafka.protocol.admin.transactions import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
-from kafka.protocol.consumer.fetch import FetchRequest
-from kafka.protocol.consumer.offsets import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from exactum.kafka.connection import connect
 from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.log_requests import LogRequests
 from exactum.kafka.outcome import TransactionDescription
-from exactum.kafka.routing import Again, Router, by_topic, error_name
+from exactum.kafka.routing import Again, Router, error_name
 from exactum.kafka.settings import Settings
 from exactum.kafka.transaction import Partition
 
@@ -51,34 +49,10 @@ MISSING_PATIENCE_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
 later.
 """
-LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
-FETCH_VERSION_MAX = 12  # version 13 names topics by id
 COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
 
 
-@dataclass(frozen=True)
-class ProducerState:
-    """What a partition leader knows of one producer: its last sequence and its open transaction."""
-
-    producer_epoch: int
-    last_sequence: int
-    transaction_start_offset: int
-
-
-@dataclass(frozen=True)
-class FetchedRecords:
-    """Raw record batches of one partition, with the bounds of the log at that moment, and the
-    error's code or 0.
-    """
-
-    records: bytes
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    error: int
-
-
-class BrokerRequests:
+class BrokerRequests(LogRequests):
     """One connection to each node, for as long as a run of a query lasts. Safe to use from
     threads.
     """
@@ -102,7 +76,7 @@ class BrokerRequests:
         self._client = connect(
             bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms
         )
-        self._router = Router(self._client._manager, bootstrap_servers, where, deadline_ms)
+        super().__init__(Router(self._client._manager, bootstrap_servers, where, deadline_ms))
 
     def close(self) -> None:
         self._client.close()
@@ -317,130 +291,3 @@ class BrokerRequests:
         return {name: error for name, (error, _) in answers.items()}
 
     # ---- partitions --------------------------------------------------------------------------
-
-    def describe_producers(
-        self, partitions: Iterable[Partition]
-    ) -> dict[Partition, dict[int, ProducerState]]:
-        """The producers that each partition's leader knows, by producer id.
-
-        Raises:
-            SettingRefused: READ on the topic is not granted.
-        """
-
-        def request(asked: Sequence[Partition]) -> Any:
-            topic = DescribeProducersRequest.TopicRequest
-            return DescribeProducersRequest(
-                topics=[topic(name=t, partition_indexes=i) for t, i in by_topic(asked).items()]
-            )
-
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
-            for topic in answer.topics:
-                for p in topic.partitions:
-                    yield (topic.name, p.partition_index), p.error_code, p
-
-        result: dict[Partition, dict[int, ProducerState]] = {}
-        for partition, (error, p) in self._router.by_leader(partitions, request, read).items():
-            if error:
-                raise self._router.denied("READ on the topic", partition[0], error)
-            result[partition] = {
-                a.producer_id: ProducerState(
-                    a.producer_epoch, a.last_sequence, a.current_txn_start_offset
-                )
-                for a in p.active_producers
-            }
-        return result
-
-    def end_offsets(
-        self, partitions: Iterable[Partition], *, read_committed: bool
-    ) -> dict[Partition, int]:
-        """The last stable offset (``read_committed``) or the high watermark of each partition."""
-        return self._list_offsets(partitions, LATEST, 1 if read_committed else 0)
-
-    def log_bounds(self, partition: Partition) -> tuple[int, int]:
-        """The first offset that retention and deletion have left, and the high watermark."""
-        first = self._list_offsets([partition], EARLIEST, 0)[partition]
-        return first, self._list_offsets([partition], LATEST, 0)[partition]
-
-    def _list_offsets(
-        self, partitions: Iterable[Partition], timestamp: int, isolation_level: int
-    ) -> dict[Partition, int]:
-
-        def request(asked: Sequence[Partition]) -> Any:
-            topic = ListOffsetsRequest.ListOffsetsTopic
-            cell = topic.ListOffsetsPartition
-            return ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=isolation_level,
-                topics=[
-                    topic(
-                        name=t,
-                        partitions=[cell(partition_index=i, timestamp=timestamp) for i in indexes],
-                    )
-                    for t, indexes in by_topic(asked).items()
-                ],
-                min_version=2,
-            )
-
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
-            for topic in answer.topics:
-                for p in topic.partitions:
-                    yield (topic.name, p.partition_index), p.error_code, p.offset
-
-        result: dict[Partition, int] = {}
-        for partition, (error, offset) in self._router.by_leader(partitions, request, read).items():
-            if error:
-                raise self._router.denied("DESCRIBE on the topic", partition[0], error)
-            result[partition] = int(offset)
-        return result
-
-    def fetch(
-        self, partition: Partition, offset: int, *, bytes_max: int = 8 * 1024 * 1024
-    ) -> FetchedRecords:
-        """Raw batches from ``offset`` on, aborted and open transactions included (isolation level
-        0).
-
-        Raises:
-            SettingRefused: READ on the topic is not granted.
-        """
-
-        def request(_: Sequence[Partition]) -> Any:
-            topic = FetchRequest.FetchTopic
-            cell = topic.FetchPartition(
-                partition=partition[1],
-                current_leader_epoch=-1,
-                fetch_offset=offset,
-                last_fetched_epoch=-1,
-                log_start_offset=-1,
-                partition_max_bytes=bytes_max,
-            )
-            return FetchRequest(
-                replica_id=-1,
-                max_wait_ms=50,
-                min_bytes=1,
-                max_bytes=bytes_max,
-                isolation_level=0,
-                session_id=0,
-                session_epoch=-1,
-                topics=[topic(topic=partition[0], partitions=[cell])],
-                forgotten_topics_data=[],
-                rack_id="",
-                min_version=5,
-                max_version=FETCH_VERSION_MAX,
-            )
-
-        def read(answer: Any, _: Sequence[Partition]) -> Iterable[tuple[Partition, int, Any]]:
-            for topic in answer.responses:
-                for p in topic.partitions:
-                    yield (topic.topic, p.partition_index), p.error_code, p
-
-        error, p = self._router.by_leader([partition], request, read)[partition]
-        if failure_of(error) is KafkaFailure.TOPIC_DENIED:
-            raise self._router.denied("READ on the topic", partition[0], error)
-        records = p.records
-        return FetchedRecords(
-            records=bytes(records) if records is not None else b"",
-            log_start_offset=p.log_start_offset,
-            high_watermark=p.high_watermark,
-            last_stable_offset=p.last_stable_offset,
-            error=error,
-        )
