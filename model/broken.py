@@ -35,7 +35,9 @@ class SweepsBeforeDoor(Coordinator):
     """Aborts what it sees at its start, and closes the door after that."""
 
     def _start(self, batch_id: int) -> resolve.Door:
-        self._abort(batch_id, resolve.leftovers(self._list_open(), self._log.read(batch_id)))
+        self._participants.abort(
+            batch_id, resolve.leftovers(self._participants.list_open(), self._log.read(batch_id))
+        )
         return super()._start(batch_id)
 
 
@@ -44,7 +46,7 @@ class ListsAfterDoor(Coordinator):
 
     def _start(self, batch_id: int) -> resolve.Door:
         door = super()._start(batch_id)
-        self._abort(batch_id, self._list_open())
+        self._participants.abort(batch_id, self._participants.list_open())
         return door
 
 
@@ -56,7 +58,9 @@ class ListsAfterRecord(Coordinator):
         prepared = self._prepare(epoch, attempt, write)
         _, record = self._decide(epoch, attempt, offsets, prepared)
         final = self._commit(record)
-        self._abort(batch_id, resolve.leftovers(self._list_open(), (record, final)))
+        self._participants.abort(
+            batch_id, resolve.leftovers(self._participants.list_open(), (record, final))
+        )
         return Completed(True, 0)
 
 
@@ -98,11 +102,11 @@ class CommitsFirst(Forger):
     """Makes visible, then records."""
 
     def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]
-        verified = self._verify(prepared)
+        verified = self._participants.verify(prepared)
         record = DecisionRecord(
             epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets
         )
-        sightings = self._list_open()
+        sightings = self._participants.list_open()
         self._commit(record)
         if self._log.decide(record) != record:
             raise self._fenced(record)
@@ -113,11 +117,11 @@ class IgnoresOthers(Forger):
     """Takes a foreign answer of the log for its own."""
 
     def _decide(self, epoch, attempt, offsets, prepared):  # type: ignore[no-untyped-def]
-        verified = self._verify(prepared)
+        verified = self._participants.verify(prepared)
         record = DecisionRecord(
             epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets
         )
-        sightings = self._list_open()
+        sightings = self._participants.list_open()
         self._log.decide(record)
         return sightings, record
 
@@ -144,11 +148,12 @@ class SweepsAfterAnyFailure(Coordinator):
 class DoesNotVerify(Coordinator):
     """Decides without a look at what was prepared."""
 
-    def _verify(self, prepared):  # type: ignore[no-untyped-def]
-        return tuple(prepared)
+    def __init__(self, run, participants, log, **more):  # type: ignore[no-untyped-def]
+        super().__init__(run, participants, log, **more)
+        self._participants.verify = tuple
 
 
-class SalvagesWithoutRecord(Coordinator):
+class SalvagesWithoutRecord(Forger):
     """Commits the copies of expired rows without recording them first."""
 
     def _salvage(self, permit, expired):  # type: ignore[no-untyped-def]

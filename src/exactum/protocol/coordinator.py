@@ -20,11 +20,9 @@ Two rules carry the safety; ``testing.simulation`` walks every crash and interle
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from exactum import events
 from exactum.errors import (
@@ -32,17 +30,14 @@ from exactum.errors import (
     EpochAborted,
     ExactumError,
     Fenced,
-    InvariantBroken,
     OutcomeUnknown,
 )
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
 from exactum.protocol.epoch_protocol import Completed, EpochProtocol
-from exactum.protocol.failure import Failure, refuse_failures
 from exactum.protocol.lost_decision import refuse_lost
 from exactum.protocol.model import (
     CommitPermit,
-    CommitReport,
     Decision,
     DecisionRecord,
     Epoch,
@@ -53,11 +48,9 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.parallel import Parallel, one_after_another
 from exactum.protocol.participant import Participant, Sweepable
+from exactum.protocol.participants import Participants
+from exactum.protocol.phase_timer import PhaseTimer
 from exactum.protocol.sink import QueryRun, Write, WriteOrder
-
-R = TypeVar("R")
-
-logger = logging.getLogger("exactum")
 
 STARTS_CONTESTED_MAX = 1_000
 """How often a start may lose a slot to others before it gives up."""
@@ -83,12 +76,10 @@ class Coordinator(EpochProtocol):
         start. ``engine``: asked after the write job of each batch, and recorded with its decision.
         """
         self._run = run
-        self._participants = tuple(participants)
-        self._former = tuple(former)
+        self._participants = Participants(participants, former, parallel, self._tell_swept)
         self._engine = engine
         self._log = StandingRecords(log)
         self._emit = on_event
-        self._parallel = parallel
         self._door: resolve.Door | None = None
         self._sequence = 0
         self._stopped: BaseException | None = None
@@ -154,9 +145,7 @@ class Coordinator(EpochProtocol):
         try:
             if self._door is None or (self._stopped is not None and self._abandoned is None):
                 return 0
-            mine = [s for s in self._list_open() if s.incarnation == self._run.incarnation]
-            self._abort(batch_id, mine)
-            return len(mine)
+            return self._abort_own(batch_id)
         finally:
             self._between_epochs.release()
 
@@ -165,17 +154,16 @@ class Coordinator(EpochProtocol):
         self._log.prune(below_batch_id)
 
     def close(self) -> None:
-        for participant in self._participants:
-            participant.close()
+        self._participants.close()
         self._log.close()
 
     # ---- start -------------------------------------------------------------------------------
 
     def _start(self, batch_id: int) -> resolve.Door:
         """Redeliver what is decided, fence older runs, sweep what was open before. Idempotent."""
-        refuse_lost(self._run.query_id, batch_id, self._log, self._each)
-        sightings = self._list_open()
-        left = [(former, former.list_open()) for former in self._former]
+        refuse_lost(self._run.query_id, batch_id, self._log, self._participants.each)
+        sightings = self._participants.list_open()
+        left = self._participants.left_by_former()
         seen: list[DecisionRecord] = []
         for _ in range(STARTS_CONTESTED_MAX):
             records = self._log.read(batch_id)
@@ -194,9 +182,9 @@ class Coordinator(EpochProtocol):
             if self._log.decide(mine) != mine:
                 continue
             swept = resolve.leftovers(sightings, seen)
-            self._abort(batch_id, swept)
+            self._participants.abort(batch_id, swept)
             for former, its in left:
-                self._sweep_former(former, batch_id, resolve.leftovers(its, seen))
+                self._participants.sweep_former(former, batch_id, resolve.leftovers(its, seen))
             self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
             return resolve.Door(batch_id, step.attempt)
         raise Fenced(
@@ -229,10 +217,10 @@ class Coordinator(EpochProtocol):
                 *self._name(batch_id), attempt, len(record.prepared), rows_of(prepared)
             )
         )
-        with _Timed(self._phase_ms, "commit"):
+        with PhaseTimer(self._phase_ms, "commit"):
             final = self._commit(record)
-        with _Timed(self._phase_ms, "sweep"):
-            self._abort(batch_id, resolve.leftovers(sightings, (record, final)))
+        with PhaseTimer(self._phase_ms, "sweep"):
+            self._participants.abort(batch_id, resolve.leftovers(sightings, (record, final)))
         self._emit(
             events.EpochCompleted(
                 *self._name(batch_id),
@@ -248,7 +236,7 @@ class Coordinator(EpochProtocol):
         self._sequence += 1
         order = WriteOrder(self._run, epoch.batch_id, attempt, self._sequence)
         try:
-            with _Timed(self._phase_ms, "write"):
+            with PhaseTimer(self._phase_ms, "write"):
                 return tuple(write(order))
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
@@ -264,16 +252,16 @@ class Coordinator(EpochProtocol):
         undone.
         """
         try:
-            with _Timed(self._phase_ms, "verify"):
-                verified = self._verify(prepared)
-                sightings = self._list_open()
+            with PhaseTimer(self._phase_ms, "verify"):
+                verified = self._participants.verify(prepared)
+                sightings = self._participants.list_open()
                 engine = self._engine()
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
         mine = DecisionRecord(
             epoch, attempt, Decision.COMMIT, self._run.incarnation, verified, offsets, engine=engine
         )
-        with _Timed(self._phase_ms, "decide"):
+        with PhaseTimer(self._phase_ms, "decide"):
             try:
                 stands = self._log.decide(mine)
             except Fenced as error:
@@ -283,20 +271,6 @@ class Coordinator(EpochProtocol):
             self._abandon(epoch, attempt, Fenced("a newer incarnation has taken over"))
             raise self._fenced(stands)
         return sightings, mine
-
-    def _verify(self, prepared: Sequence[PreparedTransaction]) -> tuple[PreparedTransaction, ...]:
-        known = {p.name for p in self._participants}
-        for transaction in prepared:
-            if transaction.participant not in known:
-                raise InvariantBroken(f"A task prepared for an unknown sink: {transaction}.")
-
-        def of(participant: Participant) -> Sequence[PreparedTransaction]:
-            its = [p for p in prepared if p.participant == participant.name]
-            verified = participant.verify(its) if its else ()
-            resolve.require_same(participant.name, "verified", its, verified)
-            return verified
-
-        return tuple(v for verified in self._each(of) for v in verified)
 
     def _give_up(self, epoch: Epoch, attempt: int, error: Exception) -> NoReturn:
         """Abandon an attempt that failed, and raise ``error``, or ``Fenced`` where that is the
@@ -326,8 +300,7 @@ class Coordinator(EpochProtocol):
         """
         text = str(reason)
         try:
-            mine = [s for s in self._list_open() if s.incarnation == self._run.incarnation]
-            self._abort(epoch.batch_id, mine)
+            self._abort_own(epoch.batch_id)
             self._abandoned = epoch.batch_id
         except Exception as error:  # noqa: BLE001  (it is reported, and the reason is raised)
             text += f" (and its open transactions are left to the next start: {error})"
@@ -340,21 +313,10 @@ class Coordinator(EpochProtocol):
 
         Returns the record that is in force at the end: ``record``, or one that supersedes it.
         """
-        self._refuse_missing_participants(record)
+        self._participants.refuse_missing(record)
         for _ in range(SALVAGES_MAX):
             permit = self._log.permit(record)
-
-            def of(
-                participant: Participant, permit: CommitPermit = permit
-            ) -> tuple[Participant, CommitReport]:
-                its = permit.record.of(participant.name)
-                report = participant.commit(permit, its) if its else CommitReport()
-                resolve.require_same(
-                    participant.name, "reported", its, (*report.committed, *report.expired)
-                )
-                return participant, report
-
-            expired = [(p, report.expired) for p, report in self._each(of) if report.expired]
+            expired = self._participants.commit(permit)
             if not expired:
                 return record
             record = self._salvage(permit, expired)
@@ -367,7 +329,7 @@ class Coordinator(EpochProtocol):
     def _salvage(
         self,
         permit: CommitPermit,
-        expired: Iterable[tuple[Participant, tuple[PreparedTransaction, ...]]],
+        expired: Sequence[tuple[Participant, tuple[PreparedTransaction, ...]]],
     ) -> DecisionRecord:
         """Prepare expired rows anew, record that, and return the record in force. Idempotent.
 
@@ -376,37 +338,20 @@ class Coordinator(EpochProtocol):
         """
         record = permit.record
         name = self._name(record.epoch.batch_id)
-        gone: list[PreparedTransaction] = []
-        fresh: list[PreparedTransaction] = []
-        try:
-            for participant, transactions in expired:
-                rows = rows_of(transactions)
-                self._emit(
-                    events.TransactionsExpired(*name, participant.name, len(transactions), rows)
-                )
-                copies = participant.salvage(permit, transactions)
-                fresh.extend(copies)
-                gone.extend(transactions)
-                if rows_of(copies) != rows:
-                    raise InvariantBroken(
-                        f"{record.epoch}: {participant.name} salvaged {rows_of(copies)} of {rows} "
-                        "rows."
-                    )
-        except Exception:
-            with contextlib.suppress(
-                Exception
-            ):  # the next start sweeps; the reason must not be hidden
-                self._abort_copies(record.epoch.batch_id, fresh)
-            raise
+        for participant, transactions in expired:
+            rows = rows_of(transactions)
+            self._emit(events.TransactionsExpired(*name, participant.name, len(transactions), rows))
+        gone = [transaction for _, its in expired for transaction in its]
+        fresh = self._participants.salvage(permit, expired)
         mine = resolve.superseding(record, record.attempt + 1, self._run.incarnation, gone, fresh)
         try:
             stands = self._log.decide(mine)
         except Fenced:
             with contextlib.suppress(Exception):
-                self._abort_copies(record.epoch.batch_id, fresh)
+                self._participants.abort_copies(record.epoch.batch_id, fresh)
             raise
         if stands != mine:
-            self._abort_copies(record.epoch.batch_id, fresh)
+            self._participants.abort_copies(record.epoch.batch_id, fresh)
             if stands.supersedes != record.attempt:
                 raise self._fenced(stands)
             return stands
@@ -415,72 +360,7 @@ class Coordinator(EpochProtocol):
             self._emit(events.TransactionsSalvaged(*name, participant.name, len(its), rows_of(its)))
         return mine
 
-    def _abort_copies(self, batch_id: int, copies: Sequence[PreparedTransaction]) -> None:
-        """Undo copies that no record names. Idempotent; what cannot be reached is left to the next
-        start.
-        """
-        mine = {p.identity for p in copies}
-        self._abort(batch_id, [s for s in self._list_open() if s.identity in mine])
-
-    def _refuse_missing_participants(self, record: DecisionRecord) -> None:
-        known = {p.name for p in self._participants}
-        missing = sorted({p.participant for p in record.prepared} - known)
-        if missing:
-            raise CheckpointRefused(
-                f"{record.epoch} is decided but not finished, and belongs to sinks that this query "
-                f"no longer has: {', '.join(missing)}. Start it once more with the sinks it had, "
-                "then change them."
-            )
-
     # ---- small steps -------------------------------------------------------------------------
-
-    def _each(self, function: Callable[[Participant], R]) -> list[R]:
-        """``function`` of every participant. A failure is raised when all have ended: a
-        participant's connections are for one thread at a time, and what follows a failure asks all
-        of them again.
-
-        Raises:
-            ExactumError: the most serious of their errors; the others are logged.
-        """
-
-        def attempt(participant: Participant) -> R | Failure:
-            try:
-                return function(participant)
-            except Exception as error:  # noqa: BLE001  (it is raised below)
-                return Failure(participant.name, error)
-
-        ended = self._parallel(attempt, self._participants)
-        refuse_failures([each for each in ended if isinstance(each, Failure)])
-        return ended  # type: ignore[return-value]
-
-    def _list_open(self) -> tuple[Sighting, ...]:
-        return tuple(s for seen in self._each(lambda p: p.list_open()) for s in seen)
-
-    def _abort(self, batch_id: int, transactions: Sequence[Sighting]) -> None:
-        def of(participant: Participant) -> None:
-            self._abort_of(
-                participant,
-                batch_id,
-                [t for t in transactions if t.participant == participant.name],
-            )
-
-        self._each(of)
-
-    def _sweep_former(self, former: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
-        """What cannot be aborted stops nobody: the target may have been taken down with its
-        sink.
-        """
-        try:
-            self._abort_of(former, batch_id, its)
-        except ExactumError as error:
-            logger.warning(
-                "what the former sink %r left open could not be aborted: %s", former.name, error
-            )
-
-    def _abort_of(self, participant: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
-        if its:
-            participant.abort(its)
-            self._emit(events.LeftoversSwept(*self._name(batch_id), participant.name, len(its)))
 
     def _fenced(self, record: DecisionRecord) -> Fenced:
         self._emit(
@@ -503,20 +383,14 @@ class Coordinator(EpochProtocol):
             f"stopped already ({error}). Start the query again: that makes a new one."
         )
 
+    def _abort_own(self, batch_id: int) -> int:
+        seen = self._participants.list_open()
+        mine = [s for s in seen if s.incarnation == self._run.incarnation]
+        self._participants.abort(batch_id, mine)
+        return len(mine)
+
+    def _tell_swept(self, batch_id: int, participant: str, count: int) -> None:
+        self._emit(events.LeftoversSwept(*self._name(batch_id), participant, count))
+
     def _name(self, batch_id: int) -> tuple[str, int, str]:
         return self._run.query_id, batch_id, self._run.incarnation
-
-
-class _Timed:
-    """Adds the wall time of a block to ``phase_ms[phase]``."""
-
-    def __init__(self, phase_ms: dict[str, float], phase: str) -> None:
-        self._phase_ms = phase_ms
-        self._phase = phase
-
-    def __enter__(self) -> None:
-        self._began_s = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        took_ms = (time.perf_counter() - self._began_s) * 1000
-        self._phase_ms[self._phase] = self._phase_ms.get(self._phase, 0.0) + took_ms

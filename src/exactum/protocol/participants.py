@@ -1,0 +1,183 @@
+"""The participants of one query, asked all at once; and those that it had before, which are only
+swept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
+from exactum.protocol import resolve
+from exactum.protocol.failure import Failure, refuse_failures
+from exactum.protocol.model import (
+    CommitPermit,
+    CommitReport,
+    DecisionRecord,
+    PreparedTransaction,
+    Sighting,
+    rows_of,
+)
+from exactum.protocol.parallel import Parallel
+from exactum.protocol.participant import Participant, Sweepable
+
+R = TypeVar("R")
+
+logger = logging.getLogger("exactum")
+
+
+class Participants:
+    """``on_swept``: told the batch id, the participant and how many of its transactions were
+    aborted.
+    """
+
+    def __init__(
+        self,
+        participants: Sequence[Participant],
+        former: Sequence[Sweepable],
+        parallel: Parallel[Participant, object],
+        on_swept: Callable[[int, str, int], None],
+    ) -> None:
+        self._participants = tuple(participants)
+        self._former = tuple(former)
+        self._parallel = parallel
+        self._on_swept = on_swept
+
+    def each(self, function: Callable[[Participant], R]) -> list[R]:
+        """``function`` of every participant. A failure is raised when all have ended: a
+        participant's connections are for one thread at a time, and what follows a failure asks all
+        of them again.
+
+        Raises:
+            ExactumError: the most serious of their errors; the others are logged.
+        """
+
+        def attempt(participant: Participant) -> R | Failure:
+            try:
+                return function(participant)
+            except Exception as error:  # noqa: BLE001  (it is raised below)
+                return Failure(participant.name, error)
+
+        ended = self._parallel(attempt, self._participants)
+        refuse_failures([each for each in ended if isinstance(each, Failure)])
+        return ended  # type: ignore[return-value]
+
+    def list_open(self) -> tuple[Sighting, ...]:
+        """What is open of this query's sinks, of any incarnation."""
+        return tuple(s for seen in self.each(lambda p: p.list_open()) for s in seen)
+
+    def left_by_former(self) -> list[tuple[Sweepable, Sequence[Sighting]]]:
+        """What is open of sinks that the query had before."""
+        return [(former, former.list_open()) for former in self._former]
+
+    def verify(self, prepared: Sequence[PreparedTransaction]) -> tuple[PreparedTransaction, ...]:
+        """The last look before the decision.
+
+        Raises:
+            InvariantBroken: a task prepared for another sink, or a sink answers for others.
+        """
+        known = {p.name for p in self._participants}
+        for transaction in prepared:
+            if transaction.participant not in known:
+                raise InvariantBroken(f"A task prepared for an unknown sink: {transaction}.")
+
+        def of(participant: Participant) -> Sequence[PreparedTransaction]:
+            its = [p for p in prepared if p.participant == participant.name]
+            verified = participant.verify(its) if its else ()
+            resolve.require_same(participant.name, "verified", its, verified)
+            return verified
+
+        return tuple(v for verified in self.each(of) for v in verified)
+
+    def commit(
+        self, permit: CommitPermit
+    ) -> list[tuple[Participant, tuple[PreparedTransaction, ...]]]:
+        """Commit what the record names; returns what expired meanwhile, by participant.
+        Idempotent.
+        """
+
+        def of(participant: Participant) -> tuple[Participant, CommitReport]:
+            its = permit.record.of(participant.name)
+            report = participant.commit(permit, its) if its else CommitReport()
+            resolve.require_same(
+                participant.name, "reported", its, (*report.committed, *report.expired)
+            )
+            return participant, report
+
+        return [(p, report.expired) for p, report in self.each(of) if report.expired]
+
+    def abort(self, batch_id: int, transactions: Sequence[Sighting]) -> None:
+        """Abort what was seen open. Idempotent."""
+
+        def of(participant: Participant) -> None:
+            its = [t for t in transactions if t.participant == participant.name]
+            self._abort_of(participant, batch_id, its)
+
+        self.each(of)
+
+    def salvage(
+        self,
+        permit: CommitPermit,
+        expired: Sequence[tuple[Participant, tuple[PreparedTransaction, ...]]],
+    ) -> list[PreparedTransaction]:
+        """Copies of what expired, prepared anew; where that fails, none is left open that can be
+        reached.
+        """
+        fresh: list[PreparedTransaction] = []
+        try:
+            for participant, transactions in expired:
+                copies = participant.salvage(permit, transactions)
+                fresh.extend(copies)
+                if rows_of(copies) != rows_of(transactions):
+                    raise InvariantBroken(
+                        f"{permit.record.epoch}: {participant.name} salvaged {rows_of(copies)} of "
+                        f"{rows_of(transactions)} rows."
+                    )
+        except Exception:
+            with contextlib.suppress(Exception):  # the next start sweeps; the reason counts
+                self.abort_copies(permit.record.epoch.batch_id, fresh)
+            raise
+        return fresh
+
+    def abort_copies(self, batch_id: int, copies: Sequence[PreparedTransaction]) -> None:
+        """Undo copies that no record names. Idempotent; what cannot be reached is left to the next
+        start.
+        """
+        mine = {p.identity for p in copies}
+        self.abort(batch_id, [s for s in self.list_open() if s.identity in mine])
+
+    def sweep_former(self, former: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
+        """What cannot be aborted stops nobody: the target may have been taken down with its
+        sink.
+        """
+        try:
+            self._abort_of(former, batch_id, its)
+        except ExactumError as error:
+            logger.warning(
+                "what the former sink %r left open could not be aborted: %s", former.name, error
+            )
+
+    def refuse_missing(self, record: DecisionRecord) -> None:
+        """
+        Raises:
+            CheckpointRefused: the record names sinks that the query no longer has.
+        """
+        known = {p.name for p in self._participants}
+        missing = sorted({p.participant for p in record.prepared} - known)
+        if missing:
+            raise CheckpointRefused(
+                f"{record.epoch} is decided but not finished, and belongs to sinks that this query "
+                f"no longer has: {', '.join(missing)}. Start it once more with the sinks it had, "
+                "then change them."
+            )
+
+    def close(self) -> None:
+        for participant in self._participants:
+            participant.close()
+
+    def _abort_of(self, participant: Sweepable, batch_id: int, its: Sequence[Sighting]) -> None:
+        if its:
+            participant.abort(its)
+            self._on_swept(batch_id, participant.name, len(its))
