@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from exactum.errors import (
@@ -41,6 +40,7 @@ from exactum.sql.failure import port_error
 from exactum.sql.retrying_session import PATIENCE_S, RetryingSession
 from exactum.sql.table import TableName
 from exactum.sql.url import Address
+from exactum.sql.watchdog import watchdog
 
 T = TypeVar("T")
 
@@ -252,28 +252,17 @@ class SqlDecisionLog:
                 )
         self._asked_for_newest = session
 
-    @contextmanager
-    def _saying_what_waits(self, what: str) -> Iterator[None]:
+    def _saying_what_waits(self, what: str) -> AbstractContextManager[None]:
         """Tell somebody when the server takes its time, as where no synchronous standby answers:
         nothing goes on.
         """
-        said = threading.Timer(
-            PATIENCE_SAID_S,
-            log.warning,
-            (
-                "%s: %s has been waiting for %d s. The server is away, holds a lock, or waits for "
-                "a synchronous standby that does not answer",
-                self._where,
-                what,
-                PATIENCE_SAID_S,
-            ),
+        said = (
+            "%s: %s has been waiting for %d s. The server is away, holds a lock, or waits for a "
+            "synchronous standby that does not answer"
         )
-        said.daemon = True
-        said.start()
-        try:
-            yield
-        finally:
-            said.cancel()
+        return watchdog.after(
+            PATIENCE_SAID_S, lambda: log.warning(said, self._where, what, PATIENCE_SAID_S)
+        )
 
     # ---- small steps -------------------------------------------------------------------------
 

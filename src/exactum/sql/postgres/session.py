@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import Role, ServerFailure, SqlFailure
 from exactum.sql.url import Address, merged
+from exactum.sql.watchdog import watchdog
 
 if TYPE_CHECKING:
     import psycopg
@@ -157,8 +157,6 @@ class PostgresSession:
     def __init__(self, connection: psycopg.Connection[Any], address: Address) -> None:
         self.connection = connection
         self.address = address
-        self._waiting = threading.Lock()
-        self._waits_for: object | None = None
         self._hung_up = False
         self._unreplicated = ""
         connection.add_notice_handler(self._noticed)
@@ -216,20 +214,11 @@ class PostgresSession:
         """
         import psycopg
 
-        call = object()
-        watch = threading.Timer(REPLY_TIMEOUT_S, self._hang_up, (call,))
-        watch.daemon = True
-        with self._waiting:
-            self._waits_for = call
-        watch.start()
         try:
-            yield
+            with watchdog.after(REPLY_TIMEOUT_S, self._hang_up):
+                yield
         except psycopg.Error as error:
             raise self._failure(error) from None
-        finally:
-            watch.cancel()
-            with self._waiting:
-                self._waits_for = None
         if self._unreplicated:
             self.close()
             raise SqlFailure(ServerFailure.LOST, "", self._unreplicated)
@@ -240,13 +229,11 @@ class PostgresSession:
                 f"{notice.message_primary}: {notice.message_detail}"
             )
 
-    def _hang_up(self, call: object) -> None:
-        """Break the connection if ``call`` still waits on it; libpq then sees its end. By another
+    def _hang_up(self) -> None:
+        """Break the connection that somebody waits on; libpq then sees its end. By another
         thread.
         """
-        with self._waiting:
-            if self._waits_for is not call or self.connection.closed:
-                return
+        if not self.connection.closed:
             self._hung_up = True
             with socket.socket(fileno=os.dup(self.connection.fileno())) as wire:
                 wire.shutdown(socket.SHUT_RDWR)
