@@ -76,42 +76,45 @@ def _answers(session: Session) -> bool:
     return session.usable
 
 
-_Key = tuple[Dialect, Address, float]
-_pools: dict[_Key, SessionPool] = {}
-_pools_lock = threading.Lock()
-_pools_process = os.getpid()
+class SessionPools:
+    """The pools of this process: the only thing of the SQL layer that a worker process keeps
+    between tasks.
 
-
-def pool_of(dialect: Dialect, address: Address, lock_timeout_s: float) -> SessionPool:
-    """This process's pool for a server. Spark keeps worker processes, so it outlives a task and an
-    epoch.
+    | | |
+    |---|---|
+    | who owns it | the process: Spark keeps worker processes, so it outlives a task and an epoch |
+    | its bound | ``POOLS_MAX`` servers with ``IDLE_MAX`` idle sessions each; the oldest pool goes |
+    | who closes it | the process at its exit; a forked child begins with none |
     """
-    global _pools_process
-    key = (dialect, address, lock_timeout_s)
-    with _pools_lock:
-        if (
-            _pools_process != os.getpid()
-        ):  # forked: the parent's sockets are not ours, and must not be closed by us
-            _FORKED.append(dict(_pools))
-            _pools.clear()
-            _pools_process = os.getpid()
-        if key not in _pools:
-            while len(_pools) >= POOLS_MAX:
-                _pools.pop(next(iter(_pools))).close()
-            _pools[key] = SessionPool(dialect, address, lock_timeout_s)
-        return _pools[key]
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pools: dict[tuple[Dialect, Address, float], SessionPool] = {}
+        self._of_parents: list[object] = []
 
-_FORKED: list[dict[_Key, SessionPool]] = []
-"""Keeps a forked parent's sessions from the garbage collector: closing them would end the
-parent's.
-"""
+    def pool_of(self, dialect: Dialect, address: Address, lock_timeout_s: float) -> SessionPool:
+        """This process's pool for a server."""
+        key = (dialect, address, lock_timeout_s)
+        with self._lock:
+            if key not in self._pools:
+                while len(self._pools) >= POOLS_MAX:
+                    self._pools.pop(next(iter(self._pools))).close()
+                self._pools[key] = SessionPool(dialect, address, lock_timeout_s)
+            return self._pools[key]
 
-
-def _close_all() -> None:
-    if _pools_process == os.getpid():
-        for pool in _pools.values():
+    def close(self) -> None:
+        for pool in self._pools.values():
             pool.close()
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: its parent's sockets are not its own. It keeps the sessions from the
+        garbage collector, for closing them would end the parent's.
+        """
+        self._lock = threading.Lock()
+        self._of_parents.append(self._pools)
+        self._pools = {}
 
-atexit.register(_close_all)
+
+pools = SessionPools()
+atexit.register(pools.close)
+os.register_at_fork(after_in_child=pools.leave_to_parent)

@@ -24,7 +24,7 @@ from exactum.sql.failure import task_error
 from exactum.sql.ledger import Ledger, StagedPart
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.rules import TableRules, together
-from exactum.sql.sessions import SessionPool, pool_of
+from exactum.sql.sessions import SessionPool, pools
 from exactum.sql.transaction import prepared_transaction, staged_transaction
 
 log = logging.getLogger("exactum.sql")
@@ -61,7 +61,7 @@ class SqlWriter:
         self._plan = plan
         self._task = task
         self._way = way_of(plan, order, task)
-        self._pool: SessionPool = pool_of(plan.dialect, plan.address, plan.lock_timeout_s)
+        self._pool: SessionPool = pools.pool_of(plan.dialect, plan.address, plan.lock_timeout_s)
         self._session: Session | None = None
         self._loader: Loader | None = None
         self._rows = 0
