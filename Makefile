@@ -4,7 +4,7 @@ VENV := .venv
 PROCESSES ?= 2
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
-SOURCES := $(shell find src -name '*.py') pyproject.toml README.md LICENSE
+SOURCES := $(shell find src -name '*.py' -o -name '*.sql') pyproject.toml README.md LICENSE
 
 .PHONY: help setup lint format types contract check servers test test-fast deep model chaos soak demo bench bench-peers smoke clean
 

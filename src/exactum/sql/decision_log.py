@@ -82,8 +82,6 @@ class SqlDecisionLog:
         self._patience_s = patience_s
         self._where = f"The decision log of query {query_id} at {address.where}"
         self._line = RetryingSession(dialect, address, "exactum decisions", LOCK_TIMEOUT_S)
-        self._decisions = dialect.quote_table(TableName(schema, DECISIONS))
-        self._floors = dialect.quote_table(TableName(schema, FLOORS))
         self._ready = False
         self._pruned_below: int | None = None
         self._newest: tuple[int, int] | None = (
@@ -100,16 +98,10 @@ class SqlDecisionLog:
             # In this order: what is pruned between the two looks is then refused, not taken for
             # undecided.
             self._refuse_lost(session)
-            found = session.query(
-                f"SELECT attempt, record FROM {self._decisions} WHERE query_id = %s AND batch_id = "
-                "%s ORDER BY attempt",
-                (self._query_id, batch_id),
-            )
-            later = not found and session.query(
-                f"SELECT 1 FROM {self._decisions} WHERE query_id = %s AND batch_id > %s LIMIT 1",
-                (self._query_id, batch_id),
-            )
-            floor = self._floor(session, " FOR UPDATE" if found else "")
+            batch = (self._query_id, batch_id)
+            found = session.query(self._sql("read_records"), batch)
+            later = not found and session.query(self._sql("find_later_record"), batch)
+            floor = self._floor(session, locked=bool(found))
             session.commit()
             return [(int(attempt), str(text)) for attempt, text in found], floor, bool(later)
 
@@ -146,21 +138,14 @@ class SqlDecisionLog:
         def step(session: Session) -> tuple[int, str | None]:
             nonlocal sent
             self._refuse_lost(session)
-            floor = self._floor(session, " FOR UPDATE")
+            floor = self._floor(session, locked=True)
             if epoch.batch_id < floor:
                 session.rollback()
                 return floor, None
-            columns = ("query_id", "batch_id", "attempt", "record")
+            slot = (self._query_id, epoch.batch_id, record.attempt)
             text = json.dumps(record.to_json(), ensure_ascii=True)
-            session.execute(
-                self._dialect.insert_if_absent(self._decisions, columns),
-                (self._query_id, epoch.batch_id, record.attempt, text),
-            )
-            stands = session.query(
-                f"SELECT record FROM {self._decisions} WHERE query_id = %s AND batch_id = %s AND "
-                "attempt = %s",
-                (self._query_id, epoch.batch_id, record.attempt),
-            )
+            session.execute(self._sql("enter_record"), (*slot, text))
+            stands = session.query(self._sql("read_record"), slot)
             sent = True
             session.commit()
             return floor, str(stands[0][0])
@@ -199,16 +184,10 @@ class SqlDecisionLog:
 
         def step(session: Session) -> int:
             self._refuse_lost(session)
-            floor = self._floor(session, " FOR UPDATE")
+            floor = self._floor(session, locked=True)
             if floor < below_batch_id:
-                session.execute(
-                    f"UPDATE {self._floors} SET floor = %s WHERE query_id = %s",
-                    (below_batch_id, self._query_id),
-                )
-            removed = session.execute(
-                f"DELETE FROM {self._decisions} WHERE query_id = %s AND batch_id < %s",
-                (self._query_id, below_batch_id),
-            )
+                session.execute(self._sql("raise_floor"), (below_batch_id, self._query_id))
+            removed = session.execute(self._sql("forget_records"), (self._query_id, below_batch_id))
             session.commit()
             return removed
 
@@ -234,12 +213,8 @@ class SqlDecisionLog:
             return
         if self._newest is not None:
             batch_id, attempt = self._newest
-            stands = session.query(
-                f"SELECT 1 FROM {self._decisions} WHERE query_id = %s AND batch_id = %s AND "
-                "attempt = %s",
-                (self._query_id, batch_id, attempt),
-            )
-            if not stands and batch_id >= self._floor(session, ""):
+            stands = session.query(self._sql("find_record"), (self._query_id, *self._newest))
+            if not stands and batch_id >= self._floor(session, locked=False):
                 raise InvariantBroken(
                     f"{self._where} has lost the decision of batch {batch_id}, attempt {attempt}, "
                     "which it had acknowledged. The server was replaced by one that did not have "
@@ -266,10 +241,13 @@ class SqlDecisionLog:
 
     # ---- small steps -------------------------------------------------------------------------
 
-    def _floor(self, session: Session, lock: str) -> int:
-        rows = session.query(
-            f"SELECT floor FROM {self._floors} WHERE query_id = %s{lock}", (self._query_id,)
-        )
+    def _sql(self, name: str) -> str:
+        decisions, floors = TableName(self._schema, DECISIONS), TableName(self._schema, FLOORS)
+        return self._dialect.sql(name, decisions=decisions, floors=floors)
+
+    def _floor(self, session: Session, *, locked: bool) -> int:
+        name = "lock_floor" if locked else "read_floor"
+        rows = session.query(self._sql(name), (self._query_id,))
         if not rows:
             raise SqlFailure(
                 ServerFailure.MISSING,
@@ -293,9 +271,7 @@ class SqlDecisionLog:
 
     def _create(self, session: Session) -> None:
         self._dialect.create_decision_tables(session, self._schema)
-        session.execute(
-            self._dialect.insert_if_absent(self._floors, ("query_id", "floor")), (self._query_id, 0)
-        )
+        session.execute(self._sql("enter_floor"), (self._query_id, 0))
         session.commit()
         behind = self._dialect.lagging_standbys(session)
         if behind:

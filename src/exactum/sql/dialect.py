@@ -13,11 +13,15 @@ Everything above the seam is shared by all dialects and knows no client library:
 | ``rules`` | which rows of an Arrow batch the table can hold |
 | ``checks`` | what each kind of column can hold, on whole Arrow arrays |
 | ``decision_log`` | ``SqlDecisionLog`` |
+| ``statements`` | the statements that stand in ``.sql`` files, for administrators to read |
 | ``url`` | ``Address``: where the server is; the only place that sees a password |
 
 A dialect is a frozen, stateless, picklable object; it imports its client library inside its
-methods. SQL texts use ``%s`` for arguments and ``%%`` for a per cent sign, and are always run
-through the client's substitution, with or without arguments.
+methods. Of the statements in its ``.sql`` files, ``enter_ledger``, ``enter_record`` and
+``enter_floor`` insert one row unless its key is taken, wait for another transaction that has
+inserted the same key and is not settled, and affect 1 row or 0. SQL texts use ``%s`` for arguments
+and ``%%`` for a per cent sign, and are always run through the client's substitution, with or
+without arguments.
 """
 
 from __future__ import annotations
@@ -211,11 +215,8 @@ class Dialect(Protocol):
             SqlFailure: LOST, DENIED, MISSING, BUSY.
         """
 
-    def quote(self, name: str) -> str:
-        """The identifier, quoted, for a statement's text (a per cent sign doubled)."""
-
-    def quote_table(self, name: TableName) -> str:
-        """The same for a table with its schema, if any."""
+    def sql(self, name: str, /, **places: TableName | str) -> str:
+        """The statement of that name, its places filled: see ``statements``."""
 
     # ---- the catalog -------------------------------------------------------------------------
 
@@ -293,14 +294,6 @@ class Dialect(Protocol):
     ) -> Loader:
         """Begin a bulk load. With ``part``, ``exactum_part`` is filled with it; with ``first_row``,
         ``exactum_row`` is filled with ``first_row``, ``first_row + 1``, ..."""
-
-    def insert_if_absent(self, table: str, columns: Sequence[str]) -> str:
-        """A statement that inserts one row (``%s`` for each column) unless its key is taken;
-        affects 1 row or 0.
-
-        It waits for another transaction that has inserted the same key and is not settled.
-        ``table`` is quoted already, ``columns`` are not.
-        """
 
     def move(self, session: Session, move: RowMove) -> int:
         """See ``RowMove``. Returns how many rows of the staging were used, counted as the server

@@ -45,8 +45,6 @@ class Ledger:
         self._dialect = dialect
         self._scope = scope.text
         self._sibling = sibling
-        self._ledger = dialect.quote_table(sibling.sibling(LEDGER))
-        self._directory = dialect.quote_table(sibling.sibling(DIRECTORY))
 
     # ---- ledger ------------------------------------------------------------------------------
 
@@ -56,24 +54,17 @@ class Ledger:
         """Write the row unless it is there; False when it was. Waits for whoever is just writing
         the same one.
         """
-        columns = ("scope", "batch_id", "identity", "digest", "attempt", "row_count")
-        sql = self._dialect.insert_if_absent(self._ledger, columns)
-        return session.execute(sql, (self._scope, batch_id, identity, digest, attempt, rows)) == 1
+        row = (self._scope, batch_id, identity, digest, attempt, rows)
+        return session.execute(self._sql("enter_ledger"), row) == 1
 
     def highest(self, session: Session) -> int | None:
         """The highest batch with a committed row; None when there is none."""
-        rows = session.query(
-            f"SELECT max(batch_id) FROM {self._ledger} WHERE scope = %s", (self._scope,)
-        )
+        rows = session.query(self._sql("highest_batch"), (self._scope,))
         return None if rows[0][0] is None else int(rows[0][0])
 
     def digest(self, session: Session, batch_id: int, identity: str) -> str | None:
         """Of the row, or None when it is not there."""
-        rows = session.query(
-            f"SELECT digest FROM {self._ledger} WHERE scope = %s AND batch_id = %s AND identity = "
-            "%s",
-            (self._scope, batch_id, identity),
-        )
+        rows = session.query(self._sql("find_digest"), (self._scope, batch_id, identity))
         return str(rows[0][0]) if rows else None
 
     def prune(self, session: Session, batch_id: int) -> None:
@@ -82,34 +73,15 @@ class Ledger:
         """
         if batch_id % PRUNE_EVERY:
             return
-        # By whole keys: a range would lock the next row, too, which may be of a prepared
-        # transaction.
-        old = session.query(
-            f"SELECT batch_id, identity FROM {self._ledger} WHERE scope = %s AND batch_id < %s",
-            (self._scope, batch_id - BATCHES_KEPT),
-        )
-        for key in old:
-            session.execute(
-                f"DELETE FROM {self._ledger} WHERE scope = %s AND batch_id = %s AND identity = %s",
-                (self._scope, *key),
-            )
+        before = batch_id - BATCHES_KEPT
+        for key in session.query(self._sql("list_old_batches"), (self._scope, before)):
+            session.execute(self._sql("forget_batch"), (self._scope, *key))
 
     # ---- directory ---------------------------------------------------------------------------
 
     def stage(self, session: Session, part: StagedPart, attempt: int) -> None:
-        columns = (
-            "scope",
-            "identity",
-            "incarnation",
-            "batch_id",
-            "attempt",
-            "staging",
-            "part",
-            "row_count",
-        )
-        names = ", ".join(map(self._dialect.quote, columns))
         session.execute(
-            f"INSERT INTO {self._directory} ({names}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            self._sql("enter_part"),
             (
                 self._scope,
                 part.identity,
@@ -124,11 +96,7 @@ class Ledger:
 
     def staged(self, session: Session) -> list[StagedPart]:
         """Everything that this scope has staged, by whomever."""
-        rows = session.query(
-            "SELECT identity, incarnation, batch_id, staging, part, row_count FROM "
-            f"{self._directory} WHERE scope = %s",
-            (self._scope,),
-        )
+        rows = session.query(self._sql("list_staged"), (self._scope,))
         return [
             StagedPart(
                 str(i), Incarnation(str(by)), int(b), self._sibling.sibling(str(t)), int(p), int(n)
@@ -138,21 +106,16 @@ class Ledger:
 
     def forget(self, session: Session, identities: Sequence[str]) -> int:
         """Remove directory rows; returns how many were there."""
-        return sum(
-            session.execute(
-                f"DELETE FROM {self._directory} WHERE scope = %s AND identity = %s",
-                (self._scope, identity),
-            )
-            for identity in identities
-        )
+        sql = self._sql("forget_part")
+        return sum(session.execute(sql, (self._scope, identity)) for identity in identities)
 
     def others_staged(self, session: Session, staging: TableName) -> bool:
         """Whether any part is left in the directory for this staging table."""
-        found = session.query(
-            f"SELECT 1 FROM {self._directory} WHERE scope = %s AND staging = %s LIMIT 1",
-            (self._scope, staging.table),
-        )
-        return bool(found)
+        return bool(session.query(self._sql("find_part_of_scope"), (self._scope, staging.table)))
+
+    def _sql(self, name: str) -> str:
+        ledger, directory = self._sibling.sibling(LEDGER), self._sibling.sibling(DIRECTORY)
+        return self._dialect.sql(name, ledger=ledger, directory=directory)
 
 
 def digest_of(prepared: Sequence[PreparedTransaction]) -> str:

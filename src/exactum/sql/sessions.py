@@ -42,7 +42,9 @@ class SessionPool:
         """
         while (idle := self._next_idle()) is not None:
             session, since_s = idle
-            if time.monotonic() - since_s < IDLE_AGE_MAX_S and _answers(session):
+            if time.monotonic() - since_s < IDLE_AGE_MAX_S and _answers(
+                session, self._dialect.sql("answer")
+            ):
                 return session
             session.close()
         return self._dialect.connect(self._address, Role.TASK, "exactum task", self._lock_timeout_s)
@@ -67,9 +69,9 @@ class SessionPool:
             return self._idle.pop() if self._idle else None
 
 
-def _answers(session: Session) -> bool:
+def _answers(session: Session, sql: str) -> bool:
     try:
-        session.query("SELECT 1")
+        session.query(sql)
         session.rollback()
     except SqlFailure:
         return False

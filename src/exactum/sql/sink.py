@@ -18,8 +18,9 @@ from exactum.protocol.sink import (
     QueryRun,
 )
 from exactum.sql.columns import matched, named_by
-from exactum.sql.dialect import DIRECTORY, Dialect, Mode, Role, ServerFailure, Session, SqlFailure
+from exactum.sql.dialect import Dialect, Mode, Role, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
+from exactum.sql.ledger import Ledger
 from exactum.sql.participant import SqlParticipant
 from exactum.sql.plan import Mechanism, SqlScope, WritePlan
 from exactum.sql.table import Column, Table, TableName
@@ -280,14 +281,11 @@ class SqlSink(NotAFunction):
 
         What still holds a decided epoch is not empty; what a zombie still uses is left.
         """
-        directory = self._dialect.quote_table(plan.target.sibling(DIRECTORY))
+        ledger = Ledger(self._dialect, plan.scope, plan.target)
         for old in self._dialect.list_staging(session, plan.target, plan.scope.staging_prefix):
             if old == plan.staging and plan.mechanism is Mechanism.STAGED:
                 continue
-            used = session.query(
-                f"SELECT 1 FROM {directory} WHERE scope = %s AND staging = %s LIMIT 1",
-                (plan.scope.text, old.table),
-            )
+            used = ledger.others_staged(session, old)
             session.rollback()
             if not used:
                 with suppress(

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import DECISIONS, DIRECTORY, FLOORS, LEDGER, PART, ROW
 from exactum.sql.mysql.charsets import charset
-from exactum.sql.mysql.quote import quote, quote_table
 from exactum.sql.mysql.session import MySQLSession
+from exactum.sql.mysql.statements import quote, quote_table, sql
 from exactum.sql.mysql.types import column_from
+from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Table, TableName
 
 _COLUMN_FACTS = (
@@ -17,8 +18,7 @@ _COLUMN_FACTS = (
     "GENERATION_EXPRESSION", "CHARACTER_MAXIMUM_LENGTH", "NUMERIC_PRECISION", "NUMERIC_SCALE",
     "DATETIME_PRECISION", "CHARACTER_SET_NAME", "COLLATION_NAME",
 )  # fmt: skip
-_NAME = "varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
-_TRANSACTIONAL = "ENGINE=InnoDB"
+"""What the statement ``list_columns`` asks for, in its order."""
 
 
 def read_table(session: MySQLSession, name: TableName) -> Table | None:
@@ -27,12 +27,7 @@ def read_table(session: MySQLSession, name: TableName) -> Table | None:
     Raises:
         SettingRefused: it is a view, or its engine has no transactions.
     """
-    # lower_case_table_names decides how names compare; the server applies it to its own catalog.
-    found = session.query(
-        "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES "
-        "WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) AND TABLE_NAME = %s",
-        (name.schema, name.table),
-    )
+    found = session.query(sql("find_table"), (name.schema, name.table))
     if not found:
         return None
     schema, table, table_type, engine = found[0]
@@ -43,11 +38,7 @@ def read_table(session: MySQLSession, name: TableName) -> Table | None:
             "transactions. Convert it (ALTER TABLE ... ENGINE=InnoDB), or write to another table."
         )
     true_name = TableName(str(schema), str(table))
-    facts = session.query(
-        f"SELECT {', '.join(_COLUMN_FACTS)} FROM information_schema.COLUMNS "
-        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
-        (true_name.schema, true_name.table),
-    )
+    facts = session.query(sql("list_columns"), (true_name.schema, true_name.table))
     described = [dict(zip(_COLUMN_FACTS, row, strict=True)) for row in facts]
     names = {str(d["CHARACTER_SET_NAME"]) for d in described if d["CHARACTER_SET_NAME"]}
     charsets = {name: charset(session, name) for name in sorted(names)}
@@ -60,14 +51,10 @@ def _json_columns(session: MySQLSession, name: TableName) -> frozenset[str]:
     """MariaDB's JSON is text with a CHECK, under the column's name."""
     if not session.is_mariadb:
         return frozenset()
-    rows = session.query(
-        "SELECT CONSTRAINT_NAME, CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS "
-        "WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s",
-        (name.schema, name.table),
-    )
+    rows = session.query(sql("list_checks"), (name.schema, name.table))
     clauses = {(str(column), str(clause).lower()) for column, clause in rows}
     return frozenset(
-        c for c, clause in clauses if clause == f"json_valid({quote(c).replace('%%', '%')})".lower()
+        c for c, clause in clauses if clause == f"json_valid({unsubstituted(quote(c))})".lower()
     )
 
 
@@ -77,12 +64,7 @@ def _unique_keys(session: MySQLSession, name: TableName) -> tuple[frozenset[str]
 
     Such a one stands here as a set that no list of columns can equal.
     """
-    rows = session.query(
-        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS WHERE "
-        "TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, "
-        "SEQ_IN_INDEX",
-        (name.schema, name.table),
-    )
+    rows = session.query(sql("list_unique_keys"), (name.schema, name.table))
     keys: dict[str, set[str]] = {}
     for index, column, prefix in rows:
         whole = column is not None and prefix is None
@@ -95,86 +77,58 @@ def _unique_keys(session: MySQLSession, name: TableName) -> tuple[frozenset[str]
 def create_table(
     session: MySQLSession, name: TableName, columns: Sequence[Column], key: Sequence[str]
 ) -> None:
-    """See ``dialect``."""
+    """See ``dialect``. ``CREATE TABLE target (column type {NULL | NOT NULL}, ..., PRIMARY KEY (key,
+    ...)) ENGINE=InnoDB``.
+    """
     lines = [
         f"{quote(c.name)} {c.type.replace('%', '%%')} {'NULL' if c.nullable else 'NOT NULL'}"
         for c in columns
     ]
     if key:
         lines.append(f"PRIMARY KEY ({', '.join(map(quote, key))})")
-    _create(session, name, lines)
+    _create(session, name, _table_of(name, lines))
 
 
 def create_own_tables(session: MySQLSession, sibling: TableName) -> None:
     """See ``dialect``."""
-    ledger = [
-        f"scope {_NAME}",
-        "batch_id bigint NOT NULL",
-        f"identity {_NAME}",
-        f"digest {_NAME}",
-        "attempt int NOT NULL",
-        "row_count bigint NOT NULL",
-        "committed_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP",
-        "PRIMARY KEY (scope, batch_id, identity)",
-    ]
-    directory = [
-        f"scope {_NAME}",
-        f"identity {_NAME}",
-        f"incarnation {_NAME}",
-        "batch_id bigint NOT NULL",
-        "attempt int NOT NULL",
-        f"staging {_NAME}",
-        "part bigint NOT NULL",
-        "row_count bigint NOT NULL",
-        "PRIMARY KEY (scope, identity)",
-    ]
-    _create(session, sibling.sibling(LEDGER), ledger)
-    _create(session, sibling.sibling(DIRECTORY), directory)
+    _create_named(session, "create_ledger", sibling.sibling(LEDGER))
+    _create_named(session, "create_directory", sibling.sibling(DIRECTORY))
 
 
 def create_decision_tables(session: MySQLSession, schema: str | None) -> None:
     """See ``dialect``."""
-    decisions = [
-        f"query_id {_NAME}",
-        "batch_id bigint NOT NULL",
-        "attempt int NOT NULL",
-        "record longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL",
-        "PRIMARY KEY (query_id, batch_id, attempt)",
-    ]
-    floors = [f"query_id {_NAME}", "floor bigint NOT NULL", "PRIMARY KEY (query_id)"]
-    _create(session, TableName(schema, DECISIONS), decisions)
-    _create(session, TableName(schema, FLOORS), floors)
+    _create_named(session, "create_decisions", TableName(schema, DECISIONS))
+    _create_named(session, "create_floors", TableName(schema, FLOORS))
 
 
 def create_staging(session: MySQLSession, name: TableName, columns: Sequence[Column]) -> None:
-    """See ``dialect``. The primary key keeps a part's rows together and in order."""
+    """See ``dialect``. ``CREATE TABLE exactum_stage_... (exactum_part bigint, exactum_row bigint,
+    column type NULL, ..., PRIMARY KEY (exactum_part, exactum_row)) ENGINE=InnoDB``.
+
+    The primary key keeps a part's rows together and in order.
+    """
     lines = [f"{quote(PART)} bigint NOT NULL", f"{quote(ROW)} bigint NOT NULL"]
     lines += [f"{quote(c.name)} {c.type.replace('%', '%%')} NULL" for c in columns]
     lines.append(f"PRIMARY KEY ({quote(PART)}, {quote(ROW)})")
-    _create(session, name, lines)
+    _create(session, name, _table_of(name, lines))
 
 
 def list_staging(session: MySQLSession, sibling: TableName, prefix: str) -> list[TableName]:
     """See ``dialect``."""
-    rows = session.query(
-        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, "
-        "DATABASE()) AND LEFT(TABLE_NAME, %s) = %s",
-        (sibling.schema, len(prefix), prefix),
-    )
+    rows = session.query(sql("list_tables"), (sibling.schema, len(prefix), prefix))
     return [sibling.sibling(str(table)) for (table,) in rows if str(table).startswith(prefix)]
 
 
-def _create(session: MySQLSession, name: TableName, lines: Sequence[str]) -> None:
-    """Create an InnoDB table unless it is there; without looking, a missing right to create would
-    be an error.
-    """
-    there = session.query(
-        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) "
-        "AND TABLE_NAME = %s",
-        (name.schema, name.table),
-    )
-    if not there:
-        session.execute(
-            f"CREATE TABLE IF NOT EXISTS {quote_table(name)} ({', '.join(lines)}) {_TRANSACTIONAL}"
-        )
+def _create_named(session: MySQLSession, statement: str, name: TableName) -> None:
+    _create(session, name, sql(statement, table=name))
+
+
+def _table_of(name: TableName, lines: Sequence[str]) -> str:
+    return f"CREATE TABLE IF NOT EXISTS {quote_table(name)} ({', '.join(lines)}) ENGINE=InnoDB"
+
+
+def _create(session: MySQLSession, name: TableName, statement: str) -> None:
+    """Unless the table exists, which is looked up first."""
+    if not session.query(sql("is_there"), (name.schema, name.table)):
+        session.execute(statement)
     session.commit()

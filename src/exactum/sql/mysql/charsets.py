@@ -12,6 +12,7 @@ from functools import cache
 
 from exactum.sql.charset import Charset
 from exactum.sql.mysql.session import MySQLSession
+from exactum.sql.mysql.statements import sql
 
 _LAST = 0x10FFFF
 _UNICODE: Mapping[str, tuple[tuple[int, int, int], ...]] = {
@@ -53,11 +54,7 @@ def charset(session: MySQLSession, name: str) -> Charset | None:
 def _asked(session: MySQLSession, name: str, characters: str) -> dict[int, int]:
     """The bytes of each of the characters that come back as they were."""
     text = _BETWEEN.join(characters)
-    encoded, back = session.query(
-        f"SELECT CAST(CONVERT(%s USING {name}) AS BINARY), CONVERT(CONVERT(%s USING {name}) USING "
-        "utf8mb4)",
-        (text, characters),
-    )[0]
+    encoded, back = session.query(sql("try_characters", charset=name), (text, characters))[0]
     each = bytes(encoded).split(_BETWEEN.encode())
     session.rollback()
     return {

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from exactum.sql.dialect import DIRECTORY, PART, Role, SqlFailure
-from exactum.sql.mysql.quote import quote, quote_table
+from exactum.sql.dialect import DIRECTORY, Role, SqlFailure
 from exactum.sql.mysql.session import MySQLSession, connect
+from exactum.sql.mysql.statements import sql
 from exactum.sql.table import TableName
 
 FEW_ROWS = 20_000
@@ -29,23 +29,15 @@ def clear(session: MySQLSession, staging: TableName, parts: Sequence[int]) -> No
     """See ``dialect``."""
     if not parts:
         return
-    places = ", ".join(["%s"] * len(parts))
-    # By the key: a scan of the table would wait for the rows of a task that is still writing, or
-    # has stopped.
-    here = (
-        f"FROM {quote_table(staging)} AS staged FORCE INDEX (PRIMARY) WHERE {quote(PART)} IN "
-        f"({places})"
-    )
-    few = session.query(
-        f"SELECT COUNT(*) FROM (SELECT 1 {here} LIMIT {FEW_ROWS + 1}) AS some_rows", parts
-    )
+    delete = sql("delete_parts", staging=staging)
+    few = session.query(sql("count_some", staging=staging), (parts, FEW_ROWS + 1))
     if int(few[0][0]) <= FEW_ROWS or not session.locks_hold:
-        session.execute(f"DELETE staged {here}", parts)
+        session.execute(delete, (parts,))
         return
 
     def empty() -> None:
         if not _truncated(session, staging):
-            session.execute(f"DELETE staged {here}", parts)
+            session.execute(delete, (parts,))
             session.commit()
 
     session.after_commit(empty)
@@ -55,7 +47,7 @@ def tidy(session: MySQLSession, staging: TableName) -> None:
     """At start: remove what a crash between COMMIT and TRUNCATE has left, if nobody uses the table.
     Commits.
     """
-    left = session.query(f"SELECT 1 FROM {quote_table(staging)} LIMIT 1")
+    left = session.query(sql("find_staged_row", staging=staging))
     session.rollback()
     if left:
         _truncated(session, staging)
@@ -63,14 +55,14 @@ def tidy(session: MySQLSession, staging: TableName) -> None:
 
 def drop(session: MySQLSession, staging: TableName) -> None:
     """Drop a staging table in which no part is anybody's, unless somebody uses it. Commits."""
-    _alone(session, staging, f"DROP TABLE {quote_table(staging)}")
+    _alone(session, staging, sql("drop_staging", staging=staging))
 
 
 def _truncated(session: MySQLSession, staging: TableName) -> bool:
     """False when somebody uses the table, when it holds parts of others, or when the user may not
     lock it.
     """
-    return _alone(session, staging, f"TRUNCATE TABLE {quote_table(staging)}")
+    return _alone(session, staging, sql("truncate_staging", staging=staging))
 
 
 def _alone(session: MySQLSession, staging: TableName, statement: str) -> bool:
@@ -85,17 +77,14 @@ def _alone(session: MySQLSession, staging: TableName, statement: str) -> bool:
     session.rollback()
     if not session.locks_hold:
         return False
-    # With autocommit off a session that holds LOCK TABLES counts as one in a transaction, for
-    # MariaDB.
-    names = (
-        ("wait_timeout", "idle_transaction_timeout") if session.is_mariadb else ("wait_timeout",)
-    )
-    before = session.query(f"SELECT {', '.join(f'@@SESSION.{name}' for name in names)}")[0]
-    set_idle = f"SET SESSION {', '.join(f'{name} = %s' for name in names)}"
+    read_idle, set_idle = sql("read_idle_timeout"), sql("set_idle_timeout")
+    if session.is_mariadb:
+        read_idle, set_idle = sql("read_idle_timeouts"), sql("set_idle_timeouts")
+    before = session.query(read_idle)[0]
     try:
-        session.execute(set_idle, [LOCKED_IDLE_S] * len(names))
+        session.execute(set_idle, [LOCKED_IDLE_S] * len(before))
         with _Waiting(session, 0 if session.is_mariadb else 1):  # MySQL's least
-            session.execute(f"LOCK TABLES {quote_table(staging)} WRITE")
+            session.execute(sql("lock_staging", staging=staging))
         if _is_named(session, staging):
             return False
         session.execute(statement)
@@ -107,7 +96,7 @@ def _alone(session: MySQLSession, staging: TableName, statement: str) -> bool:
     finally:
         if session.usable:
             with suppress(SqlFailure):
-                session.execute("UNLOCK TABLES")
+                session.execute(sql("unlock_staging"))
                 session.execute(set_idle, before)
             session.rollback()
 
@@ -120,9 +109,7 @@ class _Waiting:
         self._seconds = seconds
 
     def __enter__(self) -> None:
-        rows = self._session.query(
-            "SELECT @@SESSION.lock_wait_timeout, @@SESSION.innodb_lock_wait_timeout"
-        )
+        rows = self._session.query(sql("read_lock_timeouts"))
         self._before = (int(rows[0][0]), int(rows[0][1]))
         self._set((self._seconds, self._seconds))
 
@@ -131,9 +118,7 @@ class _Waiting:
             self._set(self._before)
 
     def _set(self, seconds: tuple[int, int]) -> None:
-        self._session.execute(
-            "SET SESSION lock_wait_timeout = %s, innodb_lock_wait_timeout = %s", seconds
-        )
+        self._session.execute(sql("set_lock_timeouts"), seconds)
 
 
 def _is_named(session: MySQLSession, staging: TableName) -> bool:
@@ -142,9 +127,7 @@ def _is_named(session: MySQLSession, staging: TableName) -> bool:
     """
     other = connect(session.address, Role.DRIVER, "exactum clear", LOCKED_IDLE_S)
     try:
-        directory = quote_table(staging.sibling(DIRECTORY))
-        return bool(
-            other.query(f"SELECT 1 FROM {directory} WHERE staging = %s LIMIT 1", (staging.table,))
-        )
+        find = sql("find_part", directory=staging.sibling(DIRECTORY))
+        return bool(other.query(find, (staging.table,)))
     finally:
         other.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from exactum.sql.dialect import PART, Loader, Role, RowMove, Session
+from exactum.sql.dialect import Loader, Role, RowMove, Session
 from exactum.sql.mysql import catalog as mysql_catalog
 from exactum.sql.mysql import clear as mysql_clear
 from exactum.sql.mysql import loader as mysql_loader
@@ -14,8 +14,8 @@ from exactum.sql.mysql import move as mysql_move
 from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql import types as mysql_types
 from exactum.sql.mysql import xa as mysql_xa
-from exactum.sql.mysql.quote import quote, quote_table
 from exactum.sql.mysql.session import MySQLSession
+from exactum.sql.mysql.statements import sql
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
@@ -42,11 +42,8 @@ class MySQLDialect:
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
         return mysql_session.connect(address, role, label, lock_timeout_s)
 
-    def quote(self, name: str) -> str:
-        return quote(name)
-
-    def quote_table(self, name: TableName) -> str:
-        return quote_table(name)
+    def sql(self, name: str, /, **places: TableName | str) -> str:
+        return sql(name, **places)
 
     # ---- the catalog -------------------------------------------------------------------------
 
@@ -103,26 +100,13 @@ class MySQLDialect:
     ) -> Loader:
         return mysql_loader.loader(_ours(session), name, columns, part, first_row)
 
-    def insert_if_absent(self, table: str, columns: Sequence[str]) -> str:
-        """Not INSERT IGNORE, which would also cut a text that is too long."""
-        names = [quote(c) for c in columns]
-        return (
-            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))}) "
-            f"ON DUPLICATE KEY UPDATE {names[0]} = {names[0]}"
-        )
-
     def move(self, session: Session, move: RowMove) -> int:
         return mysql_move.move(_ours(session), move)
 
     def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
         if not parts:
             return {}
-        part = quote(PART)
-        rows = session.query(
-            f"SELECT {part}, COUNT(*) FROM {quote_table(staging)} WHERE {part} IN "
-            f"({', '.join(['%s'] * len(parts))}) GROUP BY {part}",
-            tuple(parts),
-        )
+        rows = session.query(sql("count_parts", staging=staging), (parts,))
         return {int(p): int(n) for p, n in rows}
 
     def clear(

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from exactum.sql.dialect import PART, ROW, ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import failure_of
 from exactum.sql.mysql.pieces import by_pieces
-from exactum.sql.mysql.quote import quote, quote_table, unsubstituted
 from exactum.sql.mysql.session import MySQLSession
+from exactum.sql.mysql.statements import quote, quote_table, sql
+from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, TableName
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def loader(
 ) -> LoadData | InsertRows:
     """See ``dialect``."""
     if session.loading is None:
-        rows = session.query("SELECT @@GLOBAL.local_infile, @@SESSION.max_allowed_packet")
+        rows = session.query(sql("read_load_settings"))
         wanted = session.address.option("local_infile", "true").lower() in (
             "true",
             "1",
@@ -124,7 +125,9 @@ class LoadData:
 
 
 class InsertRows:
-    """INSERT ... VALUES of as many rows as fit a packet."""
+    """``INSERT INTO table (column, ..., exactum_row, exactum_part) VALUES (...), ...`` of as many
+    rows as fit a packet.
+    """
 
     def __init__(
         self,
@@ -209,6 +212,9 @@ class InsertRows:
 def _load_clauses(
     name: TableName, columns: Sequence[Column], part: int | None, numbered: bool
 ) -> str:
+    """``INTO TABLE table CHARACTER SET utf8mb4 FIELDS ... LINES ... (column, ..., @exactum_0,
+    exactum_row) SET column = UNHEX(@exactum_0), ..., exactum_part = part``.
+    """
     fields: list[str] = []
     settings: list[str] = []
     for place, column in enumerate(columns):
@@ -239,7 +245,7 @@ def _nulls(count: int) -> str:
 
 def _refused(session: MySQLSession, affected: int, sent: int) -> SqlFailure:
     """What the server warned of, or that rows are missing."""
-    found = session.query("SHOW WARNINGS LIMIT 3")
+    found = session.query(sql("read_warnings"))
     text = "; ".join(str(message) for _, _, message in found)
     code = int(found[0][1]) if found else 0
     if affected != sent:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from exactum.sql.dialect import PART, ROW, Mode, RowMove
-from exactum.sql.mysql.quote import quote, quote_table
 from exactum.sql.mysql.session import MySQLSession
+from exactum.sql.mysql.statements import quote, quote_table, sql
 
 _RANK = "exactum_rank"
 _LAST = "exactum_last"
@@ -18,33 +18,38 @@ def move(session: MySQLSession, order: RowMove) -> int:
 
 
 def append(session: MySQLSession, order: RowMove) -> int:
-    """One INSERT for each part, which reads the staging's primary key from end to end: nothing is
-    sorted.
+    """``INSERT INTO target (column, ...) SELECT column, ... FROM staging WHERE exactum_part = part
+    ORDER BY exactum_row`` for each part, which reads the staging's primary key from end to end:
+    nothing is sorted.
     """
     names = ", ".join(map(quote, order.columns))
-    sql = (
+    insert = (
         f"INSERT INTO {quote_table(order.target)} ({names}) SELECT {names} FROM "
         f"{quote_table(order.staging)} WHERE {quote(PART)} = %s ORDER BY {quote(ROW)}"
     )
-    return sum(session.execute(sql, (part,)) for part in _in_order(session, order))
+    return sum(session.execute(insert, (part,)) for part in _in_order(session, order))
 
 
 def _in_order(session: MySQLSession, order: RowMove) -> list[int]:
     """The parts by the number of their first row; those without rows come last."""
     if len(order.parts) <= 1:
         return list(order.parts) or [NO_PART]
-    rows = session.query(
-        f"SELECT {quote(PART)}, MIN({quote(ROW)}) FROM {quote_table(order.staging)} "
-        f"WHERE {quote(PART)} IN ({_places(order)}) GROUP BY {quote(PART)}",
-        order.parts,
-    )
+    rows = session.query(sql("find_first_rows", staging=order.staging), (order.parts,))
     first = {int(part): int(row) for part, row in rows}
     return sorted(order.parts, key=lambda part: first.get(part, 2**63))
 
 
 def upsert(session: MySQLSession, order: RowMove) -> int:
-    """Delete the keys whose last row says so, then insert or replace the others by order of key."""
-    parts = order.parts or (NO_PART,)
+    """Delete the keys whose last row says so, then insert or replace the others by order of key:
+
+        DELETE target FROM target JOIN ranked ON key = key AND ... WHERE exactum_rank = 1 AND
+        delete_when IS TRUE
+        INSERT INTO target (column, ...) SELECT column, ... FROM ranked WHERE exactum_rank = 1 AND
+        delete_when IS NOT TRUE ORDER BY key, ... ON DUPLICATE KEY UPDATE column = column, ...
+
+    ``ranked`` is a subquery: see ``_ranked``.
+    """
+    parts = (order.parts or (NO_PART,),)
     ranked = _ranked(order)
     removed = 0
     if order.delete_when is not None:
@@ -73,15 +78,14 @@ def upsert(session: MySQLSession, order: RowMove) -> int:
 def _ranked(order: RowMove) -> str:
     """The parts' rows, each with its place among those of its key: 1 is the last. NULL sorts lowest
     in MySQL.
+
+        (SELECT column, ..., ROW_NUMBER() OVER (PARTITION BY key, ... ORDER BY order_by DESC, ...,
+        exactum_row DESC) AS exactum_rank FROM staging WHERE exactum_part IN parts) AS exactum_last
     """
     columns = [*order.columns, *([order.delete_when] if order.delete_when else [])]
     latest = ", ".join(f"{quote(c)} DESC" for c in (*order.order_by, ROW))
     return (
         f"(SELECT {', '.join(map(quote, columns))}, ROW_NUMBER() OVER (PARTITION BY "
         f"{', '.join(map(quote, order.key))} ORDER BY {latest}) AS {_RANK} FROM "
-        f"{quote_table(order.staging)} WHERE {quote(PART)} IN ({_places(order)})) AS {_LAST}"
+        f"{quote_table(order.staging)} WHERE {quote(PART)} IN %s) AS {_LAST}"
     )
-
-
-def _places(order: RowMove) -> str:
-    return ", ".join(["%s"] * max(1, len(order.parts)))

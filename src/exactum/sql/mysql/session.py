@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import Role, ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import classified
+from exactum.sql.mysql.statements import sql
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
@@ -25,14 +26,6 @@ IDLE_TRANSACTION_TIMEOUT_S = 30
 """A stopped driver holds its locks no longer than this: its successor's patience is longer."""
 MARIADB_MIN = (10, 6)
 MYSQL_MIN = (8, 0)
-
-SQL_MODE = (
-    "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO,"
-    "NO_ENGINE_SUBSTITUTION"
-)
-"""Nothing is cut or replaced in silence, 0 is not taken for "the next number", and text is
-escaped by backslashes.
-"""
 
 
 def _flag(text: str) -> bool:
@@ -254,28 +247,17 @@ def _typed(address: Address) -> dict[str, Any]:
 
 def _set_up(session: MySQLSession, role: Role, lock_timeout_s: float) -> None:
     wait_s = max(1, round(lock_timeout_s))
-    settings = {
-        "sql_mode": f"'{SQL_MODE}'",
-        "time_zone": "'+00:00'",
-        "tx_isolation" if session.is_mariadb else "transaction_isolation": "'READ-COMMITTED'",
-        "innodb_lock_wait_timeout": wait_s,
-        "lock_wait_timeout": wait_s,
-        # Notes are no losses; without them a count of warnings above 0 is one.
-        "sql_notes": 0,
-        "max_error_count": 64,
-        "sql_safe_updates": 0,
-        "unique_checks": 1,
-        "foreign_key_checks": 1,
-    }
-    if role is Role.DRIVER:
-        # MySQL can only end idle sessions as a whole; the driver then connects again.
-        name = "idle_transaction_timeout" if session.is_mariadb else "wait_timeout"
-        settings[name] = IDLE_TRANSACTION_TIMEOUT_S
-    session.execute(
-        "SET SESSION " + ", ".join(f"{name} = {value}" for name, value in settings.items())
+    mariadb = session.is_mariadb
+    settings = sql(
+        "set_up_session", isolation="tx_isolation" if mariadb else "transaction_isolation"
     )
     if role is Role.DRIVER:
+        idle = "idle_transaction_timeout" if mariadb else "wait_timeout"
+        settings += sql("set_up_driver", idle_timeout=idle)
+        session.execute(settings, (wait_s, wait_s, IDLE_TRANSACTION_TIMEOUT_S))
         _check_server(session)
+    else:
+        session.execute(settings, (wait_s, wait_s))
     session.rollback()
 
 
@@ -294,11 +276,7 @@ def _check_version(session: MySQLSession) -> None:
 
 
 def _check_server(session: MySQLSession) -> None:
-    rows = session.query(
-        "SHOW VARIABLES WHERE Variable_name IN "
-        "('log_bin', 'binlog_format', 'innodb_flush_log_at_trx_commit', 'wsrep_on', "
-        "'group_replication_single_primary_mode')"
-    )
+    rows = session.query(sql("read_settings"))
     values = {str(name).lower(): str(value).upper() for name, value in rows}
     if values.get("log_bin") == "ON" and values.get("binlog_format") == "STATEMENT":
         raise SettingRefused(

@@ -15,6 +15,7 @@ from exactum.errors import SettingRefused
 from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import XAER_NOTA
 from exactum.sql.mysql.session import MySQLSession
+from exactum.sql.mysql.statements import sql
 
 FORMAT_ID = 0x45584143
 """``EXAC``: keeps other programs' xids apart from ours."""
@@ -30,26 +31,26 @@ _SQL_FORMAT = re.compile(r"(?:X'([0-9A-Fa-f]*)'|'([^']*)')\s*,")
 
 def begin(session: MySQLSession, gid: str) -> None:
     session.rollback()
-    session.execute(f"XA START {_xid(gid)}")
+    session.execute(sql("begin_xa"), (gid, FORMAT_ID))
     session.in_xa = True
 
 
 def prepare(session: MySQLSession, gid: str) -> None:
     """Prepare and leave; the session is closed afterwards, also when this fails."""
     try:
-        session.execute(f"SET SESSION wait_timeout = {ORPHAN_TIMEOUT_S}")
-        session.execute(f"XA END {_xid(gid)}")
-        session.execute(f"XA PREPARE {_xid(gid)}")
+        session.execute(sql("set_idle_timeout"), (ORPHAN_TIMEOUT_S,))
+        session.execute(sql("end_xa"), (gid, FORMAT_ID))
+        session.execute(sql("prepare_xa"), (gid, FORMAT_ID))
     finally:
         session.close()
 
 
 def commit(session: MySQLSession, gid: str) -> None:
-    _finish(session, "COMMIT", gid)
+    _finish(session, "commit_xa", gid)
 
 
 def roll_back(session: MySQLSession, gid: str) -> None:
-    _finish(session, "ROLLBACK", gid)
+    _finish(session, "roll_back_xa", gid)
 
 
 def listed(session: MySQLSession, prefix: str) -> list[str]:
@@ -72,7 +73,7 @@ def check(session: MySQLSession, where: str) -> None:
     Raises:
         SettingRefused: the server cannot keep XA transactions, or the user may not list them.
     """
-    cluster = session.query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'")
+    cluster = session.query(sql("read_cluster"))
     if cluster and str(cluster[0][1]).upper() == "ON":
         raise SettingRefused(
             f"{where}: {session.address.where} is a Galera cluster, which has no XA transactions. "
@@ -83,7 +84,7 @@ def check(session: MySQLSession, where: str) -> None:
     except SqlFailure as failure:
         if failure.code not in _DENIED:
             raise
-        user = str(session.query("SELECT CURRENT_USER()")[0][0])
+        user = str(session.query(sql("current_user"))[0][0])
         raise SettingRefused(
             f"{where}: mechanism='prepared' needs the right to list XA transactions, and the user "
             f"{user} has it not: {failure}. Grant it (GRANT XA_RECOVER_ADMIN ON *.* TO "
@@ -91,10 +92,10 @@ def check(session: MySQLSession, where: str) -> None:
         ) from failure
 
 
-def _finish(session: MySQLSession, verb: str, gid: str) -> None:
+def _finish(session: MySQLSession, statement: str, gid: str) -> None:
     try:
         with session.outside_transaction():
-            session.execute(f"XA {verb} {_xid(gid)}")
+            session.execute(sql(statement), (gid, FORMAT_ID))
     except SqlFailure as failure:
         if failure.code in _ROLLED_BACK:
             raise SqlFailure(
@@ -109,9 +110,7 @@ def _finish(session: MySQLSession, verb: str, gid: str) -> None:
 
 def _recover(session: MySQLSession) -> list[str]:
     """The gids of all our prepared transactions on the server, of whatever scope."""
-    rows = session.query(
-        "XA RECOVER FORMAT='SQL'" if session.is_mariadb else "XA RECOVER CONVERT XID"
-    )
+    rows = session.query(sql("list_xa_of_mariadb" if session.is_mariadb else "list_xa"))
     gids: list[str] = []
     for format_id, gtrid_length, _, data in rows:
         if int(format_id) == FORMAT_ID:
@@ -130,11 +129,6 @@ def _gtrid(text: str, length: int) -> str:
     if found is None:
         return ""
     return bytes.fromhex(found[1]).decode("ascii") if found[1] is not None else found[2]
-
-
-def _xid(gid: str) -> str:
-    """``gid`` is of [0-9a-z_]."""
-    return f"'{gid}','',{FORMAT_ID}"
 
 
 def _account(user: str) -> str:

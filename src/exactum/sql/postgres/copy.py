@@ -13,8 +13,9 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from exactum.sql.dialect import PART, ROW, ServerFailure, SqlFailure
-from exactum.sql.postgres.catalog import quote, quote_table
 from exactum.sql.postgres.session import PostgresSession
+from exactum.sql.postgres.statements import quote, quote_table, sql
+from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, TableName
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 65_536
 """Most rows that are turned into text at once."""
+SAVEPOINT = "exactum_rows"
 OF_ONE_ROW = ("22", "23514", "54")
 """SQLSTATEs, or how they begin, of what a row's own values are refused for: data, a domain's
 CHECK, a limit.
@@ -29,7 +31,8 @@ CHECK, a limit.
 
 
 class CopyLoader:
-    """See ``Loader``. One COPY for the whole task.
+    """See ``Loader``. One ``COPY table (column, ..., exactum_part, exactum_row) FROM STDIN (FORMAT
+    csv)`` for the whole task.
 
     Where only the server knows which values a column takes, there is one for each Arrow batch,
     within a savepoint, so that the rows which it refuses are found by halves and put aside.
@@ -51,11 +54,8 @@ class CopyLoader:
         names += [PART] if part is not None else []
         names += [ROW] if first_row is not None else []
         self._stack = ExitStack()
-        self._sql = (
-            f"COPY {quote_table(name)} ({', '.join(names)}) FROM STDIN (FORMAT csv)".replace(
-                "%%", "%"
-            ).encode()
-        )
+        copy = f"COPY {quote_table(name)} ({', '.join(names)}) FROM STDIN (FORMAT csv)"
+        self._sql = unsubstituted(copy).encode()
         self._copy: Any = None
         if not any(column.judged for column in columns):
             self._copy = self._begun()
@@ -139,16 +139,16 @@ class CopyLoader:
         none is.
         """
         session = self._session
-        session.execute("SAVEPOINT exactum_rows")
+        session.execute(sql("save", savepoint=SAVEPOINT))
         try:
             data = self._csv(batch, rows)
             session.call(lambda: self._copied(data))
         except SqlFailure as failure:
             if failure.failure is not ServerFailure.ROWS or not failure.code.startswith(OF_ONE_ROW):
                 raise
-            session.execute("ROLLBACK TO SAVEPOINT exactum_rows")
+            session.execute(sql("undo", savepoint=SAVEPOINT))
             return failure.text
-        session.execute("RELEASE SAVEPOINT exactum_rows")
+        session.execute(sql("keep", savepoint=SAVEPOINT))
         return None
 
     def _copied(self, data: Any) -> None:

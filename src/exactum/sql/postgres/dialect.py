@@ -21,9 +21,9 @@ from exactum.sql.dialect import (
 from exactum.sql.postgres import catalog as postgres_catalog
 from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres import types as postgres_types
-from exactum.sql.postgres.catalog import quote, quote_table, regclass
 from exactum.sql.postgres.copy import CopyLoader
 from exactum.sql.postgres.session import PostgresSession
+from exactum.sql.postgres.statements import quote, quote_table, regclass, sql
 from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 TRUNCATE_BYTES = 1_048_576
 """A staging table above this is truncated rather than deleted from: a TRUNCATE costs some
 milliseconds, whatever the size, and a deleted row stays in the file."""
+
+
+SAVEPOINT = "exactum_truncate"
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,8 @@ class PostgresDialect:
     def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
         return postgres_session.connect(address, role, label, lock_timeout_s)
 
-    def quote(self, name: str) -> str:
-        return quote(name)
-
-    def quote_table(self, name: TableName) -> str:
-        return quote_table(name)
+    def sql(self, name: str, /, **places: TableName | str) -> str:
+        return sql(name, **places)
 
     # ---- the catalog -------------------------------------------------------------------------
 
@@ -103,9 +103,9 @@ class PostgresDialect:
         return postgres_catalog.list_tables(session, sibling.schema or "public", prefix)
 
     def drop_staging(self, session: Session, name: TableName) -> None:
-        session.execute(f"LOCK TABLE {quote_table(name)} IN ACCESS EXCLUSIVE MODE NOWAIT")
-        if not session.query(f"SELECT 1 FROM {quote_table(name)} LIMIT 1"):
-            session.execute(f"DROP TABLE {quote_table(name)}")
+        session.execute(sql("lock_staging", staging=name))
+        if not session.query(sql("find_staged_row", staging=name)):
+            session.execute(sql("drop_staging", staging=name))
         session.commit()
 
     # ---- rows --------------------------------------------------------------------------------
@@ -120,22 +120,14 @@ class PostgresDialect:
     ) -> Loader:
         return CopyLoader(_own(session), name, columns, part, first_row)
 
-    def insert_if_absent(self, table: str, columns: Sequence[str]) -> str:
-        places = ", ".join(["%s"] * len(columns))
-        return f"INSERT INTO {table} ({_list(columns)}) VALUES ({places}) ON CONFLICT DO NOTHING"
-
     def move(self, session: Session, move: RowMove) -> int:
-        sql = _append(move) if move.mode is Mode.APPEND else _upsert(move)
-        used = session.execute(sql, (list(move.parts),))
-        session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        statement = _append(move) if move.mode is Mode.APPEND else _upsert(move)
+        used = session.execute(statement, (list(move.parts),))
+        session.execute(sql("check_constraints"))
         return used
 
     def count(self, session: Session, staging: TableName, parts: Sequence[int]) -> dict[int, int]:
-        rows = session.query(
-            f"SELECT {PART}, count(*) FROM {quote_table(staging)} WHERE {PART} = ANY(%s::bigint[]) "
-            "GROUP BY 1",
-            (list(parts),),
-        )
+        rows = session.query(sql("count_parts", staging=staging), (list(parts),))
         return {int(part): int(count) for part, count in rows}
 
     def clear(
@@ -145,17 +137,15 @@ class PostgresDialect:
         parts: Sequence[int],
         is_alone: Callable[[], bool],
     ) -> None:
-        size = session.query("SELECT pg_relation_size(%s::regclass)", (regclass(staging),))
+        size = session.query(sql("size_of_staging"), (regclass(staging),))
         if int(size[0][0]) > TRUNCATE_BYTES and _truncated(session, staging, is_alone):
             return
-        session.execute(
-            f"DELETE FROM {quote_table(staging)} WHERE {PART} = ANY(%s::bigint[])", (list(parts),)
-        )
+        session.execute(sql("delete_parts", staging=staging), (list(parts),))
 
     # ---- prepared transactions ---------------------------------------------------------------
 
     def check_prepared(self, session: Session, where: str) -> None:
-        allowed = int(session.query("SELECT current_setting('max_prepared_transactions')")[0][0])
+        allowed = int(session.query(sql("prepared_max"))[0][0])
         session.rollback()
         if allowed == 0:
             raise SettingRefused(
@@ -170,7 +160,7 @@ class PostgresDialect:
 
     def prepare(self, session: Session, gid: str) -> None:
         try:
-            session.execute(f"PREPARE TRANSACTION '{gid}'")
+            session.execute(sql("prepare", gid=gid))
         except SqlFailure as failure:
             # Out of slots is told as out of memory; no slot at all as a state.
             if failure.code in ("53200", "55000"):
@@ -178,27 +168,14 @@ class PostgresDialect:
             raise
 
     def commit_prepared(self, session: Session, gid: str) -> None:
-        self._settle(session, f"COMMIT PREPARED '{gid}'")
+        _settle(session, sql("commit_prepared", gid=gid))
 
     def roll_back_prepared(self, session: Session, gid: str) -> None:
-        self._settle(session, f"ROLLBACK PREPARED '{gid}'")
+        _settle(session, sql("roll_back_prepared", gid=gid))
 
     def list_prepared(self, session: Session, prefix: str) -> list[str]:
-        rows = session.query(
-            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND left(gid, "
-            "%s) = %s ORDER BY gid",
-            (len(prefix), prefix),
-        )
+        rows = session.query(sql("list_prepared"), (len(prefix), prefix))
         return [str(row[0]) for row in rows]
-
-    def _settle(self, session: Session, sql: str) -> None:
-        try:
-            _own(session).execute_alone(sql)
-        except SqlFailure as failure:
-            known = {"42704": ServerFailure.NO_SUCH_PREPARED, "55000": ServerFailure.PREPARED_BUSY}
-            raise SqlFailure(
-                known.get(failure.code, failure.failure), failure.code, failure.text
-            ) from None
 
 
 def _own(session: Session) -> PostgresSession:
@@ -207,7 +184,20 @@ def _own(session: Session) -> PostgresSession:
     return session
 
 
+def _settle(session: Session, statement: str) -> None:
+    try:
+        _own(session).execute_alone(statement)
+    except SqlFailure as failure:
+        known = {"42704": ServerFailure.NO_SUCH_PREPARED, "55000": ServerFailure.PREPARED_BUSY}
+        raise SqlFailure(
+            known.get(failure.code, failure.failure), failure.code, failure.text
+        ) from None
+
+
 def _append(move: RowMove) -> str:
+    """``INSERT INTO target (column, ...) SELECT column, ... FROM staging WHERE exactum_part = ANY
+    (parts)``.
+    """
     columns = _list(move.columns)
     return (
         f"INSERT INTO {quote_table(move.target)} ({columns}) SELECT {columns} FROM "
@@ -216,7 +206,15 @@ def _append(move: RowMove) -> str:
 
 
 def _upsert(move: RowMove) -> str:
-    """The last row of each key, sorted by key, which is the order in which rows are locked."""
+    """The last row of each key, sorted by key, which is the order in which rows are locked:
+
+        INSERT INTO target (column, ...) SELECT DISTINCT ON (key, ...) column, ... FROM staging
+        WHERE exactum_part = ANY (parts) ORDER BY key, ..., order_by DESC NULLS LAST, ...,
+        exactum_row DESC ON CONFLICT (key, ...) DO UPDATE SET column = EXCLUDED.column, ...
+
+    With ``delete_when`` the SELECT comes first, ``WITH last AS (...)``; then ``gone AS (DELETE FROM
+    target USING last WHERE ...)``; and the INSERT takes what is left.
+    """
     columns, key, target = _list(move.columns), _list(move.key), quote_table(move.target)
     order = "".join(f"{quote(c)} DESC NULLS LAST, " for c in move.order_by)
     where = (
@@ -249,17 +247,17 @@ def _upsert(move: RowMove) -> str:
 
 def _truncated(session: Session, staging: TableName, is_alone: Callable[[], bool]) -> bool:
     """Whether the table could be had at once and was truncated, in the session's transaction."""
-    session.execute("SAVEPOINT exactum_truncate")
+    session.execute(sql("save", savepoint=SAVEPOINT))
     try:
-        session.execute(f"LOCK TABLE {quote_table(staging)} IN ACCESS EXCLUSIVE MODE NOWAIT")
+        session.execute(sql("lock_staging", staging=staging))
         if is_alone():
-            session.execute(f"TRUNCATE {quote_table(staging)}")
-            session.execute("RELEASE SAVEPOINT exactum_truncate")
+            session.execute(sql("truncate_staging", staging=staging))
+            session.execute(sql("keep", savepoint=SAVEPOINT))
             return True
     except SqlFailure as failure:
         if failure.failure not in (ServerFailure.BUSY, ServerFailure.DENIED):
             raise
-    session.execute("ROLLBACK TO SAVEPOINT exactum_truncate")
+    session.execute(sql("undo", savepoint=SAVEPOINT))
     return False
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import Role, ServerFailure, SqlFailure
+from exactum.sql.postgres.statements import sql
 from exactum.sql.url import Address, merged
 from exactum.sql.watchdog import watchdog
 
@@ -35,20 +36,6 @@ LIBPQ_PRIMARY = 140_000
 """The first libpq that can ask for a primary."""
 NAME_MAX = 63
 """Bytes of an application_name."""
-
-SETTINGS = """
-SELECT set_config('lock_timeout', %s, false),
-    set_config('idle_in_transaction_session_timeout', %s, false),
-    set_config('statement_timeout', '0', false), set_config('TimeZone', 'UTC', false),
-    set_config('DateStyle', 'ISO, YMD', false), set_config('client_encoding', 'UTF8', false),
-    set_config('default_transaction_isolation', 'read committed', false),
-    set_config('default_transaction_read_only', 'off', false),
-    set_config('synchronous_commit',
-        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
-        ELSE current_setting('synchronous_commit') END, false)
-"""
-"""What the guarantee rests on, whatever the role's or the database's own settings are. ``local``
-would not wait for a synchronous standby."""
 
 BUSY = frozenset({"40001", "40P01", "55P03", "53300", "57014", "57P03"})
 """Serialization failure, deadlock, lock timeout, too many connections, cancelled, starting up."""
@@ -131,7 +118,8 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
     session = PostgresSession(connection, address)
     idle_ms = DRIVER_IDLE_MAX_S * 1000 if role is Role.DRIVER else 0
     try:
-        session.query(SETTINGS, (f"{round(lock_timeout_s * 1000)}ms", f"{idle_ms}ms"))
+        timeouts = (f"{round(lock_timeout_s * 1000)}ms", f"{idle_ms}ms")
+        session.query(sql("set_up_session"), timeouts)
         session.commit()
     except SqlFailure:
         session.close()

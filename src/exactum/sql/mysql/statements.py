@@ -1,7 +1,8 @@
-"""Identifiers in MySQL's statements."""
+"""The text of MySQL's statements: identifiers in it, and the ``.sql`` files beside this."""
 
 from __future__ import annotations
 
+from exactum.sql.statements import Statements
 from exactum.sql.table import TableName
 
 
@@ -14,6 +15,4 @@ def quote_table(name: TableName) -> str:
     return quote(name.table) if name.schema is None else f"{quote(name.schema)}.{quote(name.table)}"
 
 
-def unsubstituted(quoted: str) -> str:
-    """``quoted`` for a statement that is sent as it is."""
-    return quoted.replace("%%", "%")
+sql = Statements("exactum.sql.mysql", quote_table)

@@ -1,0 +1,57 @@
+-- The tables that exactum keeps in MySQL and MariaDB. It creates them when they are first needed,
+-- unless they are there: an administrator may create them instead, in the database of the target
+-- table (the first two) and in that of the decision log's URL (the last two).
+--
+-- The user needs CREATE on the database where the tables are not there yet. Further tables are made
+-- of column lists, and lie beside the target: exactum_stage_... (catalog.py, create_staging), and
+-- with create_table=True the target itself (create_table).
+
+-- name: create_ledger
+-- The ledger: the row of a transaction is written in that very transaction, so it is there if and
+-- only if the rows of the epoch are.
+-- needs: CREATE on the database
+CREATE TABLE IF NOT EXISTS {table} (
+    scope varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    batch_id bigint NOT NULL,
+    identity varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    digest varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    attempt int NOT NULL,
+    row_count bigint NOT NULL,
+    committed_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    PRIMARY KEY (scope, batch_id, identity)
+) ENGINE=InnoDB
+
+-- name: create_directory
+-- The directory: which task has staged which rows, for whom.
+-- needs: CREATE on the database
+CREATE TABLE IF NOT EXISTS {table} (
+    scope varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    identity varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    incarnation varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    batch_id bigint NOT NULL,
+    attempt int NOT NULL,
+    staging varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    part bigint NOT NULL,
+    row_count bigint NOT NULL,
+    PRIMARY KEY (scope, identity)
+) ENGINE=InnoDB
+
+-- name: create_decisions
+-- The records of a decision log. One row is the commit point of an epoch.
+-- needs: CREATE on the database
+CREATE TABLE IF NOT EXISTS {table} (
+    query_id varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    batch_id bigint NOT NULL,
+    attempt int NOT NULL,
+    record longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    PRIMARY KEY (query_id, batch_id, attempt)
+) ENGINE=InnoDB
+
+-- name: create_floors
+-- Below which batch each query's records are removed; its rows are the locks of the decision log.
+-- needs: CREATE on the database
+CREATE TABLE IF NOT EXISTS {table} (
+    query_id varchar(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    floor bigint NOT NULL,
+    PRIMARY KEY (query_id)
+) ENGINE=InnoDB

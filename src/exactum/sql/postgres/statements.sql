@@ -1,0 +1,198 @@
+-- What PostgreSQL alone is sent, as far as it does not depend on a table's columns. The rest is
+-- made in catalog.py (CREATE TABLE), copy.py (COPY) and dialect.py (INSERT ... SELECT).
+--
+-- Every statement has a name, what it is for, and the privileges that it needs. {ledger} stands
+-- for the quoted name of a table, with its schema; %s for an argument.
+
+-- ==== sessions ====
+
+-- name: set_up_session
+-- What the guarantee rests on, whatever the role's or the database's own settings are. In
+-- synchronous_commit, "local" would not wait for a synchronous standby.
+-- needs: nothing
+SELECT set_config('lock_timeout', %s, false),
+    set_config('idle_in_transaction_session_timeout', %s, false),
+    set_config('statement_timeout', '0', false), set_config('TimeZone', 'UTC', false),
+    set_config('DateStyle', 'ISO, YMD', false), set_config('client_encoding', 'UTF8', false),
+    set_config('default_transaction_isolation', 'read committed', false),
+    set_config('default_transaction_read_only', 'off', false),
+    set_config('synchronous_commit',
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
+        ELSE current_setting('synchronous_commit') END, false)
+
+-- name: count_lagging_standbys
+-- Standbys for which no COMMIT waits, so that a failover to them loses decisions. A subscriber to
+-- logical changes is no standby.
+-- needs: nothing (who may not monitor sees the senders, not how they go)
+SELECT count(*) FROM pg_stat_replication sender
+WHERE current_setting('synchronous_standby_names') = '' AND NOT EXISTS (
+    SELECT 1 FROM pg_replication_slots slot
+    WHERE slot.active_pid = sender.pid AND slot.slot_type = 'logical')
+
+-- ==== the catalog ====
+
+-- name: find_table
+-- The target, or a staging table: what it is.
+-- needs: USAGE on its schema
+SELECT c.oid::bigint, n.nspname, c.relkind::text, c.relpersistence::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(%s)
+
+-- name: list_columns
+-- Its columns: name, type, what a domain or an array is made of, and whether they may be left out.
+-- needs: nothing
+SELECT a.attname, format_type(a.atttypid, a.atttypmod)
+        || CASE WHEN a.attcollation <> t.typcollation AND co.collname IS NOT NULL
+           THEN ' COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname)
+           ELSE '' END,
+    b.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+    (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder)
+        FROM pg_enum l WHERE l.enumtypid = b.oid),
+    e.typname,
+    (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder)
+        FROM pg_enum l WHERE l.enumtypid = e.oid),
+    a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL,
+    a.attgenerated <> '' OR a.attidentity = 'a',
+    t.typtype = 'd'
+        OR current_setting('server_encoding') <> 'UTF8'
+            AND (a.attcollation <> 0 OR b.typname IN ('json', 'jsonb'))
+FROM pg_attribute a
+    JOIN pg_type t ON t.oid = a.atttypid
+    JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+    LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
+    LEFT JOIN pg_collation co ON co.oid = a.attcollation
+    LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
+WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+
+-- name: list_unique_keys
+-- Its unique keys that hold for all rows and at once.
+-- needs: nothing
+SELECT array_agg(a.attname::text)
+FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = %s::bigint::oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+    AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
+GROUP BY i.indexrelid
+
+-- name: is_there
+-- Whether a table is there: CREATE TABLE IF NOT EXISTS asks for the right to create all the same.
+-- needs: USAGE on its schema
+SELECT 1 WHERE to_regclass(%s) IS NOT NULL
+
+-- name: list_tables
+-- The staging tables of a sink, by their common prefix.
+-- needs: nothing
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relkind = 'r' AND left(c.relname, %s) = %s
+
+-- ==== ledger, directory and decision log ====
+
+-- name: enter_ledger
+-- The row that says "committed", unless it is there. Waits for whoever is just writing the same.
+-- needs: INSERT on the ledger
+INSERT INTO {ledger} ("scope", "batch_id", "identity", "digest", "attempt", "row_count")
+VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+
+-- name: enter_part
+-- What a task has staged, in the transaction of its rows.
+-- needs: INSERT on the directory
+INSERT INTO {directory} ("scope", "identity", "incarnation", "batch_id", "attempt", "staging",
+    "part", "row_count")
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: enter_record
+-- A decision, unless the slot is taken: the commit point of an epoch.
+-- needs: INSERT on the decisions
+INSERT INTO {decisions} ("query_id", "batch_id", "attempt", "record")
+VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
+
+-- name: enter_floor
+-- A query's row among the floors, unless it is there.
+-- needs: INSERT on the floors
+INSERT INTO {floors} ("query_id", "floor") VALUES (%s, %s) ON CONFLICT DO NOTHING
+
+-- ==== staging ====
+
+-- name: count_parts
+-- How many rows of each part are staged.
+-- needs: SELECT on the staging table
+SELECT exactum_part, count(*) FROM {staging} WHERE exactum_part = ANY(%s::bigint[]) GROUP BY 1
+
+-- name: check_constraints
+-- After the move into the target: what is DEFERRABLE is refused before the decision, too.
+-- needs: nothing
+SET CONSTRAINTS ALL IMMEDIATE
+
+-- name: size_of_staging
+-- In bytes: large tables are truncated rather than deleted from.
+-- needs: nothing
+SELECT pg_relation_size(%s::regclass)
+
+-- name: delete_parts
+-- Remove parts that are in the target, or aborted.
+-- needs: SELECT and DELETE on the staging table
+DELETE FROM {staging} WHERE exactum_part = ANY(%s::bigint[])
+
+-- name: lock_staging
+-- Before TRUNCATE or DROP, if nobody else uses the table.
+-- needs: DELETE or TRUNCATE on the staging table
+LOCK TABLE {staging} IN ACCESS EXCLUSIVE MODE NOWAIT
+
+-- name: truncate_staging
+-- When no part of anybody is left in it.
+-- needs: TRUNCATE on the staging table; without it rows are deleted
+TRUNCATE {staging}
+
+-- name: find_staged_row
+-- Whether a staging table of former columns is empty, so that it may go.
+-- needs: SELECT on the staging table
+SELECT 1 FROM {staging} LIMIT 1
+
+-- name: drop_staging
+-- It goes at the start of a query whose columns have changed.
+-- needs: to be the owner; without it the table stays
+DROP TABLE {staging}
+
+-- name: save
+-- Before something that may be refused while the transaction goes on.
+-- needs: nothing
+SAVEPOINT {savepoint}
+
+-- name: undo
+-- It was refused.
+-- needs: nothing
+ROLLBACK TO SAVEPOINT {savepoint}
+
+-- name: keep
+-- It was not.
+-- needs: nothing
+RELEASE SAVEPOINT {savepoint}
+
+-- ==== prepared transactions (mechanism="prepared") ====
+
+-- name: prepared_max
+-- How many the server keeps; 0 is PostgreSQL's default.
+-- needs: nothing
+SELECT current_setting('max_prepared_transactions')
+
+-- name: prepare
+-- A task's rows and its ledger row become durable, and wait for the decision.
+-- needs: nothing
+PREPARE TRANSACTION '{gid}'
+
+-- name: commit_prepared
+-- After the decision, by the driver.
+-- needs: to be the user who prepared it
+COMMIT PREPARED '{gid}'
+
+-- name: roll_back_prepared
+-- What nobody decided.
+-- needs: to be the user who prepared it
+ROLLBACK PREPARED '{gid}'
+
+-- name: list_prepared
+-- The transactions of a sink that wait, by their common prefix.
+-- needs: nothing
+SELECT gid FROM pg_prepared_xacts
+WHERE database = current_database() AND left(gid, %s) = %s ORDER BY gid
