@@ -34,7 +34,10 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class TransactionScope(Scope):
-    """The names of transactions of one sink of one query, over all incarnations."""
+    """The names of transactions of one sink of one query, over all incarnations.
+
+    ``query_id`` is Spark's id of the query, ``participant`` the sink's name.
+    """
 
     @property
     def prefix(self) -> str:
@@ -77,9 +80,10 @@ class TransactionScope(Scope):
 class TransactionName:
     """One transaction of one task, and no other, ever.
 
-    ``attempt`` is the coordinator's attempt at the epoch, ``task_attempt`` Spark's try of the task,
-    and ``unique`` 16 random hexadecimal digits. ``str(name)`` is the name in the target; ``parse``
-    reads it back.
+    ``scope`` says whose it is, ``incarnation`` which run of the query made it; ``batch_id`` and
+    ``partition_id`` are Spark's. ``attempt`` is the coordinator's attempt at the epoch,
+    ``task_attempt`` Spark's try of the task, and ``unique`` 16 random hexadecimal digits.
+    ``str(name)`` is the name in the target; ``parse`` reads it back.
     """
 
     scope: TransactionScope

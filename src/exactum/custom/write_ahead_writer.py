@@ -28,6 +28,8 @@ NEVER = OF_THE_SETTING | {errno.EISDIR, errno.ENAMETOOLONG}
 
 
 class Sender(Protocol):
+    """Sends one chunk; its ``key`` is the same whenever the chunk is sent again."""
+
     def send(self, batch: Any, key: str) -> None: ...
 
 

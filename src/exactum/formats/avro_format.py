@@ -59,6 +59,7 @@ class Avro:
     version: int | None = None
 
     def bind(self) -> Bound:
+        """See ``Format.bind``."""
         require("fastavro", "Avro")
         place = registry.place(self.registry, "Avro")
         if self.schema is not None:
@@ -87,6 +88,8 @@ class Avro:
 
 @dataclass(frozen=True)
 class AvroCodec:
+    """Opens decoders of Avro, with a schema of its own or a registry's, in a task. Picklable."""
+
     reader: registry.SchemaText
     place: registry.RegistryAddress | None
 

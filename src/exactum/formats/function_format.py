@@ -29,6 +29,7 @@ class Function:
     returns: Any
 
     def bind(self) -> Bound:
+        """See ``Format.bind``."""
         require("msgspec", "Function")
         where = f"Function({getattr(self.f, '__name__', 'f')})"
         if not callable(self.f):
@@ -41,6 +42,8 @@ class Function:
 
 @dataclass(frozen=True)
 class FunctionCodec:
+    """Opens decoders of the user's function, in a task. Picklable."""
+
     f: Callable[[bytes], Any]
     checked: Any
     """The Arrow type that its values must have, with what may be null."""

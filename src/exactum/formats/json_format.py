@@ -53,6 +53,7 @@ class Json:
     version: int | None = None
 
     def bind(self) -> Bound:
+        """See ``Format.bind``."""
         require("msgspec", "Json")
         place = registry.place(self.registry, "Json")
         if self.schema is not None:
@@ -71,6 +72,8 @@ class Json:
 
 @dataclass(frozen=True)
 class JsonCodec:
+    """Opens decoders of JSON, plain or with a registry's header, in a task. Picklable."""
+
     checked: Any
     """The Arrow type that records must have, with what may be null."""
     place: registry.RegistryAddress | None

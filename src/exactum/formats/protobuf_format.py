@@ -47,6 +47,7 @@ class Protobuf:
     version: int | None = None
 
     def bind(self) -> Bound:
+        """See ``Format.bind``."""
         require("google.protobuf", "Protobuf")
         from google.protobuf.message import Error  # type: ignore[import-untyped]
 
@@ -79,6 +80,8 @@ class Protobuf:
 
 @dataclass(frozen=True)
 class ProtobufCodec:
+    """Opens decoders of Protobuf, plain or with a registry's header, in a task. Picklable."""
+
     message: message_type.MessageType
     place: registry.RegistryAddress | None
 

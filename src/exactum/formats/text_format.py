@@ -16,6 +16,7 @@ class String:
     """
 
     def bind(self) -> Bound:
+        """See ``Format.bind``."""
         from pyspark.sql.types import StringType
 
         return Bound(StringType(), TextCodec())

@@ -1,0 +1,1 @@
+"""Kafka as a target and as a source's broker: producers, protocol requests, transactions."""

@@ -12,6 +12,8 @@ from enum import Enum
 
 
 class KafkaFailure(Enum):
+    """What an error of a broker or of librdkafka means for us."""
+
     NONE = "none"
     TOPIC_DENIED = "topic denied"  # this user lacks a right on the topic
     DENIED = "denied"  # ... or another right

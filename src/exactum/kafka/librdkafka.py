@@ -46,10 +46,14 @@ VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADERS = 7, 8, 10
 
 
 class Memory(ctypes.Structure):
+    """Where bytes lie, in a field of ``rd_kafka_produceva``."""
+
     _fields_ = [("ptr", c_void_p), ("size", c_size_t)]
 
 
 class Value(ctypes.Union):
+    """``rd_kafka_vu_t``'s union."""
+
     _fields_ = [
         ("rkt", c_void_p),
         ("i", c_int),
@@ -84,6 +88,8 @@ class DeliveryReport(ctypes.Structure):
 
 
 class MetadataPartition(ctypes.Structure):
+    """``rd_kafka_metadata_partition_t``."""
+
     _fields_ = [
         ("id", c_int32),
         ("err", c_int),
@@ -96,6 +102,8 @@ class MetadataPartition(ctypes.Structure):
 
 
 class MetadataTopic(ctypes.Structure):
+    """``rd_kafka_metadata_topic_t``."""
+
     _fields_ = [
         ("topic", c_char_p),
         ("partition_cnt", c_int),

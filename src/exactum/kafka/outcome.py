@@ -15,6 +15,8 @@ from enum import Enum
 
 
 class TransactionOutcome(Enum):
+    """What became of one transaction, as far as its coordinator and the log tell."""
+
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"

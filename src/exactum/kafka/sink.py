@@ -104,11 +104,13 @@ class KafkaSink(NotAFunction):
         return messages.DEAD_LETTER_COLUMNS
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
+        """See ``protocol.sink.Sink``."""
         messages.check_columns(columns, self._topic, self._where)
 
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
+        """See ``protocol.sink.Sink``."""
         requests = BrokerRequests(self._bootstrap_servers, self._settings, self._where)
         try:
             return self._open(run, participant, requests)

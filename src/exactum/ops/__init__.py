@@ -1,0 +1,1 @@
+"""What operators run: the command line, the supervisor, savepoints, the demo."""

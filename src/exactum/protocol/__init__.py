@@ -1,0 +1,1 @@
+"""The decision protocol: pure, with two ports (participant, decision log). See ``coordinator``."""

@@ -78,6 +78,8 @@ class Sighting:
 
 
 class Decision(Enum):
+    """What a record says of its attempt."""
+
     COMMIT = "commit"
     ABORT = "abort"
 

@@ -15,6 +15,8 @@ from exactum.protocol.participant import Participant
 
 
 class Guarantee(Enum):
+    """What a query promises of its rows."""
+
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
     AT_MOST_ONCE = "at most once"

@@ -81,7 +81,19 @@ def at_least_once(
 ) -> ForeachBatch:
     """Every row is acknowledged by every sink before Spark goes on; a crash writes the batch again.
 
-    Args and returns as ``exactly_once``; nothing is recorded, so there is no decision log.
+    Nothing is recorded, so there is no decision log.
+
+    Args:
+        sinks: as for ``exactly_once``.
+        dead_letters: as for ``exactly_once``; default None.
+        control: as for ``exactly_once``; default none.
+        on_event: as for ``exactly_once``; default None.
+
+    Returns:
+        What ``DataStreamWriter.foreachBatch`` takes.
+
+    Raises:
+        SettingRefused: as ``exactly_once``.
     """
     return ForeachBatch(
         Targets(sinks, dead_letters), Guarantee.AT_LEAST_ONCE, None, control, on_event
@@ -98,8 +110,21 @@ def at_most_once(
     """A batch that was begun is never written again: a crash or a failing task loses rows, none is
     doubled.
 
-    Args and returns as ``exactly_once``. A task that Spark tries again writes nothing. On a cluster
-    the session needs ``spark.stage.maxConsecutiveAttempts=1``.
+    A task that Spark tries again writes nothing. On a cluster the session needs
+    ``spark.stage.maxConsecutiveAttempts=1``.
+
+    Args:
+        sinks: as for ``exactly_once``.
+        dead_letters: as for ``exactly_once``; default None.
+        decision_log: as for ``exactly_once``; it records which batch was begun.
+        control: as for ``exactly_once``; default none.
+        on_event: as for ``exactly_once``; default None.
+
+    Returns:
+        What ``DataStreamWriter.foreachBatch`` takes.
+
+    Raises:
+        SettingRefused: as ``exactly_once``.
     """
     return ForeachBatch(
         Targets(sinks, dead_letters), Guarantee.AT_MOST_ONCE, decision_log, control, on_event

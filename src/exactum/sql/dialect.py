@@ -157,6 +157,8 @@ class Role(Enum):
 
 
 class Mode(Enum):
+    """How rows come into the target."""
+
     APPEND = "append"
     UPSERT = "upsert"
 

@@ -22,6 +22,8 @@ _WORD = re.compile(r"[0-9a-z]{1,16}")
 
 
 class Mechanism(Enum):
+    """How a transaction is kept until the decision: in a staging table, or by the server."""
+
     STAGED = "staged"
     PREPARED = "prepared"
 

@@ -111,6 +111,8 @@ def permit_of(record: DecisionRecord) -> CommitPermit:
 
 
 class State(Enum):
+    """Of a transaction in memory."""
+
     OPEN = "open"
     PREPARED = "prepared"
     COMMITTED = "committed"
@@ -177,10 +179,12 @@ class MemoryTarget:
             return PreparedTransaction(self.name, identity, len(transaction.rows))
 
     def unsettled(self) -> list[MemoryTransaction]:
+        """What is neither committed nor aborted."""
         with self._lock:
             return list(self._unsettled.values())
 
     def committed_by(self, incarnations: Set[Incarnation]) -> list[MemoryTransaction]:
+        """What was committed of these incarnations' tasks; not what a salvage sent."""
         with self._lock:
             mine = (t for t in self.transactions.values() if t.incarnation in incarnations)
             return [t for t in mine if t.state is State.COMMITTED and not t.of_salvage]

@@ -1,0 +1,95 @@
+"""What the project has written down about its own code, and the linters cannot see."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import exactum
+from tests.kit.environment import ROOT
+
+LINES_MAX = 400
+SOURCES = sorted((ROOT / "src" / "exactum").rglob("*.py"))
+PUBLIC_MODULES = ("exactum", "exactum.local", "exactum.testing", "exactum.errors", "exactum.events")
+
+
+def test_files_are_short() -> None:
+    long = {str(p.relative_to(ROOT)): n for p in SOURCES if (n := lines(p)) > LINES_MAX}
+    assert not long, f"over {LINES_MAX} lines: cut them along their nouns"
+
+
+def lines(path: Path) -> int:
+    return path.read_text().count("\n")
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    found = defaultdict(list)
+    for path in SOURCES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def public() -> Iterator[tuple[str, object]]:
+    for name in PUBLIC_MODULES:
+        module = importlib.import_module(name)
+        names = getattr(module, "__all__", None) or [
+            n for n, value in vars(module).items() if getattr(value, "__module__", "") == name
+        ]
+        for each in names:
+            if not each.startswith("_") and not inspect.ismodule(getattr(module, each)):
+                yield f"{name}.{each}", getattr(module, each)
+
+
+def methods(owner: type) -> Iterator[tuple[str, object]]:
+    for name, value in inspect.getmembers(owner):
+        own = getattr(value, "__module__", "") or ""
+        if not name.startswith("_") and callable(value) and own.startswith("exactum"):
+            yield name, value
+
+
+def test_public_names_are_documented() -> None:
+    """Every class, function and method; what is inherited counts."""
+    bare = []
+    for name, value in public():
+        if callable(value) and not inspect.getdoc(value):
+            bare.append(name)
+        if inspect.isclass(value):
+            bare += [f"{name}.{m}" for m, method in methods(value) if not inspect.getdoc(method)]
+    assert bare == []
+
+
+def test_public_parameters_are_documented() -> None:
+    """Each by its name, in the docstring of the function or of its class. Fields of events are said
+    in ``exactum.events`` once for all.
+    """
+    silent = []
+    for name, value in public():
+        if name.startswith(("exactum.events.", "exactum.testing.", "exactum.errors.")):
+            continue
+        if not callable(value) or (inspect.isclass(value) and issubclass(value, Exception)):
+            continue
+        text = f"{inspect.getdoc(value)} {inspect.getdoc(getattr(value, '__init__', None)) or ''}"
+        try:
+            parameters = inspect.signature(value).parameters
+        except ValueError:
+            continue
+        silent += [
+            f"{name}({p})"
+            for p in parameters
+            if p not in ("self", "args", "kwargs") and not re.search(rf"\b{p}\b", text)
+        ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("name", exactum.__all__)
+def test_what_is_exported_is_there(name: str) -> None:
+    assert hasattr(exactum, name)
