@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract check servers test test-fast deep model chaos soak demo bench bench-peers smoke clean
+.PHONY: help setup lint format types contract dead duplicates check servers test test-fast deep model chaos soak demo bench bench-peers smoke clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -43,7 +43,14 @@ types: setup
 contract: setup
 	PYTHONPATH=src $(BIN)/lint-imports
 
-check: lint types contract ## lint, formatting, strict types, import contract
+# Code that nobody calls, tests included; and ten lines that stand twice.
+dead: setup
+	$(BIN)/vulture
+
+duplicates: setup
+	$(BIN)/pylint src/exactum
+
+check: lint types contract dead duplicates ## lint, formatting, strict types, import contract, dead and double code
 
 # Debian's packages; the tests start servers of their own from them, on free ports and in temporary folders.
 servers: ## PostgreSQL, MariaDB and strace, which the tests start: installed where they are missing

@@ -255,7 +255,7 @@ class Sink:
 
 sink = Sink()
 sink.model = bytes(65 << 20)
-running = RunningQuery("q", "r", None, "file:/c", "MicroBatchExecution", "", "append", "local[1]", 100, None, None)
+running = RunningQuery("q", "r", None, "file:/c", "MicroBatchExecution", "", "local[1]", 100, None, None)
 process.current().hand_over("q", Handover(running, (sink,), ("own",), None, ((),)))
 print("goes on", flush=True)
 """

@@ -260,7 +260,6 @@ RUNNING = RunningQuery(
     checkpoint="file:/checkpoint",
     execution_class="MicroBatchExecution",
     trigger="",
-    output_mode="append",
     master="local[1]",
     retained=100,
     session_checkpoint=None,

@@ -305,8 +305,9 @@ def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules
 
 
 @pytest.mark.deep
+@pytest.mark.usefixtures("busy_cleaner")
 def test_a_rule_whose_removal_was_compacted_away_is_gone(
-    query: Any, kafka: LocalKafka, topic: Any, spark: Any, busy_cleaner: None
+    query: Any, kafka: LocalKafka, topic: Any, spark: Any
 ) -> None:
     """The null that removed a rule was compacted away while the query was down: the rule does
     not come back.

@@ -183,7 +183,6 @@ def running(**changes: Any) -> RunningQuery:
         "checkpoint": "file:/data/orders",
         "execution_class": "MicroBatchExecution",
         "trigger": "ProcessingTimeTrigger(0)",
-        "output_mode": "Append",
         "master": "local[2]",
         "retained": 100,
         "session_checkpoint": None,

@@ -194,7 +194,6 @@ class ZippedEncoder:
     """gzip around another encoder."""
 
     def __init__(self, format_: FileFormat, stream: Any, schema: pa.Schema) -> None:
-        self._outer = stream
         self._zipped = pa.CompressedOutputStream(_Shielded(stream), "gzip")
         self._inner = format_.plain_encoder(self._zipped, schema)
 

@@ -231,9 +231,3 @@ def admin_settings(settings: Settings, where: str) -> dict[str, Any]:
         context.verify_mode = ssl.CERT_NONE
         result["ssl_context"] = context
     return result
-
-
-def redacted(settings: Settings) -> dict[str, str]:
-    """For messages and logs: no passwords, no keys."""
-    secret = ("password", "secret", ".pem", "jaas")
-    return {n: "***" if any(s in n for s in secret) else v for n, v in settings}

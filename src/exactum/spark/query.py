@@ -49,7 +49,6 @@ class RunningQuery:
     checkpoint: str
     execution_class: str
     trigger: str
-    output_mode: str
     master: str
     retained: int
     session_checkpoint: str | None
@@ -133,7 +132,6 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
         checkpoint=str(execution.resolvedCheckpointRoot()),
         execution_class=str(execution.getClass().getSimpleName()),
         trigger=str(execution.trigger().toString()),
-        output_mode=str(execution.outputMode().toString()),
         master=str(context.master),
         retained=int(session.conf.get(_RETAINED, _RETAINED_DEFAULT)),
         session_checkpoint=session.conf.get(_SESSION_WIDE, None),

@@ -282,19 +282,6 @@ def has_bad_text(kind: Kind, value: Raw) -> bool:
     return any(k.is_text and not is_utf8(v) for k, v in scalars(kind, value))
 
 
-def python_holds(kind: Kind, value: Raw) -> bool:
-    """Whether every date and time in this value lies within Python's years 1 to 9999, read in
-    UTC.
-    """
-    for k, v in scalars(kind, value):
-        days = (
-            v if k.name == "date" else v // MICROS_PER_DAY if k.name.startswith("timestamp") else 0
-        )
-        if not DAYS_MIN <= days <= DAYS_MAX:
-            return False
-    return True
-
-
 def unit(kind: Kind, unscaled: int) -> Decimal:
     """A decimal of this type by its digits without the point."""
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -kind.scale))

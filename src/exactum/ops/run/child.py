@@ -32,7 +32,7 @@ terminal.
 
 
 class Child:
-    """Started at once. ``captured``: which of ``output.STREAMS`` go to ``outputs`` instead of where
+    """Started at once. ``captured``: which of stdout and stderr go to ``outputs`` instead of where
     ours go.
 
     ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in

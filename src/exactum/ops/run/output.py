@@ -6,7 +6,7 @@ import os
 import subprocess
 from typing import IO
 
-STDOUT, STDERR = STREAMS = ("stdout", "stderr")
+STDOUT, STDERR = "stdout", "stderr"
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 1 << 20
 """What is longer without the end of a line is passed on in pieces."""

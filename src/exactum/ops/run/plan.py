@@ -28,7 +28,7 @@ class Plan:
     """``command`` is the script with its interpreter and arguments. ``kills`` is False in tests
     only.
 
-    ``captured``: which of its streams (``output.STREAMS``) are passed on line by line.
+    ``captured``: which of its streams (stdout, stderr) are passed on line by line.
     ``start_attempts``: how often it may end before any query of it has begun.
     """
 

@@ -6,7 +6,6 @@ from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.url import Address
 
 XAER_NOTA = 1397
-LOCK_WAIT_TIMEOUT = 1205
 
 _CODES: dict[ServerFailure, frozenset[int]] = {
     ServerFailure.LOST: frozenset({
