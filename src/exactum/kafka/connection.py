@@ -1,9 +1,8 @@
 """The driver's connection to a cluster by kafka-python: clear and quick refusals, no passwords in
 logs.
 
-kafka-python goes on trying until its timeout, also after a wrong password, and hides why. What is
-added here uses classes of it that are not public, like ``requests``; both are under the version pin
-in pyproject.
+kafka-python goes on trying until its timeout, also after a wrong password, and hides why
+(``client_internals``).
 """
 
 from __future__ import annotations
@@ -15,12 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import kafka.errors as kafka_errors
-from kafka.admin import KafkaAdminClient
-from kafka.net.compat import KafkaNetClient
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.client_internals import AdminConnection
 from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.settings import Settings, admin_settings
 
@@ -36,7 +32,7 @@ def connect(
     where: str,
     connect_timeout_ms: int,
     request_timeout_ms: int,
-) -> KafkaAdminClient:
+) -> AdminConnection:
     """A connected client with an I/O thread of its own.
 
     Raises:
@@ -45,10 +41,9 @@ def connect(
     """
     quieten_client_log()
     _check_reachable(bootstrap_servers, where, connect_timeout_ms)
-    made: list[KafkaNetClient] = []
+    connection = AdminConnection(_is_refusal)
     try:
-        return KafkaAdminClient(
-            kafka_client=lambda **configs: _net_client(made, configs),
+        connection.open(
             bootstrap_servers=[s.strip() for s in bootstrap_servers.split(",") if s.strip()],
             bootstrap_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
@@ -58,11 +53,10 @@ def connect(
             **_unprintable(admin_settings(settings, where)),
         )
     except (kafka_errors.KafkaError, OSError, ValueError) as error:
-        last = made[0]._manager.last_failure if made else None
-        for client in made:
-            client.close()
-            client._net.stop()
-        raise _not_connected(where, bootstrap_servers, connect_timeout_ms, last or error) from error
+        last = connection.last_failure or error
+        connection.close()
+        raise _not_connected(where, bootstrap_servers, connect_timeout_ms, last) from error
+    return connection
 
 
 def reason_of(error: BaseException) -> str:
@@ -127,52 +121,6 @@ def _unprintable(configs: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _Secret(value) if "password" in name else value for name, value in configs.items()
     }
-
-
-class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """Remembers why a connection failed, and ends the bootstrap where repeating it is of no use.
-
-    kafka-python's own hides the reason and goes on until its timeout, also after a wrong password.
-    And it drops an answer that it reads together with the end of the connection, such as the
-    refusal of a password.
-    """
-
-    last_failure: BaseException | None = None
-
-    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
-        if (
-            not self.bootstrapped
-            and self.last_failure is not None
-            and _is_refusal(self.last_failure)
-        ):
-            raise self.last_failure
-        connection = super().get_connection(*args, **kwargs)
-        connection.init_future.add_errback(self._note_failure)
-        return connection
-
-    async def _build_transport(self, *args: Any, **kwargs: Any) -> Any:
-        transport = await super()._build_transport(*args, **kwargs)
-        receive = transport._sock_recv
-
-        def answer_first() -> tuple[bytes, BaseException | None]:
-            data, error = receive()
-            return data, None if data else error  # the end is met again by the next read
-
-        transport._sock_recv = answer_first
-        return transport
-
-    def _note_failure(self, error: BaseException) -> None:
-        if not self.bootstrapped:
-            self.last_failure = error
-
-
-def _net_client(made: list[KafkaNetClient], configs: Mapping[str, Any]) -> KafkaNetClient:
-    """What KafkaAdminClient makes for itself, with our manager; put into ``made`` so that it can be
-    closed.
-    """
-    net = NetworkSelector(**configs)
-    made.append(KafkaNetClient(net=net, manager=_Manager(net, **configs)))
-    return made[0]
 
 
 def _failure_of(error: BaseException) -> KafkaFailure:

@@ -1,10 +1,6 @@
 """Kafka protocol requests from the driver, in batches, to all nodes at once. Holds no protocol
 rules.
 
-This module, ``routing`` and ``connection`` use kafka-python's private connection manager: there is
-no public way to send EndTxn for a transaction that another process opened. Hence the narrow version
-pin in pyproject.
-
 A request whose answer is lost is sent again, until nothing was answered for ``deadline_ms``: every
 request here is idempotent. EndTxn is capped at version 4: version 5 moves the producer epoch
 (KIP-890), after which the outcome of a repeated commit cannot be told; the coordinator picks its
@@ -76,7 +72,7 @@ class BrokerRequests(LogRequests):
         self._client = connect(
             bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms
         )
-        super().__init__(Router(self._client._manager, bootstrap_servers, where, deadline_ms))
+        super().__init__(Router(self._client, bootstrap_servers, where, deadline_ms))
 
     def close(self) -> None:
         self._client.close()

@@ -19,6 +19,7 @@ from kafka.future import Future
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.client_internals import AdminConnection
 from exactum.kafka.connection import is_denied, reason_of
 from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.transaction import Partition
@@ -47,9 +48,10 @@ class Again(Exception):
 class Router:
     """Asks the nodes of one cluster. Safe to use from threads: all is done by the client's own."""
 
-    def __init__(self, manager: Any, servers: str, where: str, deadline_ms: int) -> None:
-        """``manager``: kafka-python's ``KafkaConnectionManager``, with a thread of its own."""
-        self._manager = manager
+    def __init__(
+        self, connection: AdminConnection, servers: str, where: str, deadline_ms: int
+    ) -> None:
+        self._connection = connection
         self._servers = servers
         self._where = where
         self._deadline_ms = deadline_ms
@@ -59,14 +61,14 @@ class Router:
     @property
     def nodes(self) -> list[int]:
         """The ids of the nodes, as the cluster's metadata has them."""
-        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
+        return self._connection.brokers()
 
     def api_version(self, request: type[Any]) -> int:
         """Highest version of a request that both sides know; -1 when the broker does not know
         it.
         """
         try:
-            return int(self._manager.broker_version_data.api_version(request))
+            return self._connection.api_version(request)
         except (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError):
             return -1
 
@@ -74,7 +76,7 @@ class Router:
         """For a step's use. Its answer may be a ``KafkaError``."""
         sent: Awaitable[Any]
         try:
-            sent = self._manager.send(request, node_id)
+            sent = self._connection.send(request, node_id)
         except kafka_errors.UnknownBrokerIdError as error:
             # Raised at once for a node that has died and left the metadata. As the answer of that
             # one request it makes the callers forget who sent them there, and the others' answers
@@ -138,7 +140,7 @@ class Router:
 
     def run_together(self, lanes: Iterable[Callable[[], Awaitable[None]]]) -> list[Any]:
         """Begin coroutines on the client's loop, for a step to await."""
-        return [self._manager.call_soon(lane) for lane in lanes]
+        return [self._connection.call_soon(lane) for lane in lanes]
 
     def retry(self, step: Callable[[], Awaitable[T]], progress: Callable[[], int] = lambda: 0) -> T:
         """Run ``step`` on the client's loop until it succeeds, with growing pauses.
@@ -152,7 +154,7 @@ class Router:
         began_s, pause_s, achieved = time.monotonic(), 0.002, progress()
         while True:
             try:
-                return self._manager.run(step)  # type: ignore[no-any-return]
+                return self._connection.run(step)  # type: ignore[no-any-return]
             except Again as error:
                 reason = str(error)
             except (kafka_errors.KafkaError, OSError) as error:

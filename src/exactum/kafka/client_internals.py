@@ -1,0 +1,132 @@
+"""Every part of kafka-python that is not public and that exactum uses. There is no public way to
+send EndTxn for a transaction that another process opened, nor to hear why a login failed.
+
+    KafkaAdminClient(kafka_client=...)        a client around a manager of ours
+    KafkaNetClient(net=, manager=), _manager  the same
+    NetworkSelector, stop                     the loop and its thread; ended where nothing connected
+    KafkaConnectionManager
+        send, call_soon, run                  requests to a node, on the client's loop
+        cluster, broker_version_data          the nodes; what a broker knows
+        bootstrapped, get_connection,
+        init_future of a connection           why a connection failed
+        _build_transport,
+        _sock_recv of a transport             an answer that comes together with the end
+
+``tests/kafka/test_client_internals.py`` says which of them a new version has changed; the pin in
+pyproject is narrow for their sake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from kafka.admin import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+IsRefusal = Callable[[BaseException], bool]
+
+
+class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
+    """Remembers why a connection failed, and ends the bootstrap where repeating it is of no use.
+
+    kafka-python's own hides the reason and goes on until its timeout, also after a wrong password.
+    And it drops an answer that it reads together with the end of the connection, such as the
+    refusal of a password.
+    """
+
+    def __init__(self, net: Any, is_refusal: IsRefusal, configs: Mapping[str, Any]) -> None:
+        self.last_failure: BaseException | None = None
+        self._is_refusal = is_refusal
+        super().__init__(net, **configs)
+
+    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """As the base class's, unless every further attempt would fail alike.
+
+        Raises:
+            Exception: the failure that says so.
+        """
+        failure = self.last_failure
+        if not self.bootstrapped and failure is not None and self._is_refusal(failure):
+            raise failure
+        connection = super().get_connection(*args, **kwargs)
+        connection.init_future.add_errback(self._note_failure)
+        return connection
+
+    async def _build_transport(self, *args: Any, **kwargs: Any) -> Any:
+        transport = await super()._build_transport(*args, **kwargs)
+        receive = transport._sock_recv
+
+        def answer_first() -> tuple[bytes, BaseException | None]:
+            data, error = receive()
+            return data, None if data else error  # the end is met again by the next read
+
+        transport._sock_recv = answer_first
+        return transport
+
+    def _note_failure(self, error: BaseException) -> None:
+        if not self.bootstrapped:
+            self.last_failure = error
+
+
+class AdminConnection:
+    """A ``KafkaAdminClient`` with its own I/O thread, and what lies below it."""
+
+    def __init__(self, is_refusal: IsRefusal) -> None:
+        self._is_refusal = is_refusal
+        self._made: KafkaNetClient | None = None
+        self._admin: KafkaAdminClient | None = None
+
+    def open(self, **configs: Any) -> None:
+        """Connect. Whatever kafka-python raises is raised."""
+        self._admin = KafkaAdminClient(kafka_client=self._client, **configs)
+
+    @property
+    def last_failure(self) -> BaseException | None:
+        """Why the last connection attempt failed, before there was any."""
+        return None if self._made is None else self._made._manager.last_failure
+
+    def brokers(self) -> list[int]:
+        """The ids of the nodes, as the cluster's metadata has them."""
+        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
+
+    def api_version(self, request: type[Any]) -> int:
+        """Highest version of a request that both sides know. Raises kafka-python's errors where
+        there is none.
+        """
+        return int(self._manager.broker_version_data.api_version(request))
+
+    def send(self, request: Any, node_id: int | None) -> Awaitable[Any]:
+        """For use on the client's loop; None: to any node."""
+        sent: Awaitable[Any] = self._manager.send(request, node_id)
+        return sent
+
+    def call_soon(self, coroutine: Callable[[], Awaitable[Any]]) -> Any:
+        """Begin it on the client's loop; what is returned may be awaited there."""
+        return self._manager.call_soon(coroutine)
+
+    def run(self, coroutine: Callable[[], Awaitable[Any]]) -> Any:
+        """Run it on the client's loop to its end; returns what it returns."""
+        return self._manager.run(coroutine)
+
+    def close(self) -> None:
+        """Idempotent; also of what did not come to be connected."""
+        if self._admin is not None:
+            self._admin.close()
+        elif self._made is not None:
+            self._made.close()
+            self._made._net.stop()
+
+    @property
+    def _manager(self) -> Any:
+        if self._made is None:
+            raise RuntimeError("the connection was not opened")
+        return self._made._manager
+
+    def _client(self, **configs: Any) -> KafkaNetClient:
+        net = NetworkSelector(**configs)
+        manager = ReportingManager(net, self._is_refusal, configs)
+        self._made = KafkaNetClient(net=net, manager=manager)
+        return self._made

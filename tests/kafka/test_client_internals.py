@@ -1,0 +1,67 @@
+"""The private parts of kafka-python that exactum uses are there, as they were: a new version that
+changes one fails the test of its name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.admin import KafkaAdminClient
+from kafka.net import connection, transport
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from exactum.kafka import client_internals
+
+SIGNATURES = {
+    KafkaConnectionManager.__init__: "(self, net, **configs)",
+    KafkaConnectionManager.send: "(self, request, node_id=None, request_timeout_ms=None)",
+    KafkaConnectionManager.call_soon: "(self, coro, *args)",
+    KafkaConnectionManager.run: "(self, coro, *args)",
+    KafkaConnectionManager._build_transport: "(self, node, timeout_at=None)",
+    KafkaNetClient.__init__: "(self, net=None, manager=None, **configs)",
+    NetworkSelector.__init__: "(self, **configs)",
+    NetworkSelector.stop: "(self, timeout_ms=None)",
+    transport.KafkaTCPTransport._sock_recv: "(self)",
+    transport.KafkaSSLTransport._sock_recv: "(self)",
+}
+
+
+@pytest.mark.parametrize("part", SIGNATURES, ids=lambda part: part.__qualname__)
+def test_called_as_ever(part: Callable[..., Any]) -> None:
+    assert str(inspect.signature(part)) == SIGNATURES[part]
+
+
+def test_fields_as_ever() -> None:
+    """What an object has once it is made."""
+    net = NetworkSelector()
+    manager = KafkaConnectionManager(net, bootstrap_servers="127.0.0.1:1")
+    client = KafkaNetClient(net=net, manager=manager)
+    try:
+        assert client._manager is manager
+        assert client._net is net
+        assert manager.bootstrapped is False
+        assert manager.broker_version_data is None
+        assert list(manager.cluster.brokers()) == []
+    finally:
+        client.close()
+        net.stop()
+    assert "kafka_client" in KafkaAdminClient.DEFAULT_CONFIG
+    assert isinstance(connection.KafkaConnection.init_future, property)
+    assert inspect.iscoroutinefunction(KafkaConnectionManager._build_transport)
+
+
+def test_they_are_used_in_one_place() -> None:
+    """Nothing else of exactum imports from ``kafka.net``, or touches what begins with _."""
+    folder = inspect.getsourcefile(client_internals)
+    assert folder is not None
+    for path in Path(folder).parent.glob("*.py"):
+        if path.name != "client_internals.py":
+            text = path.read_text()
+            assert "kafka.net" not in text, path
+            assert "._manager" not in text, path
