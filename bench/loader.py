@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame
 
 import exactum
-from exactum.local import jars
+from exactum.java import jars
 
 STAGED, PREPARED, BULK, JDBC = (
     "exactum staged",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chaos.cell_run import Outcome
 from chaos.matrix import FAMILIES, FAULTS, POINTS, Cell, Family, cells
-from exactum.local.jars import KAFKA_VERSION
+from exactum.local.broker import KAFKA_VERSION
 
 STOP_CHARACTERS = 160
 HEAD = """# The fault matrix: what was played

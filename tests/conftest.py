@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
 import exactum
+from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
-from exactum.local.jvm import SMALL_OPTIONS
 from tests.kit.environment import python_path
 
 TopicFactory = Callable[..., str]

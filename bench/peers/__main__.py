@@ -25,7 +25,7 @@ from bench.peers.contender import COPY, POSTGRES, TABLE_JOBS
 from bench.peers.place import Place
 from bench.peers.quix import VERSION as QUIX_VERSION
 from bench.peers.result import Results
-from exactum.local.jars import KAFKA_VERSION
+from exactum.local.broker import KAFKA_VERSION
 
 PHASES = ("drain", "tail", "crash")
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from bench.loader import DRIVERS
 from bench.peers.settings import JAVA_HEAP_MB
-from exactum.local import jars
-from exactum.local.java import compile_java, java_program
+from exactum.java import jars
+from exactum.java.program import compile_java, java_program
+from exactum.local import broker
 
 FLINK_VERSION = "2.2.0"
 FLINK_KAFKA_VERSION = "5.0.0-2.2"
@@ -35,7 +36,7 @@ def flink_jars() -> list[Path]:
         (flink, "flink-connector-kafka", FLINK_KAFKA_VERSION),
         (flink, "flink-connector-jdbc-postgres", FLINK_JDBC_VERSION),
         (org, name, version),
-        ("org.slf4j", "slf4j-simple", jars.SLF4J_VERSION),
+        ("org.slf4j", "slf4j-simple", broker.SLF4J_VERSION),
     )
 
 
@@ -43,10 +44,10 @@ def streams_jars() -> list[Path]:
     """Of Kafka Streams; the reader uses its Kafka client."""
     return _retrieved(
         "peer-streams",
-        jars.KAFKA_VERSION,
-        f"Kafka Streams {jars.KAFKA_VERSION}",
-        ("org.apache.kafka", "kafka-streams", jars.KAFKA_VERSION),
-        ("org.slf4j", "slf4j-simple", jars.SLF4J_VERSION),
+        broker.KAFKA_VERSION,
+        f"Kafka Streams {broker.KAFKA_VERSION}",
+        ("org.apache.kafka", "kafka-streams", broker.KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", broker.SLF4J_VERSION),
     )
 
 

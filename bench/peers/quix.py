@@ -10,7 +10,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from exactum.local.jars import cache_folder
+from exactum.java.jars import cache_folder
 
 VERSION = "3.28.1"
 SCRIPT = Path(__file__).with_name("quix_peer.py")

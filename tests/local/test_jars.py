@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import LocalServerError
-from exactum.local import broker_jars, jars, spark_kafka_jars
+from exactum.java import jars
+from exactum.local import broker, broker_jars, spark_kafka_jars
 
 CALL_BROKER_JARS = "from exactum.local import broker_jars; print(*broker_jars(), sep='\\n')"
 
@@ -49,7 +50,7 @@ def test_cached_jars_exist_and_need_no_java(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("JAVA_HOME", "")
     assert broker_jars() == first
-    assert any(jar.name == f"kafka_2.13-{jars.KAFKA_VERSION}.jar" for jar in first)
+    assert any(jar.name == f"kafka_2.13-{broker.KAFKA_VERSION}.jar" for jar in first)
     assert all(jar.is_file() for jar in first)
 
 
@@ -100,7 +101,7 @@ def test_finished_retrieval_appears_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_second_process_waits_for_the_first(tmp_path: Path) -> None:
     """While one process retrieves, another waits and then takes the finished set as it is."""
-    folder = tmp_path / "jars" / jars._broker_set().folder_name
+    folder = tmp_path / "jars" / broker.broker_set().folder_name
     folder.parent.mkdir(parents=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

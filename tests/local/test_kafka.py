@@ -22,9 +22,9 @@ from confluent_kafka import (
 from kafka.admin import KafkaAdminClient
 
 from exactum.errors import LocalServerError
+from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.foreground import run_kafka
-from exactum.local.jvm import SMALL_OPTIONS
 
 pytestmark = pytest.mark.broker
 

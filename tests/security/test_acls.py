@@ -28,13 +28,12 @@ from confluent_kafka.admin import (
 )
 
 from exactum.errors import SettingRefused
+from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.kafka import producer_pool
 from exactum.kafka.settings import RECORD_BYTES_MAX
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
-from exactum.local.java import java_program
-from exactum.local.jvm import SMALL_OPTIONS
 from exactum.protocol.sink import Guarantee
 from tests.kit.kafka.transactions import OpenedSink, frame, opened
 from tests.kit.security.rights import Right, documented

@@ -19,10 +19,10 @@ from confluent_kafka.admin import (
 )
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.java.program import SMALL_OPTIONS
 from exactum.kafka import topic_reader
 from exactum.kafka.topic_reader import TopicReader
 from exactum.local import LocalKafka
-from exactum.local.jvm import SMALL_OPTIONS
 from tests.kit.security.rights import documented
 
 pytestmark = pytest.mark.broker

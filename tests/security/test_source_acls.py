@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from exactum import events
 from exactum.errors import SettingRefused
+from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
-from exactum.local.jvm import SMALL_OPTIONS
 from exactum.spark.source import topic_watch
 from tests.kit.security.rights import Right, documented
 from tests.kit.source.source_stream import Stream, eventually

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as f
 
-from exactum.local import LocalKafka, jars
-from exactum.local.java import java_program
-from exactum.local.jvm import SMALL_OPTIONS
+from exactum.java import jars
+from exactum.java.program import SMALL_OPTIONS, java_program
+from exactum.local import LocalKafka, broker
 from exactum.spark.source.group_offsets import PAUSE_S
 from tests.kit.source.source_stream import eventually
 
@@ -25,16 +25,16 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, str]]:
     """Current offset, log end and lag of each partition, as Kafka's own tool prints them."""
-    tool = f'org="org.apache.kafka" name="kafka-tools" rev="{jars.KAFKA_VERSION}"'
+    tool = f'org="org.apache.kafka" name="kafka-tools" rev="{broker.KAFKA_VERSION}"'
     recipe = jars.recipe(f'<dependency {tool} transitive="false" conf="default->default"/>')
     found = jars.cached(
-        jars.JarSet("kafka-tools", jars.KAFKA_VERSION, "kafka-consumer-groups", recipe)
+        jars.JarSet("kafka-tools", broker.KAFKA_VERSION, "kafka-consumer-groups", recipe)
     )
     command = [
         java_program("java"),
         *SMALL_OPTIONS,
         "-cp",
-        os.pathsep.join(map(str, [*found, *jars.broker_jars()])),
+        os.pathsep.join(map(str, [*found, *broker.broker_jars()])),
     ]
     command += [
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

@@ -15,7 +15,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from exactum.local import checkpoint_fs, java
+from exactum.java import program
+from exactum.spark.runtime import checkpoint_fs
 
 pytestmark = pytest.mark.spark
 
@@ -176,7 +177,7 @@ def test_without_a_compiler_spark_writes_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(java, "COMPILER", ("-m", "there.is.none/Main"))
+    monkeypatch.setattr(program, "COMPILER", ("-m", "there.is.none/Main"))
     assert checkpoint_fs.checkpoint_jar() is None
     assert list((tmp_path / "cache" / "classes").iterdir()) == []
     monkeypatch.undo()

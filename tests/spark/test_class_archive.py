@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from exactum.local import archive
-from exactum.local.archive import MADE_NAME, ClassArchive
+from exactum.java.class_archive import MADE_NAME, ClassArchive
 from exactum.ops.training import make_class_archive
+from exactum.spark.runtime import driver_archive
 
 SESSION = """
 import os, pathlib, sys, exactum
@@ -56,8 +56,8 @@ def test_jars_that_were_installed_again_have_another_archive(
     """The JVM would not take the old one, and would not say so."""
     jar = tmp_path / "spark.jar"
     jar.write_bytes(b"")
-    monkeypatch.setattr(archive, "pyspark_jars", lambda: tmp_path)
-    before = archive.spark_archive().path
-    assert archive.spark_archive().path == before
+    monkeypatch.setattr(driver_archive, "pyspark_jars", lambda: tmp_path)
+    before = driver_archive.spark_archive().path
+    assert driver_archive.spark_archive().path == before
     os.utime(jar, (1, 1))
-    assert archive.spark_archive().path != before
+    assert driver_archive.spark_archive().path != before

@@ -1,13 +1,13 @@
-"""Real servers for a laptop and for tests: Kafka brokers, PostgreSQL, MariaDB, and the jars they
-need.
+"""Real servers for a laptop and for tests: Kafka brokers, PostgreSQL, MariaDB; and the jars that
+they and Spark need.
 """
 
-from exactum.local.checkpoint_fs import checkpoint_jar
-from exactum.local.connector import spark_kafka_jars
-from exactum.local.jars import broker_jars
+from exactum.local.broker import broker_jars
 from exactum.local.kafka import LocalKafka
 from exactum.local.mariadb import LocalMariaDB
 from exactum.local.postgres import LocalPostgres
+from exactum.spark.runtime.checkpoint_fs import checkpoint_jar
+from exactum.spark.runtime.connector import spark_kafka_jars
 
 __all__ = [
     "LocalKafka",

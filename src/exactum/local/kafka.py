@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from exactum.errors import LocalServerError
+from exactum.java.program import SMALL_OPTIONS
 from exactum.local.admin import admin_client, listed_topics, settle
-from exactum.local.archive import kafka_archive
-from exactum.local.jvm import LASTING_OPTIONS, SMALL_OPTIONS, kafka_command
+from exactum.local.broker import LASTING_OPTIONS, kafka_archive, kafka_command
 from exactum.local.security import ADMIN, Security
 from exactum.local.server_process import STOP_TIMEOUT_S, ServerProcess
 from exactum.local.serving import has_leaders, not_serving

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exactum.errors import LocalServerError
+from exactum.java.program import java_program
 from exactum.local.admin import settle
-from exactum.local.java import java_program
 from exactum.local.settings import CLIENTS, CONTROLLER, HOST, INTERNAL
 
 if TYPE_CHECKING:

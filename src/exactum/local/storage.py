@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from exactum.errors import LocalServerError
-from exactum.local.archive import kafka_archive
-from exactum.local.jvm import SMALL_OPTIONS, kafka_command
+from exactum.java.program import SMALL_OPTIONS
+from exactum.local.broker import kafka_archive, kafka_command
 
 FORMAT_TIMEOUT_S = 60.0
 FORMAT_HEAP_MB = 128

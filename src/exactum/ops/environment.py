@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from exactum.local.jvm import SMALL_OPTIONS
+from exactum.java.program import SMALL_OPTIONS
 
 PACKAGE = Path(__file__).resolve().parents[2]
 

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import LocalServerError, SettingRefused
-from exactum.local import checkpoint_fs, sockets, spark_kafka_jars
-from exactum.local.archive import spark_archive
-from exactum.local.connector import connector_version
-from exactum.local.jars import pyspark_version
+from exactum.java.jars import pyspark_version
+from exactum.spark.runtime import checkpoint_fs, sockets
+from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
+from exactum.spark.runtime.driver_archive import spark_archive
 from exactum.spark.startup import warm_up
 
 logger = logging.getLogger("exactum")

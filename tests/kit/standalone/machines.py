@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from exactum.local.java import java_program
-from exactum.local.jvm import SMALL_OPTIONS
+from exactum.java.program import SMALL_OPTIONS, java_program
 from tests.kit.standalone.shipment import environment
 
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exactum.errors import LocalServerError
+from exactum.java.class_archive import ClassArchive
 from exactum.local import LocalKafka
-from exactum.local.archive import ClassArchive, spark_archive
 from exactum.ops.environment import environment
+from exactum.spark.runtime.driver_archive import spark_archive
 
 TIMEOUT_S = 300
 LOG_CHARS_SHOWN = 2000

@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactum.local.connector import spark_kafka_jars
-from exactum.local.jars import broker_jars, cache_folder, pyspark_jars
-from exactum.local.java import java_program
+from exactum.java.jars import cache_folder
+from exactum.java.program import java_program
 
 MADE_NAME = "classes.jsa"
 SILENCE = "-Xlog:cds*=off"
@@ -68,23 +67,11 @@ class ClassArchive:
         return True
 
 
-def kafka_archive() -> ClassArchive:
-    """The archive of a broker's classes. Raises LocalServerError without Java, or if the jars
-    cannot be retrieved.
-    """
-    return _archive("kafka", broker_jars())
+def archive_of(name: str, jars: Iterable[Path]) -> ClassArchive:
+    """The archive of a program with these jars and the installed Java; it may not be made yet.
 
-
-def spark_archive() -> ClassArchive:
-    """The archive of a Spark driver's classes. Raises LocalServerError as ``kafka_archive``
-    does.
-    """
-    return _archive("spark", [*pyspark_jars().glob("*.jar"), *spark_kafka_jars()])
-
-
-def _archive(name: str, jars: Iterable[Path]) -> ClassArchive:
-    """A JVM takes an archive for these very jars only, by path, size and time: installed again,
-    they are others.
+    A JVM takes an archive for these very jars only, by path, size and time: installed again, they
+    are others. Raises LocalServerError without Java.
     """
     digest = hashlib.sha256()
     for file in (Path(java_program("java")).resolve(), *sorted(jars)):

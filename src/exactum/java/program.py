@@ -14,6 +14,9 @@ COMPILER = ("-m", "jdk.compiler/com.sun.tools.javac.Main")
 """javac as a module, which Debian's JRE has as well; the program is in a JDK only."""
 COMPILE_TIMEOUT_S = 120
 
+# A JVM that is up at once and stays small: for short programs and for several nodes.
+SMALL_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
 
 def java_program(name: str) -> str:
     """Return the path of the Java program `name` (``java``, ``keytool``).

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from exactum.errors import LocalServerError
-from exactum.local.jars import (
+from exactum.java.jars import (
     SCALA_VERSION,
     JarSet,
     NotPublished,

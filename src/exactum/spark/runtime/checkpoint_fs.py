@@ -20,8 +20,8 @@ import zipfile
 from pathlib import Path
 
 from exactum.errors import LocalServerError
-from exactum.local.jars import cache_folder, pyspark_jars
-from exactum.local.java import compile_java, java_program
+from exactum.java.jars import cache_folder, pyspark_jars
+from exactum.java.program import compile_java, java_program
 
 logger = logging.getLogger("exactum")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from exactum.local import sockets
+from exactum.spark.runtime import sockets
 
 
 def test_workers_use_it(spark: SparkSession) -> None:

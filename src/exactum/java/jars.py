@@ -1,4 +1,4 @@
-"""Sets of jars, such as those of a Kafka broker, retrieved once into a cache.
+"""Sets of jars, such as those of a Kafka broker, retrieved once into a cache by Ivy.
 
 PySpark carries Apache Ivy, and Ivy knows the central repository by itself: with PySpark and Java
 nothing else is needed, and no repository is named here. The cache is `$EXACTUM_CACHE`,
@@ -28,11 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.errors import LocalServerError
-from exactum.local.java import java_program
+from exactum.java.program import java_program
 
-KAFKA_VERSION = "4.3.1"
 SCALA_VERSION = "2.13"
-SLF4J_VERSION = "1.7.36"  # the line that Kafka's own slf4j-api belongs to
 
 # A second attempt goes on from what the first one fetched: a hiccup of the network heals.
 ATTEMPTS_MAX = 2
@@ -69,14 +67,6 @@ class NotPublished(LocalServerError):
     """
 
 
-def broker_jars() -> list[Path]:
-    """Return the class path of a Kafka broker, retrieved at the first call (some 20 s).
-
-    Raises LocalServerError.
-    """
-    return cached(_broker_set())
-
-
 def cache_folder() -> Path:
     """Return the folder of exactum's own that holds all it retrieves (it may not exist yet)."""
     own = os.environ.get("EXACTUM_CACHE")
@@ -84,18 +74,6 @@ def cache_folder() -> Path:
         return Path(own).expanduser().absolute()
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache").absolute() / "exactum"
-
-
-def _broker_set() -> JarSet:
-    return JarSet(
-        "broker",
-        KAFKA_VERSION,
-        f"a local Kafka {KAFKA_VERSION} broker",
-        recipe(
-            dependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
-            dependency("org.slf4j", "slf4j-simple", SLF4J_VERSION),
-        ),
-    )
 
 
 def recipe(*lines: str) -> str:

@@ -15,9 +15,11 @@ import pytest
 
 import exactum
 from exactum.errors import LocalServerError
-from exactum.local import connector, jars, spark_kafka_jars
-from exactum.local.archive import spark_archive
+from exactum.java import jars
 from exactum.spark import session
+from exactum.spark.runtime import connector
+from exactum.spark.runtime.connector import spark_kafka_jars
+from exactum.spark.runtime.driver_archive import spark_archive
 
 pytestmark = pytest.mark.slow
 
