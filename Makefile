@@ -4,9 +4,9 @@ VENV := .venv
 PROCESSES ?= 2
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
-SOURCES := $(shell find src -name '*.py' -o -name '*.sql') pyproject.toml README.md LICENSE
+SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check servers test test-fast deep model chaos soak demo bench bench-peers smoke clean
+.PHONY: help setup lint format types contract dead duplicates check checkpoint-jar servers test test-fast deep model chaos soak demo bench bench-peers smoke clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -51,6 +51,9 @@ duplicates: setup
 	$(BIN)/pylint src/exactum
 
 check: lint types contract dead duplicates ## lint, formatting, strict types, import contract, dead and double code
+
+checkpoint-jar: setup ## compile CheckpointFs.java anew; the jar is kept beside it, a test compares them
+	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.checkpoint_jar
 
 # Debian's packages; the tests start servers of their own from them, on free ports and in temporary folders.
 servers: ## PostgreSQL, MariaDB and strace, which the tests start: installed where they are missing

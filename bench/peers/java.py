@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
 from bench.loader import DRIVERS
 from bench.peers.settings import JAVA_HEAP_MB
+from exactum.errors import LocalServerError
 from exactum.java import jars
-from exactum.java.program import compile_java, java_program
+from exactum.java.program import java_program
 from exactum.local import broker
 
 FLINK_VERSION = "2.2.0"
 FLINK_KAFKA_VERSION = "5.0.0-2.2"
 FLINK_JDBC_VERSION = "4.0.0-2.0"  # the newest line there is; it runs with Flink 2.2
+COMPILER = ("-m", "jdk.compiler/com.sun.tools.javac.Main")
+COMPILE_TIMEOUT_S = 120
 SOURCES = Path(__file__).parent / "java"
 
 
@@ -82,9 +86,19 @@ def compiled(name: str, class_path: list[Path]) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".peers-", dir=folder.parent) as work:
         made = Path(work) / "made"
-        compile_java(source, class_path, made)
+        _compile(source, class_path, made)
         made.rename(folder)
     return folder
+
+
+def _compile(source: Path, class_path: list[Path], folder: Path) -> None:
+    options = ["-nowarn", "-proc:none", "-cp", os.pathsep.join(map(str, class_path))]
+    command = [java_program("java"), *COMPILER, *options, "-d", str(folder), str(source)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S
+    )
+    if done.returncode != 0:
+        raise LocalServerError(f"{source} could not be compiled: {done.stdout}{done.stderr}")
 
 
 def _retrieved(name: str, version: str, purpose: str, *modules: tuple[str, str, str]) -> list[Path]:

@@ -15,7 +15,6 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from exactum.java import program
 from exactum.spark.runtime import checkpoint_fs
 
 pytestmark = pytest.mark.spark
@@ -171,18 +170,3 @@ def test_checksums_of_a_file_that_is_gone(
     stream = files.open(hadoop.path(other))
     assert stream.read() == ord("o")
     stream.close()
-
-
-def test_without_a_compiler_spark_writes_as_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(program, "COMPILER", ("-m", "there.is.none/Main"))
-    assert checkpoint_fs.checkpoint_jar() is None
-    assert list((tmp_path / "cache" / "classes").iterdir()) == []
-    monkeypatch.undo()
-    monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
-    jar = checkpoint_fs.checkpoint_jar()
-    assert jar is not None
-    assert list((tmp_path / "cache" / "classes").iterdir()) == [jar]
-    assert checkpoint_fs.checkpoint_jar() == jar

@@ -1,18 +1,11 @@
-"""Find the Java programs that run Ivy, the broker and keytool, and compile a source file."""
+"""Find the Java programs that run Ivy, the broker and keytool."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Iterable
-from pathlib import Path
 
 from exactum.errors import LocalServerError
-
-COMPILER = ("-m", "jdk.compiler/com.sun.tools.javac.Main")
-"""javac as a module, which Debian's JRE has as well; the program is in a JDK only."""
-COMPILE_TIMEOUT_S = 120
 
 # A JVM that is up at once and stays small: for short programs and for several nodes.
 SMALL_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -34,28 +27,3 @@ def java_program(name: str) -> str:
             "install it, or set JAVA_HOME."
         )
     return found
-
-
-def compile_java(source: Path, class_path: Iterable[Path], folder: Path) -> None:
-    """Compile one file into ``folder``, which is made where it is missing.
-
-    Raises:
-        LocalServerError: there is no Java or no compiler in it, or the file does not compile.
-    """
-    options = [
-        "-nowarn",
-        "-proc:none",
-        "-cp",
-        os.pathsep.join(map(str, class_path)),
-        "-d",
-        str(folder),
-    ]
-    command = [java_program("java"), *COMPILER, *options, str(source)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LocalServerError(f"{source} could not be compiled: {error}") from error
-    if done.returncode != 0:
-        raise LocalServerError(f"{source} could not be compiled: {done.stdout}{done.stderr}")

@@ -116,12 +116,10 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
     if sockets.ENABLED not in given:
         defaults |= sockets.socket_settings()
     if "spark.jars" not in given:
-        jars, writes_checkpoints = spark_kafka_jars(), checkpoint_fs.checkpoint_jar()
+        jars = spark_kafka_jars()
         _tell_connector(connector_version(jars))
-        if writes_checkpoints is not None:
-            jars = [*jars, writes_checkpoints]
-            defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
-        defaults["spark.jars"] = ",".join(map(str, jars))
+        defaults["spark.jars"] = ",".join(map(str, [*jars, checkpoint_fs.checkpoint_jar()]))
+        defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
         archive = spark_archive().reading_options()  # which is made for these very jars
         if archive:
             defaults["spark.driver.defaultJavaOptions"] = java_options(archive)

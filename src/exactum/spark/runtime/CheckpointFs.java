@@ -153,7 +153,10 @@ public final class CheckpointFs extends ChecksumFs {
                     continue;
                 }
                 Set<String> before = COPIED.getOrDefault(folder, Set.of()), there = new HashSet<>();
-                List<File> wanted = new ArrayList<>(COPIED.containsKey(folder) ? List.of(folder) : List.of(folder, store));
+                List<File> wanted = new ArrayList<>(List.of(folder));
+                if (!COPIED.containsKey(folder)) {
+                    wanted.add(store);
+                }
                 for (File copy : copies) {
                     String stamp = copy.getName() + " " + copy.length() + " " + copy.lastModified();
                     there.add(stamp);
