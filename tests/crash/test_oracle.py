@@ -125,7 +125,7 @@ def test_an_open_transaction_is_found(
     """An open transaction hides what lies behind it: not at rest; the reader does not see it
     either.
     """
-    monkeypatch.setattr("oracle.REST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("tests.kit.crash.oracle.REST_TIMEOUT_S", 0.5)
     name = topic("rest", partitions=1)
     servers = kafka.bootstrap_servers
     check_at_rest(servers, [name], "oracle-open")

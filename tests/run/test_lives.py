@@ -236,13 +236,26 @@ def test_sigterm_stops_a_busy_query_after_its_epoch(
         check_stopped_between_epochs(world.checkpoint.folder, completed)
         with world.run("next", [], max_offsets=2000, control=topic("rules")) as run:
             assert run.ends() == 0
-        assert not re.search("Traceback|could not be closed", run.log), (
+        assert not re.search("Traceback|could not be closed", without_worker_flush(run.log)), (
             "it ends with spark.stop(), and without a word"
         )
         started = world.events("RunStarted")[-1]
         assert started["batch_id"] == completed[-1]["batch_id"] + 1
         assert "redelivered=(), swept=0" in started["text"]
         world.check_exact(reader)
+
+
+def without_worker_flush(log: str) -> str:
+    """The log without what PySpark's daemon prints when ``spark.stop()`` closes the socket of a
+    Python worker that still writes (``pyspark/daemon.py``): a matter of the moment, not of exactum.
+    """
+    return re.sub(
+        r"PySpark daemon failed to flush the output to the worker process:\n"
+        r"Traceback.*?\n(?:BrokenPipe|ConnectionReset)Error[^\n]*\n",
+        "",
+        log,
+        flags=re.DOTALL,
+    )
 
 
 def check_stopped_between_epochs(checkpoint: Path, completed: Sequence[dict[str, Any]]) -> None:
