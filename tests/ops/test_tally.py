@@ -20,7 +20,14 @@ def tally_of(numbers: Iterable[int], partition: int = 0) -> Tally:
 
 
 def verdict_of(tally: Tally, produced: int, live: Tally | None = None, hidden: int = 0) -> Verdict:
-    return Verdict.of("exactum", 3, produced, tally, tally if live is None else live, hidden)
+    return Verdict.of(
+        "exactum",
+        kills=3,
+        produced=produced,
+        fresh=tally,
+        live=tally if live is None else live,
+        hidden=hidden,
+    )
 
 
 def test_everything_once_and_in_order_is_exact() -> None:

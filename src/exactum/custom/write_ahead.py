@@ -161,7 +161,9 @@ class WriteAheadSink(NotAFunction):
         scope = TransactionScope(run.query_id, participant)
         scope.check()
         log = WriteAheadLog(self._folder, scope)
-        ours = WriteAheadParticipant(log, run, scope, self.send, self._delivery, self.close)
+        ours = WriteAheadParticipant(
+            log, run, scope, send=self.send, delivery=self._delivery, close=self.close
+        )
         if run.guarantee is not Guarantee.EXACTLY_ONCE:
             return OpenSink(
                 ours, DirectWriterFactory(self, scope, self._rows_per_send_max, self._delivery)

@@ -62,6 +62,7 @@ class WriteAheadParticipant:
         log: WriteAheadLog,
         run: QueryRun,
         scope: TransactionScope,
+        *,
         send: Send,
         delivery: RetryPolicy,
         close: Callable[[], None],

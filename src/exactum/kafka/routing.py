@@ -110,7 +110,12 @@ class Router:
             Unavailable: for as long as the deadline there was none.
         """
         return self._ask(
-            self._coordinators, ids, request, read, each_max, frozenset(also_retriable)
+            self._coordinators,
+            ids,
+            request,
+            read,
+            each_max=each_max,
+            also_retriable=frozenset(also_retriable),
         )
 
     def by_leader(
@@ -122,7 +127,7 @@ class Router:
         """Ask each partition's leader until every partition has an answer, as
         ``by_coordinator``.
         """
-        return self._ask(self._leaders, partitions, request, read, PARTITIONS_MAX, frozenset())
+        return self._ask(self._leaders, partitions, request, read, each_max=PARTITIONS_MAX)
 
     def _ask(
         self,
@@ -130,10 +135,19 @@ class Router:
         keys: Iterable[K],
         request: Callable[[Sequence[K]], Any],
         read: Read[K],
+        *,
         each_max: int,
-        also_retriable: frozenset[KafkaFailure],
+        also_retriable: frozenset[KafkaFailure] = frozenset(),
     ) -> dict[K, tuple[int, Any]]:
-        call = _Call(self, places, keys, request, read, each_max, also_retriable)
+        call = _Call(
+            self,
+            keys,
+            places=places,
+            request=request,
+            read=read,
+            each_max=each_max,
+            also_retriable=also_retriable,
+        )
         if call.pending:
             self.retry(call.step, lambda: len(call.done))
         return call.done
@@ -187,8 +201,9 @@ class _Call(Generic[K]):
     def __init__(
         self,
         router: Router,
-        places: _Nodes[K],
         keys: Iterable[K],
+        *,
+        places: _Nodes[K],
         request: Callable[[Sequence[K]], Any],
         read: Read[K],
         each_max: int,

@@ -119,6 +119,7 @@ def class_archive() -> None:
     "--keep", is_flag=True, help="Keep the work folder: logs, checkpoints, the broker's data."
 )
 def demo(
+    *,
     seconds: float,
     kills: int,
     records_per_second: float,
@@ -151,9 +152,7 @@ def demo(
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     for each in ENDING:
-        signal.signal(
-            each, signal.SIG_IGN
-        )  # an impatient second Ctrl-C must not leave processes behind
+        signal.signal(each, signal.SIG_IGN)  # a second Ctrl-C must not leave processes behind
     raise KeyboardInterrupt
 
 

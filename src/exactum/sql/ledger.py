@@ -49,7 +49,14 @@ class Ledger:
     # ---- ledger ------------------------------------------------------------------------------
 
     def enter(
-        self, session: Session, batch_id: int, identity: str, digest: str, attempt: int, rows: int
+        self,
+        session: Session,
+        batch_id: int,
+        identity: str,
+        *,
+        digest: str,
+        attempt: int,
+        rows: int,
     ) -> bool:
         """Write the row unless it is there; False when it was. Waits for whoever is just writing
         the same one.

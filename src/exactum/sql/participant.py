@@ -285,7 +285,12 @@ class SqlParticipant:
         """
         ledger = Ledger(self._dialect, self._plan.scope, transaction.target)
         absent = ledger.enter(
-            session, transaction.batch_id, transaction.identity, "", transaction.attempt, 0
+            session,
+            transaction.batch_id,
+            transaction.identity,
+            digest="",
+            attempt=transaction.attempt,
+            rows=0,
         )
         highest = ledger.highest(session)
         session.rollback()

@@ -157,7 +157,12 @@ class StagedCommit:
         first = epoch.first
         ledger = Ledger(self._dialect, self._plan.scope, first.target)
         if not ledger.enter(
-            session, first.batch_id, WHOLE_EPOCH, epoch.digest, first.attempt, epoch.rows
+            session,
+            first.batch_id,
+            WHOLE_EPOCH,
+            digest=epoch.digest,
+            attempt=first.attempt,
+            rows=epoch.rows,
         ):
             same = ledger.digest(session, first.batch_id, WHOLE_EPOCH) == epoch.digest
             return CommitState.COMMITTED if same else CommitState.OTHER

@@ -193,7 +193,7 @@ class Prepared:
     def end(self, session: Session, rows: int) -> PreparedTransaction:
         t, plan = self._transaction, self._plan
         ledger = Ledger(plan.dialect, plan.scope, plan.target)
-        ledger.enter(session, t.batch_id, t.identity, "", t.attempt, rows)
+        ledger.enter(session, t.batch_id, t.identity, digest="", attempt=t.attempt, rows=rows)
         plan.dialect.prepare(session, t.identity)
         return t.prepared(plan.scope.participant, rows)
 

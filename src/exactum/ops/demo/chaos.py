@@ -72,6 +72,7 @@ class Chaos:
 
     def __init__(
         self,
+        *,
         driver: Driver,
         checkpoint: ShownCheckpoint,
         broker: BrokerView,

@@ -123,11 +123,11 @@ class Show:
                 contender,
                 broker,
                 servers,
-                self._folder,
-                settings.kills,
-                settings.seconds,
-                settings.seed + number,
-                self._screen.say,
+                folder=self._folder,
+                kills=settings.kills,
+                seconds=settings.seconds,
+                seed=settings.seed + number,
+                say=self._screen.say,
             )
             for number, contender in enumerate(contenders)
         ]
@@ -192,8 +192,8 @@ class Show:
         return [
             Verdict.of(
                 subject.name,
-                subject.chaos.kills,
-                self._produced,
+                kills=subject.chaos.kills,
+                produced=self._produced,
                 fresh=reader.read_all(servers, subject.topic, PARTITIONS),
                 live=subject.tally,
                 hidden=stage.broker.hidden(subject.topic),

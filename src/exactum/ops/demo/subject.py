@@ -61,6 +61,7 @@ class Subject:
         contender: Contender,
         broker: BrokerView,
         bootstrap_servers: str,
+        *,
         folder: Path,
         kills: int,
         seconds: float,
@@ -78,13 +79,13 @@ class Subject:
             folder / f"{contender.topic}.log",
         )
         self.chaos = Chaos(
-            self.driver,
-            self.checkpoint,
-            broker,
-            contender.topic,
-            contender.transactional,
-            plan(kills, seconds, contender.aims, seed, contender.lead),
-            say,
+            driver=self.driver,
+            checkpoint=self.checkpoint,
+            broker=broker,
+            topic=contender.topic,
+            transactional=contender.transactional,
+            kills=plan(kills, seconds, contender.aims, seed, contender.lead),
+            say=say,
         )
 
     def standing(self, produced: int) -> Standing:

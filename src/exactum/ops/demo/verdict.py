@@ -30,7 +30,9 @@ class Verdict:
     stable: bool
 
     @staticmethod
-    def of(name: str, kills: int, produced: int, fresh: Tally, live: Tally, hidden: int) -> Verdict:
+    def of(
+        name: str, *, kills: int, produced: int, fresh: Tally, live: Tally, hidden: int
+    ) -> Verdict:
         """Judge ``fresh``, the tally of a reader from the beginning at rest; ``live`` is the one
         that ran along.
         """

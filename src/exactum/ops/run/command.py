@@ -151,6 +151,7 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
     "--no-kill", is_flag=True, hidden=True, help="Leave a frozen process alive (tests of fencing)."
 )
 def run(
+    *,
     script: Path,
     arguments: tuple[str, ...],
     restart: str,

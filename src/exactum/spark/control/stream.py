@@ -78,7 +78,14 @@ def control_stream(
         raise SettingRefused(f"{where}: max_bytes={max_bytes!r} must be a whole number of bytes.")
     if max_bytes < 1:
         raise SettingRefused(f"{where}: max_bytes={max_bytes} leaves no room for any rule.")
-    return ControlStream(topic, bootstrap_servers, key, value, max_bytes, dict(consumer or {}))
+    return ControlStream(
+        topic,
+        bootstrap_servers,
+        key=key,
+        value=value,
+        max_bytes=max_bytes,
+        consumer=dict(consumer or {}),
+    )
 
 
 class ControlStream:
@@ -90,6 +97,7 @@ class ControlStream:
         self,
         topic: str,
         bootstrap_servers: str,
+        *,
         key: Decoder,
         value: Decoder,
         max_bytes: int,

@@ -81,7 +81,7 @@ def refuse_lost(
         return
     past = {p: offset for p, offset in positions.items() if offset > was.offsets.get(p, 0)}
     if past:
-        raise CheckpointRefused(_refusal(query, source, was, given, past, positions))
+        raise CheckpointRefused(_refusal(query, source, was, given, past=past, positions=positions))
 
 
 def _refusal(
@@ -89,6 +89,7 @@ def _refusal(
     source: RunningSource,
     was: Stop,
     given: Stop | None,
+    *,
     past: Offsets,
     positions: Offsets,
 ) -> str:

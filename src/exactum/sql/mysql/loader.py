@@ -59,7 +59,9 @@ def loader(
     allowed, packet_bytes = session.loading
     if allowed:
         return LoadData(session, name, columns, part, first_row)
-    return InsertRows(session, name, columns, part, first_row, packet_bytes)
+    return InsertRows(
+        session, name, columns, part=part, first_row=first_row, packet_bytes=packet_bytes
+    )
 
 
 class LoadData:
@@ -134,6 +136,7 @@ class InsertRows:
         session: MySQLSession,
         name: TableName,
         columns: Sequence[Column],
+        *,
         part: int | None,
         first_row: int | None,
         packet_bytes: int,
