@@ -1,4 +1,4 @@
-# The one door: people, hooks and CI call these targets.
+# The one entrance: people, hooks and CI call these targets.
 PYTHON ?= python3.11
 VENV := .venv
 PROCESSES ?= 2

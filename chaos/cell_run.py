@@ -227,7 +227,7 @@ class CellRun:
                     "folder": str(self.folder / "between"),
                 },
             ]
-        # The first decision of a run closes the door; the batch after an epoch begins when Spark
+        # The first decision of a run sets the fence; the batch after an epoch begins when Spark
         # has logged it.
         later = {
             "decide": 1,

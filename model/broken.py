@@ -21,20 +21,20 @@ from exactum.testing.memory_slots import MemorySlotLog, SlotStorage
 from exactum.testing.world import QUERY_ID
 
 
-class NoDoor(Coordinator):
+class NoFence(Coordinator):
     """Starts without a record of its own."""
 
-    def _start(self, batch_id: int) -> resolve.Door:
+    def _start(self, batch_id: int) -> resolve.Fence:
         while commit := resolve.standing_commit(self._log.read(batch_id)):
             self._redeliver(commit)
             batch_id += 1
-        return resolve.Door(batch_id, len(self._log.read(batch_id)) - 1)
+        return resolve.Fence(batch_id, len(self._log.read(batch_id)) - 1)
 
 
 class SweepsBeforeDoor(Coordinator):
-    """Aborts what it sees at its start, and closes the door after that."""
+    """Aborts what it sees at its start, and sets the fence after that."""
 
-    def _start(self, batch_id: int) -> resolve.Door:
+    def _start(self, batch_id: int) -> resolve.Fence:
         self._participants.abort(
             batch_id, resolve.leftovers(self._participants.list_open(), self._log.read(batch_id))
         )
@@ -42,12 +42,12 @@ class SweepsBeforeDoor(Coordinator):
 
 
 class ListsAfterDoor(Coordinator):
-    """Sweeps at its start what was opened after its door was closed."""
+    """Sweeps at its start what was opened after its fence was set."""
 
-    def _start(self, batch_id: int) -> resolve.Door:
-        door = super()._start(batch_id)
+    def _start(self, batch_id: int) -> resolve.Fence:
+        fence = super()._start(batch_id)
         self._participants.abort(batch_id, self._participants.list_open())
-        return door
+        return fence
 
 
 class ListsAfterRecord(Coordinator):
@@ -68,8 +68,8 @@ class StepsOver(Coordinator):
     """Takes the next free slot, whoever stands in the one before."""
 
     def _run_batch(self, batch_id, offsets, write):  # type: ignore[no-untyped-def]
-        if self._door is None:
-            self._door = self._start(batch_id)
+        if self._fence is None:
+            self._fence = self._start(batch_id)
         step = resolve.at_start(self._log.read(batch_id))
         if isinstance(step, resolve.Redeliver):
             return Completed(False, 0)
@@ -224,15 +224,15 @@ class Broken:
 
 
 BROKEN: Sequence[Broken] = (
-    Broken("no door", System(coordinator=NoDoor), "a? b? a* b*", "behind the door of nobody"),
+    Broken("no fence", System(coordinator=NoFence), "a? b? a* b*", "behind the fence of nobody"),
     Broken(
-        "sweep before the door",
+        "sweep before the fence",
         System(coordinator=SweepsBeforeDoor),
         "a? b? a? b*",
         "which b aborted",
     ),
     Broken(
-        "list after the door",
+        "list after the fence",
         System(coordinator=ListsAfterDoor),
         "a? b? a? b*",
         "which a aborted",
@@ -248,7 +248,7 @@ BROKEN: Sequence[Broken] = (
         "step over a foreign record",
         System(coordinator=StepsOver),
         "a? b? a* b*",
-        "behind the door of b",
+        "behind the fence of b",
     ),
     Broken("redeliver nothing", System(coordinator=RedeliversNothing), "a? a! b*", "missing"),
     Broken("commit before the record", System(coordinator=CommitsFirst), "a? a! b*", "too many"),

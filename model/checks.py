@@ -38,9 +38,9 @@ SMALL: Sequence[Check] = (
         PROTOCOL,
         "Small",
         {
-            "no_door": "FencedNeverDecides",
-            "sweep_before_door": "DecidedNeverAborted",
-            "list_after_door": "DecidedNeverAborted",
+            "no_fence": "FencedNeverDecides",
+            "sweep_before_fence": "DecidedNeverAborted",
+            "list_after_fence": "DecidedNeverAborted",
             "list_after_record": "DecidedNeverAborted",
             "step_over": "FencedNeverDecides",
             "overwrite": "NoSlotTwice",

@@ -1,5 +1,5 @@
 ---------------------------- MODULE DecisionProtocol ----------------------------
-(* The decision protocol of exactum: closing the door, attempts, presumed abort, redelivery, sweep, salvage, pruning.
+(* The decision protocol of exactum: fencing, attempts, presumed abort, redelivery, sweep, salvage, pruning.
 
    Several drivers (incarnations) run on one checkpoint. Each may stop between any two of its steps for any time: a
    driver that never goes on has crashed, one that goes on late is a zombie. Each step is one call of a port (decision
@@ -12,7 +12,7 @@ EXTENDS Naturals, Sequences, FiniteSets, TLC
 CONSTANTS
     Drivers,    \* a set of model values
     Last,       \* a driver that starts when all others have come to rest and is never interrupted; else no driver at all
-    Batches,    \* batches 0 .. Batches-1 are run; a start may close its door at batch number `Batches`
+    Batches,    \* batches 0 .. Batches-1 are run; a start may set its fence at batch number `Batches`
     Parts,      \* transactions of a batch
     Expiries,   \* how many transactions may expire
     Prunes,     \* TRUE: each driver forgets the records below a batch after it
@@ -29,8 +29,8 @@ VARIABLES
     expired,    \* how many expired
     dr,         \* driver -> what it has in memory
     made,       \* every record ever made, pruned or not
-    keeper,     \* who closed the last door
-    intruder    \* TRUE: somebody decided behind the door of another
+    keeper,     \* who fenced last
+    intruder    \* TRUE: somebody decided behind the fence of another
 
 vars == <<log, floor, spark, txn, expired, dr, made, keeper, intruder>>
 
@@ -40,11 +40,11 @@ TxnIds == Drivers \X (1 .. TxnsMax)
 BatchIds == 0 .. Batches
 NoRecord == [kind |-> "none", a |-> 0, by |-> Nobody, txns |-> {}, sup |-> 0]
 
-(* What a driver has in memory. `at`: the batch that Spark asks for; `door`: <<batch, slot>>, while it starts the batch
+(* What a driver has in memory. `at`: the batch that Spark asks for; `fence`: <<batch, slot>>, while it starts the batch
    it looks at; `slot`: where its next record goes; `seen`: what it saw open; `rec`: the COMMIT it carries out; `left`:
    the transactions of it that are still to be committed; `gone`: those that were found expired; `mine`: what it
    prepared and has not recorded; `back`: what follows the commit. *)
-Fresh == [pc |-> "off", at |-> 0, door |-> <<0, 0>>, slot |-> 0, seen |-> {}, rec |-> NoRecord, left |-> {},
+Fresh == [pc |-> "off", at |-> 0, fence |-> <<0, 0>>, slot |-> 0, seen |-> {}, rec |-> NoRecord, left |-> {},
           gone |-> {}, mine |-> {}, back |-> "none"]
 
 Ends == {"done", "stopped", "fenced", "refused", "reported", "broken", "dead"}
@@ -80,12 +80,12 @@ Init ==
     /\ intruder = FALSE
 
 -----------------------------------------------------------------------------
-(* Start: list what is open, redeliver what is decided, close the door, sweep what was listed. *)
+(* Start: list what is open, redeliver what is decided, set the fence, sweep what was listed. *)
 
 Restart(d) ==
     /\ dr[d].pc = "off"
     /\ d = Last => \A e \in Drivers \ {d} : dr[e].pc \in Ends
-    /\ Become(d, [dr[d] EXCEPT !.pc = "list", !.at = spark, !.door = <<spark, 0>>])
+    /\ Become(d, [dr[d] EXCEPT !.pc = "list", !.at = spark, !.fence = <<spark, 0>>])
     /\ UNCHANGED <<log, floor, spark, txn, expired, made, keeper, intruder>>
 
 ListAtStart(d) ==
@@ -95,31 +95,31 @@ ListAtStart(d) ==
 
 ReadAtStart(d) ==
     LET r == dr[d]
-        b == r.door[1]
+        b == r.fence[1]
         rest == r.seen \ Named(b)
     IN  /\ r.pc = "read"
         /\ Become(d,
              IF Pruned(b) THEN Ended(d, "refused")
              ELSE IF Commits(b) # {} THEN
                 IF Broken("no_redelivery")
-                THEN [r EXCEPT !.door = <<b + 1, 0>>, !.seen = rest]
+                THEN [r EXCEPT !.fence = <<b + 1, 0>>, !.seen = rest]
                 ELSE [r EXCEPT !.pc = "commit", !.rec = Standing(b), !.left = Standing(b).txns, !.back = "start",
                                !.seen = rest]
-             ELSE IF Broken("no_door") THEN [r EXCEPT !.pc = "sweep", !.door = <<b, Len(log[b])>>, !.seen = rest]
-             ELSE IF Broken("sweep_before_door") THEN [r EXCEPT !.pc = "sweep first", !.seen = rest]
+             ELSE IF Broken("no_fence") THEN [r EXCEPT !.pc = "sweep", !.fence = <<b, Len(log[b])>>, !.seen = rest]
+             ELSE IF Broken("sweep_before_fence") THEN [r EXCEPT !.pc = "sweep first", !.seen = rest]
              ELSE [r EXCEPT !.pc = "close", !.slot = Len(log[b]) + 1, !.seen = rest])
         /\ UNCHANGED <<log, floor, spark, txn, expired, made, keeper, intruder>>
 
 CloseDoor(d) ==
     LET r == dr[d]
-        b == r.door[1]
+        b == r.fence[1]
     IN  /\ r.pc = "close"
         /\ IF Pruned(b) THEN Become(d, Ended(d, "fenced")) /\ UNCHANGED <<log, made, keeper>>
            ELSE IF Creates(b, r.slot) THEN
                 /\ Put(b, r.slot, Record(d, "abort", r.slot, {}, 0))
                 /\ keeper' = d
-                /\ Become(d, [r EXCEPT !.pc = IF Broken("list_after_door") THEN "list again" ELSE "sweep",
-                                       !.door = <<b, r.slot>>, !.slot = 0])
+                /\ Become(d, [r EXCEPT !.pc = IF Broken("list_after_fence") THEN "list again" ELSE "sweep",
+                                       !.fence = <<b, r.slot>>, !.slot = 0])
            ELSE Become(d, [r EXCEPT !.pc = "read", !.slot = 0]) /\ UNCHANGED <<log, made, keeper>>
         /\ UNCHANGED <<floor, spark, txn, expired, intruder>>
 
@@ -137,27 +137,27 @@ Sweep(d, pc, todo, next) ==
 SweepAtStart(d) ==
     Sweep(d, "sweep", {t \in dr[d].seen : IsUnsettled(t)}, [dr[d] EXCEPT !.pc = "ask", !.seen = {}])
 
-ListAgain(d) ==  \* the mutation "list_after_door"
+ListAgain(d) ==  \* the mutation "list_after_fence"
     /\ dr[d].pc = "list again"
-    /\ Become(d, [dr[d] EXCEPT !.pc = "sweep", !.seen = Unsettled \ Named(dr[d].door[1])])
+    /\ Become(d, [dr[d] EXCEPT !.pc = "sweep", !.seen = Unsettled \ Named(dr[d].fence[1])])
     /\ UNCHANGED <<log, floor, spark, txn, expired, made, keeper, intruder>>
 
-SweepFirst(d) ==  \* the mutation "sweep_before_door"
+SweepFirst(d) ==  \* the mutation "sweep_before_fence"
     Sweep(d, "sweep first", {t \in dr[d].seen : IsUnsettled(t)},
-          [dr[d] EXCEPT !.pc = "close", !.slot = Len(log[dr[d].door[1]]) + 1, !.seen = {}])
+          [dr[d] EXCEPT !.pc = "close", !.slot = Len(log[dr[d].fence[1]]) + 1, !.seen = {}])
 
 -----------------------------------------------------------------------------
 (* One batch: ask the log, write, verify, list what else is open, decide. *)
 
 Ask(d) ==
     LET r == dr[d]
-        slot == IF Broken("step_over") THEN Len(log[r.at]) + 1 ELSE IF r.at = r.door[1] THEN r.door[2] + 1 ELSE 1
+        slot == IF Broken("step_over") THEN Len(log[r.at]) + 1 ELSE IF r.at = r.fence[1] THEN r.fence[2] + 1 ELSE 1
         answered == [r EXCEPT !.pc = IF Prunes THEN "prune" ELSE "spark"]
     IN  /\ r.pc = "ask"
         /\ Become(d,
              IF r.at >= Batches THEN Ended(d, "done")
              ELSE IF Pruned(r.at) THEN Ended(d, "refused")
-             ELSE IF r.at < r.door[1] THEN IF Commits(r.at) = {} THEN Ended(d, "broken") ELSE answered
+             ELSE IF r.at < r.fence[1] THEN IF Commits(r.at) = {} THEN Ended(d, "broken") ELSE answered
              ELSE IF Broken("step_over") /\ Commits(r.at) # {} THEN answered
              ELSE IF Free(r.at, slot) THEN [r EXCEPT !.pc = "write", !.slot = slot]
              ELSE Ended(d, "fenced"))
@@ -230,7 +230,7 @@ Committed(d, r) ==
     IF r.left # {} THEN r
     ELSE IF r.gone # {} THEN [r EXCEPT !.pc = "salvage"]
     ELSE IF r.back = "start"
-         THEN [r EXCEPT !.pc = "read", !.door = <<r.door[1] + 1, 0>>, !.rec = NoRecord, !.back = "none",
+         THEN [r EXCEPT !.pc = "read", !.fence = <<r.fence[1] + 1, 0>>, !.rec = NoRecord, !.back = "none",
                         !.seen = @ \ r.rec.txns]
          ELSE [r EXCEPT !.pc = "sweep after", !.rec = NoRecord, !.back = "none", !.seen = @ \ r.rec.txns]
 
@@ -243,7 +243,7 @@ Commit(d) ==
             /\ Become(d, Committed(d, IF undone THEN [r EXCEPT !.gone = @ \union {t}] ELSE r))
     /\ UNCHANGED <<log, floor, spark, expired, made, keeper, intruder>>
 
-Batch(r) == IF r.back = "start" THEN r.door[1] ELSE r.at
+Batch(r) == IF r.back = "start" THEN r.fence[1] ELSE r.at
 
 Salvage(d) ==
     LET r == dr[d]

@@ -24,7 +24,7 @@ DEATHS = [
         "a start has listed what those left open",
         {"step": "list_open", "when": "after", "sink": "out1"},
     ),
-    ("the door is closed, nothing swept", {"step": "decide", "when": "after"}),
+    ("the fence is set, nothing swept", {"step": "decide", "when": "after"}),
     ("one sink is swept", {"step": "abort", "when": "after", "sink": "out0"}),
     ("all tasks have prepared", {"step": "verify", "when": "before"}),
     ("one sink is verified", {"step": "verify", "when": "after"}),

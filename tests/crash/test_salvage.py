@@ -138,7 +138,7 @@ def expired(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict
     for case, each in cases.items():
         each.await_expiry()
         if case != "twice":  # which is to expire once more
-            each.query.be_patient()
+            each.query.wait_for_slow_servers()
     return cases
 
 

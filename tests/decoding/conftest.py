@@ -11,11 +11,11 @@ from tests.kit.decoding.registry import Registry
 
 
 @pytest.fixture(autouse=True)
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that is asked in this process is believed sooner that it does not know a
     schema.
     """
-    monkeypatch.setattr(registry_client, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(registry_client, "TIMEOUT_S", 0.3)
 
 
 @pytest.fixture

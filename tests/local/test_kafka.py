@@ -1,4 +1,4 @@
-"""LocalKafka: it serves, keeps data through kills, leaves nothing behind, guards its door."""
+"""LocalKafka: it serves, keeps data through kills, leaves nothing behind, guards its ports."""
 
 from __future__ import annotations
 

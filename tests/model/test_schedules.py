@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 SEED = random.SystemRandom().randrange(2**31)
 CAUGHT_SOON = (
-    "no door",
+    "no fence",
     "redeliver nothing",
     "commit before the record",
     "any record will do",

@@ -114,7 +114,7 @@ def die_decided(world: World, who: str) -> None:
 
 
 def test_epochs_become_visible_one_after_another() -> None:
-    """A fresh query closes its door once, then decides and completes each batch."""
+    """A fresh query fences once, then decides and completes each batch."""
     world = World(targets=2, tasks=3, retried=2)
     coordinator = world.coordinator("a")
     for batch_id in range(2):

@@ -70,7 +70,7 @@ def test_the_last_decision_is_gone(last: int) -> None:
     ):
         world.run(world.start("b"), [last])
     assert world.target.visible == [MemoryWrite.row(b, 0) for b in range(last + 1)]
-    assert world.records == before  # no door either: the next start finds the same
+    assert world.records == before  # no fence either: the next start finds the same
 
 
 def test_a_checkpoint_that_is_older_than_the_target() -> None:
@@ -140,7 +140,7 @@ def test_old_records_are_pruned(pruned_below: int) -> None:
 
 @pytest.mark.parametrize("later", range(8))
 def test_what_a_start_has_salvaged_before_its_door_is_no_reason_to_stop(later: int) -> None:
-    """A copy is of the incarnation that made it, in a batch before its door: however many
+    """A copy is of the incarnation that made it, in a batch before its fence: however many
     batches ago that was.
     """
     world = World()
@@ -163,7 +163,7 @@ def test_what_a_start_has_salvaged_before_its_door_is_no_reason_to_stop(later: i
 
 def test_others_went_on_between_a_salvage_and_the_door_of_the_start_that_made_it() -> None:
     """``a`` salvages batch 0 at its start, ``b`` lives on, does batch 1, prunes batch 0; then
-    ``a`` closes its door.
+    ``a`` sets its fence.
     """
     replay("b3p1t2r0k: b1 b12 x b1 a9 b1 t t b20 a8")
 

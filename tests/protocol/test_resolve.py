@@ -15,7 +15,7 @@ from exactum.protocol.model import (
     Sighting,
     SourceOffsets,
 )
-from exactum.protocol.resolve import Door, FencedBy, Redeliver, Run
+from exactum.protocol.resolve import Fence, FencedBy, Redeliver, Run
 
 A, B = Incarnation("a"), Incarnation("b")
 
@@ -64,14 +64,14 @@ def test_a_start_redelivers_a_commit_or_closes_the_next_slot(
 def test_a_running_incarnation_owns_one_slot(
     batch_id: int, records: tuple[DecisionRecord, ...], step: Redeliver | Run | FencedBy
 ) -> None:
-    """Behind the door it redelivers; at the door and beyond, a record in its slot fences it."""
-    assert resolve.when_asked(batch_id, Door(5, 0), records) == step
+    """Behind the fence it redelivers; at the fence and beyond, a record in its slot fences it."""
+    assert resolve.when_asked(batch_id, Fence(5, 0), records) == step
 
 
 def test_a_batch_behind_the_door_without_a_commit_is_a_defect() -> None:
-    """It was redelivered when the door was closed, so its COMMIT must be there."""
+    """It was redelivered when the fence was set, so its COMMIT must be there."""
     with pytest.raises(InvariantBroken, match="no COMMIT"):
-        resolve.when_asked(4, Door(5, 0), (abort(0),))
+        resolve.when_asked(4, Fence(5, 0), (abort(0),))
 
 
 def test_two_commits_of_one_batch_are_a_defect() -> None:

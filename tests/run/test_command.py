@@ -319,7 +319,7 @@ time.sleep(60)
     assert "no query to stop" in run.log
 
 
-def test_impatience(tmp_path: Path) -> None:
+def test_a_second_signal(tmp_path: Path) -> None:
     """A script that does not end is told again by the next signal, and killed by the one after;
     the status says it.
     """

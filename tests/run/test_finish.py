@@ -121,7 +121,7 @@ def test_what_is_decided_becomes_visible() -> None:
 
 def test_after_every_crash_exactly_what_is_decided_is_finished() -> None:
     """Whichever call of a port is the last one: finishing makes visible what a COMMIT names, and
-    nothing else; it closes no door, aborts nothing, and the next driver ends exact.
+    nothing else; it sets no fence, aborts nothing, and the next driver ends exact.
     """
 
     def scenario(plan: FaultPlan) -> None:

@@ -88,8 +88,8 @@ def test_topic_made_anew_while_the_query_runs(
     name = topic("running", partitions=1)
     topics.give(name, 5, partitions=1)
     # Spark finds by itself that offsets went back, after three tries: our look has to come first.
-    patient = stream.read(name, **{"fetchOffset.numRetries": 60})
-    query = stream.start(patient, processingTime="100 milliseconds")
+    retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
+    query = stream.start(retrying, processingTime="100 milliseconds")
     eventually(lambda: len(stream.rows()) == 5, "the first batch")
     with caplog.at_level(logging.ERROR, "exactum"):
         topics.made_anew(name, 1)

@@ -39,7 +39,7 @@ class TestPostgresDecisionLog(LogContract):
     def open_log(self, query_id: str) -> DecisionLog:
         address = address_of(self.database.url, None, "decision_log")
         self.logs.append(
-            SqlDecisionLog(PostgresDialect(), address, query_id, prune_every=1, patience_s=5.0)
+            SqlDecisionLog(PostgresDialect(), address, query_id, prune_every=1, timeout_s=5.0)
         )
         return self.logs[-1]
 
@@ -122,7 +122,7 @@ class TestPostgresDecisionLog(LogContract):
         """
         log = self.open_log(QUERY_ID)
         log.decide(record(1))
-        log._patience_s = 60.0  # type: ignore[attr-defined]
+        log._timeout_s = 60.0  # type: ignore[attr-defined]
         self.database.server.kill()
         starter = threading.Timer(0.5, self.database.server.start)
         starter.start()
@@ -131,11 +131,11 @@ class TestPostgresDecisionLog(LogContract):
         starter.join()
 
     def test_a_server_that_is_away_is_unavailable(self) -> None:
-        """No server within patience_s: nothing is known to have changed, and the password is not
+        """No server within timeout_s: nothing is known to have changed, and the password is not
         told.
         """
         log = self.open_log(QUERY_ID)
-        log._patience_s = 0.2  # type: ignore[attr-defined]
+        log._timeout_s = 0.2  # type: ignore[attr-defined]
         self.database.server.kill()
         try:
             with pytest.raises(Unavailable) as caught:

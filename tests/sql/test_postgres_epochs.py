@@ -416,7 +416,7 @@ def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.M
         with pytest.raises(EpochAborted, match="did not answer within"):
             writer.prepare()
         writer.abort()
-        monkeypatch.setattr("exactum.sql.retrying_session.PATIENCE_S", 0.0)
+        monkeypatch.setattr("exactum.sql.retrying_session.TIMEOUT_S", 0.0)
         with pytest.raises(Unavailable):
             driver.participant.list_open()
     finally:

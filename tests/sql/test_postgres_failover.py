@@ -125,7 +125,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     servers.synchronous()
     log = opened()
     log.decide(record(0))
-    log._patience_s = 0.0  # it dies with its connection
+    log._timeout_s = 0.0  # it dies with its connection
     servers.standby.pause()
     try:
         deciding = pool.submit(log.decide, record(1))
@@ -139,7 +139,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
             pytest.MonkeyPatch.context() as patched,
             caplog.at_level(logging.WARNING, "exactum.sql"),
         ):
-            patched.setattr(decision_log, "PATIENCE_SAID_S", 0.5)
+            patched.setattr(decision_log, "SLOW_AFTER_S", 0.5)
             reading = pool.submit(opened().read, 1)
             refuse_ended(reading)
         assert "waits for a synchronous standby that does not answer" in caplog.text

@@ -34,7 +34,7 @@ UNKNOWN_CODES = (NO_SUBJECT, NO_VERSION, NO_SCHEMA)
 """A registry's own words for what it does not have. Any other 404 comes from whatever stands
 before it.
 """
-PATIENCE_S = 3.0
+TIMEOUT_S = 3.0
 """How long a registry may call a schema unknown that it knows: the one that answers may follow
 another one.
 """
@@ -115,7 +115,7 @@ def reader_schema(
             f"Which schema shall the records of registry {at} be read with? Give subject= (usually "
             "'<topic>-value'), or the schema itself."
         )
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     found = _text(
         at, lambda client: _of_subject(client, subject, version, _format(kind)), kind, until
     )
@@ -144,7 +144,7 @@ class Writers:
         self._at = at
         self._known = _KNOWN.setdefault(at, {})
         self._unknown: set[int] = set()
-        self._until = time.monotonic() + PATIENCE_S
+        self._until = time.monotonic() + TIMEOUT_S
         self._waited_for = _WAITED_FOR.setdefault(at, {})
 
     def writer(self, schema_id: int, kind: str) -> SchemaText:

@@ -41,7 +41,7 @@ RIGHTS_VERSION_MIN = 8
 """The first Metadata request that can ask for the user's rights."""
 WRITE = 4
 """``AclOperation.WRITE``, by the number with which a broker tells a user's rights on a topic."""
-MISSING_PATIENCE_S = 3.0
+MISSING_TIMEOUT_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
 later.
 """
@@ -106,15 +106,15 @@ class BrokerRequests(LogRequests):
         return granted is None or found.error_code != 0 or WRITE in granted
 
     def missing(
-        self, partitions: Iterable[Partition], patience_s: float = MISSING_PATIENCE_S
+        self, partitions: Iterable[Partition], timeout_s: float = MISSING_TIMEOUT_S
     ) -> set[Partition]:
-        """Which of them the cluster has not, and had not for ``patience_s``.
+        """Which of them the cluster has not, and had not for ``timeout_s``.
 
         Raises:
             SettingRefused: DESCRIBE on a topic is not granted.
         """
         wanted = set(partitions)
-        end_s = time.monotonic() + patience_s
+        end_s = time.monotonic() + timeout_s
         while wanted:
             there = self._router.partitions({topic for topic, _ in wanted}, all_visible=True)
             wanted = {

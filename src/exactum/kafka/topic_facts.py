@@ -162,8 +162,8 @@ class TopicBook:
         ``UNKNOWN_WAIT_S``.
         """
         found: dict[str, TopicFacts] = {}
-        patient = time.monotonic() - self._in_vain_s > WAITS_EVERY_S
-        missing, end_s = names, time.monotonic() + (UNKNOWN_WAIT_S if patient else PAUSE_S / 2)
+        rested = time.monotonic() - self._in_vain_s > WAITS_EVERY_S
+        missing, end_s = names, time.monotonic() + (UNKNOWN_WAIT_S if rested else PAUSE_S / 2)
         while missing:
             asked = admin.describe_topics(TopicCollection(missing), request_timeout=TIMEOUT_S)
             missing = []

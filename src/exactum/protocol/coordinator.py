@@ -6,7 +6,7 @@
 
 Two rules carry the safety; ``testing.simulation`` walks every crash and interleaving of this code.
 
-1. *Fencing, by closing the door.* A starting incarnation creates ABORT in the next free slot of the
+1. *Fencing.* A starting incarnation creates ABORT in the next free slot of the
    batch it begins with, redelivering every COMMIT it finds on the way. Whoever was running must
    pass that slot, finds a record that is not its own, and is fenced. The newest wins; no lease, no
    clock.
@@ -80,7 +80,7 @@ class Coordinator(EpochProtocol):
         self._engine = engine
         self._log = StandingRecords(log)
         self._emit = on_event
-        self._door: resolve.Door | None = None
+        self._fence: resolve.Fence | None = None
         self._sequence = 0
         self._stopped: BaseException | None = None
         self._abandoned: int | None = None
@@ -111,9 +111,9 @@ class Coordinator(EpochProtocol):
 
     def _run_batch(self, batch_id: int, offsets: SourceOffsets, write: Write) -> Completed:
         self._phase_ms = {}
-        if self._door is None:
-            self._door = self._start(batch_id)
-        step = resolve.when_asked(batch_id, self._door, self._log.read(batch_id))
+        if self._fence is None:
+            self._fence = self._start(batch_id)
+        step = resolve.when_asked(batch_id, self._fence, self._log.read(batch_id))
         if isinstance(step, resolve.FencedBy):
             raise self._fenced(step.record)
         if isinstance(step, resolve.Redeliver):
@@ -143,7 +143,7 @@ class Coordinator(EpochProtocol):
         if not self._between_epochs.acquire(blocking=False):
             return 0
         try:
-            if self._door is None or (self._stopped is not None and self._abandoned is None):
+            if self._fence is None or (self._stopped is not None and self._abandoned is None):
                 return 0
             return self._abort_own(batch_id)
         finally:
@@ -159,7 +159,7 @@ class Coordinator(EpochProtocol):
 
     # ---- start -------------------------------------------------------------------------------
 
-    def _start(self, batch_id: int) -> resolve.Door:
+    def _start(self, batch_id: int) -> resolve.Fence:
         """Redeliver what is decided, fence older runs, sweep what was open before. Idempotent."""
         refuse_lost(self._run.query_id, batch_id, self._log, self._participants.each)
         sightings = self._participants.list_open()
@@ -186,7 +186,7 @@ class Coordinator(EpochProtocol):
             for former, its in left:
                 self._participants.sweep_former(former, batch_id, resolve.leftovers(its, seen))
             self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
-            return resolve.Door(batch_id, step.attempt)
+            return resolve.Fence(batch_id, step.attempt)
         raise Fenced(
             f"Query {self._run.query_id} could not be taken over: other incarnations took the slot "
             f"of batch {batch_id} {STARTS_CONTESTED_MAX} times. Run it in one place only."

@@ -64,8 +64,8 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
     before = [*this, *earlier]
     if not before:
         return
-    # What an incarnation's tasks wrote is of its door's batch or of a later one, and the records of
-    # those were read.
+    # What an incarnation's tasks wrote is of its fence's batch or of a later one, and the records
+    # of those were read.
     incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
     named = [p for record in before for p in record.prepared]
 

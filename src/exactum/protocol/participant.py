@@ -59,7 +59,7 @@ class Participant(Sweepable, Protocol):
         Asked at a start, to find out whether a decision is missing from the log. May leave out any;
         a sink that cannot tell, or that refuses in ``verify`` a batch it has already, answers with
         none. A salvage's are none of ``incarnations``: a start may have made them long before it
-        closed its door.
+        set its fence.
 
         Raises:
             Unavailable: the target did not answer.

@@ -1,7 +1,7 @@
 """From facts to what must be done: pure functions, no I/O, no state.
 
 The facts of a batch are its decision records, slot by slot, and the slot whose ABORT this
-incarnation put there when it started (its *door*). Everything the coordinator does follows from
+incarnation put there when it started (its *fence*). Everything the coordinator does follows from
 them.
 """
 
@@ -22,7 +22,7 @@ from exactum.protocol.model import (
 
 
 @dataclass(frozen=True)
-class Door:
+class Fence:
     """Where this incarnation began: its own ABORT stands in slot (batch_id, attempt)."""
 
     batch_id: int
@@ -76,22 +76,22 @@ def at_start(records: Sequence[DecisionRecord]) -> Redeliver | Run:
 
 
 def when_asked(
-    batch_id: int, door: Door, records: Sequence[DecisionRecord]
+    batch_id: int, fence: Fence, records: Sequence[DecisionRecord]
 ) -> Redeliver | Run | FencedBy:
     """What a running incarnation does with a batch that Spark asks it to write.
 
-    Below its door lie only batches that it redelivered itself. At the door the next slot is its
+    Below its fence lie only batches that it redelivered itself. At the fence the next slot is its
     own, and beyond it the first one. A record in that slot is somebody else's.
     """
-    if batch_id < door.batch_id:
+    if batch_id < fence.batch_id:
         standing = standing_commit(records)
         if standing is None:
             raise InvariantBroken(
-                f"Batch {batch_id} lies before batch {door.batch_id}, where this incarnation "
+                f"Batch {batch_id} lies before batch {fence.batch_id}, where this incarnation "
                 "began, yet no COMMIT of it is on record."
             )
         return Redeliver(standing)
-    attempt = door.attempt + 1 if batch_id == door.batch_id else 0
+    attempt = fence.attempt + 1 if batch_id == fence.batch_id else 0
     return FencedBy(records[attempt]) if len(records) > attempt else Run(attempt)
 
 

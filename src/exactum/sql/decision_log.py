@@ -37,7 +37,7 @@ from exactum.errors import (
 from exactum.protocol.model import DecisionRecord
 from exactum.sql.dialect import DECISIONS, FLOORS, Dialect, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import port_error
-from exactum.sql.retrying_session import PATIENCE_S, RetryingSession
+from exactum.sql.retrying_session import TIMEOUT_S, RetryingSession
 from exactum.sql.table import TableName
 from exactum.sql.url import Address
 from exactum.sql.watchdog import watchdog
@@ -49,7 +49,7 @@ log = logging.getLogger("exactum.sql")
 LOCK_TIMEOUT_S = 20.0
 PRUNE_EVERY = 20
 """How many batches may pile up before ``prune`` does real work."""
-PATIENCE_SAID_S = 10.0
+SLOW_AFTER_S = 10.0
 """After how long somebody is told that the server keeps a decision waiting."""
 CREATE_TRIES_MAX = 5
 """How often two starts that create the tables at once may trip over each other."""
@@ -62,7 +62,7 @@ class SqlDecisionLog:
         schema: where the two tables are (in MySQL: the database); default: the connection's own.
             They are created when they are first needed.
         prune_every: in batches.
-        patience_s: how long a step is tried again while the server is away.
+        timeout_s: how long a step is tried again while the server is away.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class SqlDecisionLog:
         *,
         schema: str | None = None,
         prune_every: int = PRUNE_EVERY,
-        patience_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._dialect = dialect
         self._query_id = query_id
         self._schema = schema
         self._prune_every = prune_every
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._where = f"The decision log of query {query_id} at {address.where}"
         self._line = RetryingSession(dialect, address, "exactum decisions", LOCK_TIMEOUT_S)
         self._ready = False
@@ -153,7 +153,7 @@ class SqlDecisionLog:
         try:
             self._make_ready()
             with self._saying_what_waits(f"the decision of {epoch}"):
-                floor, stands = self._line.run(step, self._patience_s)
+                floor, stands = self._line.run(step, self._timeout_s)
         except SqlFailure as failure:
             if not sent:
                 raise port_error(failure, self._where) from failure
@@ -236,7 +236,7 @@ class SqlDecisionLog:
             "synchronous standby that does not answer"
         )
         return watchdog.after(
-            PATIENCE_SAID_S, lambda: log.warning(said, self._where, what, PATIENCE_SAID_S)
+            SLOW_AFTER_S, lambda: log.warning(said, self._where, what, SLOW_AFTER_S)
         )
 
     # ---- small steps -------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class SqlDecisionLog:
             return
         for attempt in range(CREATE_TRIES_MAX):
             try:
-                self._line.run(self._create, self._patience_s)
+                self._line.run(self._create, self._timeout_s)
                 break
             except SqlFailure as failure:
                 if failure.failure is not ServerFailure.EXISTS or attempt == CREATE_TRIES_MAX - 1:
@@ -288,7 +288,7 @@ class SqlDecisionLog:
         try:
             self._make_ready()
             with self._saying_what_waits("the next step"):
-                return self._line.run(step, self._patience_s)
+                return self._line.run(step, self._timeout_s)
         except SqlFailure as failure:
             raise self._error(failure) from failure
 

@@ -1,4 +1,4 @@
-"""The driver's line to a server: one session, made again when it breaks, and patience that ends."""
+"""The driver's line to a server: one session, made again when it breaks, until a timeout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exactum.sql.url import Address
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 """How long a step is tried again while the server is away or locks are held: longer than a restart,
 and than the server lets a stopped driver idle in its transaction."""
 PAUSE_S = 0.05
@@ -31,14 +31,14 @@ class RetryingSession:
         self._lock_timeout_s = lock_timeout_s
         self._session: Session | None = None
 
-    def run(self, step: Callable[[Session], T], patience_s: float | None = None) -> T:
+    def run(self, step: Callable[[Session], T], timeout_s: float | None = None) -> T:
         """Run ``step`` in a session without a transaction; again after a transient failure, for
-        ``patience_s`` (default: ``PATIENCE_S``).
+        ``timeout_s`` (default: ``TIMEOUT_S``).
 
         Raises:
             SqlFailure: not transient, or the last one.
         """
-        end_s = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+        end_s = time.monotonic() + (TIMEOUT_S if timeout_s is None else timeout_s)
         pause_s = PAUSE_S
         while True:
             try:

@@ -71,7 +71,7 @@ def _beyond_the_report(world: World) -> Iterator[str]:
 
 
 def _records(world: World) -> Iterator[str]:
-    """No slot is given twice, and the newest wins: behind somebody's door nobody older decides."""
+    """No slot is given twice, and the newest wins: behind somebody's fence nobody older decides."""
     keeper = ""
     slots: set[tuple[int, int]] = set()
     for record in world.history.made:
@@ -82,7 +82,7 @@ def _records(world: World) -> Iterator[str]:
         if record.decision is Decision.ABORT:
             keeper = record.incarnation
         elif record.supersedes is None and record.incarnation != keeper:
-            yield f"{record.incarnation} decided {slot} behind the door of {keeper or 'nobody'}"
+            yield f"{record.incarnation} decided {slot} behind the fence of {keeper or 'nobody'}"
 
 
 def _ending(world: World, process: Process, processes: Mapping[str, Process]) -> Iterator[str]:

@@ -83,7 +83,7 @@ class Query:
         self._settings = sink
         self._sink = KafkaSink(topic, bootstrap_servers=bootstrap_servers, **sink)
 
-    def be_patient(self) -> None:
+    def wait_for_slow_servers(self) -> None:
         """From here on its transactions time out as late as by default."""
         lasting = {
             name: value

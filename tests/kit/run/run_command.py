@@ -63,7 +63,7 @@ class Command:
         for pid in self.pids():
             signal_session(pid, signal.SIGCONT)
         if self._process.poll() is None:
-            for _ in range(3):  # polite, impatient, at once
+            for _ in range(3):  # politely, at once, for sure
                 self._process.send_signal(signal.SIGTERM)
                 time.sleep(0.2)
             try:

@@ -16,7 +16,7 @@ from kafka.errors import KafkaError as KafkaProtocolError
 from exactum.errors import Unavailable
 
 REQUEST_TIMEOUT_S = 10.0
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 PAUSE_S = 0.1
 
 T = TypeVar("T")
@@ -29,9 +29,7 @@ class BrokerView:
         self._partitions = partitions
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         # Only this client lists transactions.
-        self._transactions = _patiently(
-            lambda: KafkaAdminClient(bootstrap_servers=bootstrap_servers)
-        )
+        self._transactions = _retried(lambda: KafkaAdminClient(bootstrap_servers=bootstrap_servers))
         self._lock = threading.Lock()
 
     def end(self, topic: str) -> int:
@@ -46,7 +44,7 @@ class BrokerView:
     def open_transactions(self) -> int:
         """How many transactions are open, whoever opened them."""
         with self._lock:
-            listed = _patiently(
+            listed = _retried(
                 lambda: self._transactions.list_transactions(state_filters=["Ongoing"])
             )
         return sum(len(of_broker) for of_broker in listed.values())
@@ -68,23 +66,23 @@ class BrokerView:
             )
             return sum(int(future.result(REQUEST_TIMEOUT_S).offset) for future in futures.values())
 
-        return _patiently(ask)
+        return _retried(ask)
 
 
-def _patiently(ask: Callable[[], T]) -> T:
+def _retried(ask: Callable[[], T]) -> T:
     """Ask again while the broker says that it cannot answer just now: on a busy machine it elects
     its leaders anew.
 
     Raises:
-        Unavailable: it has not answered for ``PATIENCE_S``.
+        Unavailable: it has not answered for ``TIMEOUT_S``.
     """
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             return ask()
         except (KafkaException, KafkaProtocolError, FutureTimeoutError) as error:
             if time.monotonic() > deadline:
                 raise Unavailable(
-                    f"the demo's broker has not answered for {PATIENCE_S:.0f} s: {error}"
+                    f"the demo's broker has not answered for {TIMEOUT_S:.0f} s: {error}"
                 ) from error
         time.sleep(PAUSE_S)

@@ -23,7 +23,7 @@ from exactum.spark.supervised.supervisor_channel import (
 
 READ_BYTES = 1 << 16
 GRACE_S = 5.0
-"""How long the JVM of a script that ended by itself has to leave by its own door."""
+"""How long the JVM of a script that ended by itself has to leave in its own way."""
 POLL_S = 0.02
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 """For a script that prints to a pipe, and whose lines are wanted when it prints them, as on a

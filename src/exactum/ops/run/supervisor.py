@@ -71,7 +71,7 @@ class Supervisor:
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stops = 0
-        self._patience_s = 0.0
+        self._stop_by_s = 0.0
         self._signalled = False  # SIGTERM was sent
         self._late = False  # because it did not stop in time
         self._last_look_s = 0.0
@@ -138,7 +138,7 @@ class Supervisor:
                 self._ended(child, status, now_s)
         self._pass_on_from(self._commit_worker.outputs)
         self._look_at_the_frozen(now_s)
-        self._lose_patience(now_s)
+        self._kill_overdue(now_s)
         self._go_on(now_s)
         self._start_standby(now_s)
         self._tick()
@@ -348,10 +348,10 @@ class Supervisor:
     def _asked_to_stop(self, now_s: float) -> None:
         self._stops += 1
         if self._stops > 1:
-            self._patience_s = now_s
+            self._stop_by_s = now_s
             return
         self._stats.state = "stopping"
-        self._patience_s = now_s + self._plan.stop_timeout_s
+        self._stop_by_s = now_s + self._plan.stop_timeout_s
         if self._standby is not None:
             self._bury(self._standby)
             self._standby = None
@@ -367,15 +367,15 @@ class Supervisor:
         else:
             self._terminate(active, "it has not begun", now_s)
 
-    def _lose_patience(self, now_s: float) -> None:
+    def _kill_overdue(self, now_s: float) -> None:
         active = self._active
-        if not self._stops or active is None or now_s < self._patience_s:
+        if not self._stops or active is None or now_s < self._stop_by_s:
             return
         self._late = True
         if self._signalled:
             self._say(f"process {active.pid} is killed with everything it has started")
             active.signal(signal.SIGKILL)
-            self._patience_s = now_s + KILL_AFTER_S
+            self._stop_by_s = now_s + KILL_AFTER_S
         else:
             self._terminate(active, "it has not stopped in time", now_s)
 
@@ -383,7 +383,7 @@ class Supervisor:
         self._say(f"process {child.pid}: {why}; SIGTERM, and SIGKILL after {KILL_AFTER_S:g} s")
         child.signal(signal.SIGTERM)
         self._signalled = True
-        self._patience_s = now_s + KILL_AFTER_S
+        self._stop_by_s = now_s + KILL_AFTER_S
 
     def _end_all(self) -> None:
         for child in self._children():

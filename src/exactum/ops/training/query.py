@@ -60,7 +60,7 @@ def run(spark: SparkSession, bootstrap_servers: str, checkpoint: Path) -> None:
 
 
 def end_jvm() -> int:
-    """Let the JVM leave by its own door, and wait for it: writing the archive takes it some ten
+    """Let the JVM leave in its own way, and wait for it: writing the archive takes it some ten
     seconds.
     """
     gateway: Any = SparkContext._gateway

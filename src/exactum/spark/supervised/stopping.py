@@ -21,8 +21,8 @@ logger = logging.getLogger("exactum")
 
 POLL_S = 0.02
 EPOCH_TIMEOUT_S = 600.0
-"""How long the epoch at hand may take, and a held batch waits; ``exactum run`` loses patience
-long before.
+"""How long the epoch at hand may take, and a held batch waits; ``exactum run`` kills long
+before.
 """
 
 

@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 3_600
 """Longest wait for the answer to one statement: the move of a large epoch may take minutes."""
 IDLE_TRANSACTION_TIMEOUT_S = 30
-"""A stopped driver holds its locks no longer than this: its successor's patience is longer."""
+"""A stopped driver holds its locks no longer than this: its successor waits longer."""
 MARIADB_MIN = (10, 6)
 MYSQL_MIN = (8, 0)
 
