@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.kafka import librdkafka, producer_pool
+from exactum.kafka import librdkafka, process_pools, producer_pool, writer
 from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.messages import produce
+from exactum.kafka.process_pools import ProcessPools
 from exactum.kafka.producer import Producer
-from exactum.kafka.producer_pool import ProducerPlan, ProducerPool, initialised, pool_of
+from exactum.kafka.producer_pool import ProducerPlan, ProducerPool, initialised
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transactional_id import KafkaScope
 from exactum.local import LocalKafka
@@ -127,20 +128,20 @@ SINKS = 11
 
 
 @pytest.fixture
-def no_pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[ProducerPlan, ProducerPool]]:
+def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPools]:
     """A process that has no pools yet."""
-    pools: dict[ProducerPlan, ProducerPool] = {}
-    monkeypatch.setattr(producer_pool, "_pools", pools)
+    pools = ProcessPools()
+    monkeypatch.setattr(writer, "process_pools", pools)
     yield pools
-    for pool in pools.values():
-        pool.close()
+    for plan in pools.plans():
+        pools.close(plan)
 
 
 def test_many_sinks_in_one_task(
-    kafka: LocalKafka, topic: Callable[..., str], no_pools: Any
+    kafka: LocalKafka, topic: Callable[..., str], pools: ProcessPools
 ) -> None:
     """However many they are, and however often: each keeps the producers that it writes with."""
-    count = producer_pool.POOLS_IDLE_MAX + 1
+    count = process_pools.POOLS_IDLE_MAX + 1
     names = [topic(f"many-{number}", partitions=1) for number in range(count)]
     with contextlib.ExitStack() as stack:
         made = [KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers) for name in names]
@@ -157,7 +158,7 @@ def test_many_sinks_in_one_task(
                 assert one is not None
                 verified = sink.participant.verify([one])
                 sink.participant.commit(sink.permit(verified), verified)
-        assert len(no_pools) == count
+        assert len(pools.plans()) == count
     assert [len(read_all(kafka.bootstrap_servers, name)) for name in names] == [4] * count
 
 
@@ -174,54 +175,53 @@ class User:
 
 
 def test_pools_go_when_nobody_uses_them(
-    kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool], monkeypatch: pytest.MonkeyPatch
+    kafka: LocalKafka, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those idle for longest, of more than a few, and never at once; one whose user was
     forgotten is idle as well.
     """
     many = plans(kafka, SINKS)
     kept, users = User(), [User() for _ in many]
+    taken: dict[ProducerPlan, ProducerPool] = {}
     for plan, user in zip(many, users, strict=True):
-        pool_of(plan, user)
+        taken[plan] = pools.pool_of(plan, user)
     for plan, user in zip(many[:-1], users[:-1], strict=True):
-        no_pools[plan].leave(user)
+        taken[plan].leave(user)
     del users, user
     gc.collect()
-    pool_of(many[1], kept)
-    assert len(no_pools) == SINKS
-    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
-    pool_of(many[1], kept)
-    assert list(no_pools) == [many[1], *many[-producer_pool.POOLS_IDLE_MAX - 1 : -1]]
+    pools.pool_of(many[1], kept)
+    assert len(pools.plans()) == SINKS
+    monkeypatch.setattr(process_pools, "POOL_IDLE_MIN_S", -1.0)
+    pools.pool_of(many[1], kept)
+    assert pools.plans() == [many[1], *many[-process_pools.POOLS_IDLE_MAX - 1 : -1]]
 
 
 def test_a_later_run_ends_the_pools_of_the_one_before(
-    kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool], monkeypatch: pytest.MonkeyPatch
+    kafka: LocalKafka, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same sink, when nobody has used them for some time."""
-    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
+    monkeypatch.setattr(process_pools, "POOL_IDLE_MIN_S", -1.0)
     first, other = plans(kafka, 2)
     users = User(), User(), User()
-    used = pool_of(first, users[0])
-    pool_of(other, users[1])
+    used = pools.pool_of(first, users[0])
+    pools.pool_of(other, users[1])
     later = replace(first, incarnation=new_incarnation())
-    pool_of(later, users[2])
-    assert list(no_pools) == [first, other, later]
+    pools.pool_of(later, users[2])
+    assert pools.plans() == [first, other, later]
     used.leave(users[0])
-    pool_of(later, users[2])
-    assert list(no_pools) == [other, later]
+    pools.pool_of(later, users[2])
+    assert pools.plans() == [other, later]
 
 
-def test_a_forked_process_has_pools_of_its_own(
-    kafka: LocalKafka, no_pools: dict[ProducerPlan, ProducerPool]
-) -> None:
+def test_a_forked_process_has_pools_of_its_own(kafka: LocalKafka, pools: ProcessPools) -> None:
     """And ends nothing of its parent's: librdkafka would wait for threads that are not there."""
     (plan,) = plans(kafka, 1)
     user = User()
-    pool = pool_of(plan, user)
+    pool = pools.pool_of(plan, user)
     assert set(pool.topics.facts(["never-made"])) == {"never-made"}
     child = os.fork()
     if child == 0:
-        os._exit(0 if pool_of(plan, user) is not pool and gc.collect() >= 0 else 1)
+        os._exit(0 if pools.pool_of(plan, user) is not pool and gc.collect() >= 0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

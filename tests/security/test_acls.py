@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 
 from exactum.errors import SettingRefused
 from exactum.java.program import SMALL_OPTIONS, java_program
-from exactum.kafka import producer_pool
+from exactum.kafka.process_pools import process_pools
 from exactum.kafka.settings import RECORD_BYTES_MAX
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
@@ -137,9 +137,9 @@ def secure() -> Iterator[LocalKafka]:
         yield cluster
         # Producers that are being initialised ahead of need would hold the process up once the
         # broker is gone.
-        for plan, pool in list(producer_pool._pools.items()):
+        for plan, pool in list(process_pools._pools.items()):
             if plan.bootstrap_servers == cluster.bootstrap_servers:
-                producer_pool._pools.pop(plan).close()
+                process_pools.close(plan)
                 pool._background.shutdown(wait=True)
 
 

@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -44,12 +42,6 @@ AHEAD_AGE_MAX_S = 3_600.0
 """Longest that one of them waits: the broker forgets an id that was idle for
 transactional.id.expiration.ms (a week by default), and a producer whose id is forgotten fails with
 its first record."""
-POOLS_IDLE_MAX = 8
-"""Most pools that wait for their next task; of more, those go that have been idle for longest."""
-POOL_IDLE_MIN_S = 5.0
-"""Shortest time that a pool waits for its next task, however many others there are: a query may
-have many sinks.
-"""
 INIT_TIMEOUT_MS = 60_000
 LEARN_TIMEOUT_MS = 1_000
 """Longest wait of a task for the topic's leaders, with which it sends records without a key a
@@ -311,44 +303,3 @@ def _init_failure(
 def _destroy_result(future: Future[OwnedProducer]) -> None:
     if not future.cancelled() and future.exception() is None:
         future.result().producer.destroy()
-
-
-_pools: dict[ProducerPlan, ProducerPool] = {}
-_pools_lock = threading.Lock()
-_pools_process = os.getpid()
-_of_the_parent: list[ProducerPool] = []
-"""Kept for ever: librdkafka would wait for threads that a forked process does not have."""
-
-
-def pool_of(
-    plan: ProducerPlan, user: object, make: Callable[[ProducerPlan], ProducerPool] = ProducerPool
-) -> ProducerPool:
-    """This process's pool for ``plan``, in use by ``user`` from here on.
-
-    Spark keeps worker processes, so it outlives a task and an epoch. It is never closed while
-    somebody uses it.
-    """
-    global _pools_process
-    with _pools_lock:
-        if _pools_process != os.getpid():  # forked: the parent's threads and sockets are not ours
-            _of_the_parent.extend(_pools.values())
-            _pools.clear()
-            _pools_process = os.getpid()
-        if plan not in _pools:
-            _pools[plan] = make(plan)
-        pool = _pools[plan]
-        pool.enter(user)
-        _close_the_unused(plan)
-        return pool
-
-
-def _close_the_unused(plan: ProducerPlan) -> None:
-    """Those that have been idle for long and are of an earlier run of the same sink, or too
-    many.
-    """
-    now_s = time.monotonic()
-    idle = {each: now_s - pool.used_s for each, pool in _pools.items() if not pool.in_use}
-    for count, each in enumerate(sorted(idle, key=idle.__getitem__)):
-        of_another_run = each.scope == plan.scope and each.incarnation != plan.incarnation
-        if idle[each] > POOL_IDLE_MIN_S and (of_another_run or count >= POOLS_IDLE_MAX):
-            _pools.pop(each).close()

@@ -17,8 +17,9 @@ from exactum.errors import EpochAborted, RowsRefused, SettingRefused
 from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import DENIALS, KafkaFailure
 from exactum.kafka.messages import produce
+from exactum.kafka.process_pools import process_pools
 from exactum.kafka.producer import Producer
-from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan, pool_of
+from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan
 from exactum.kafka.settings import compression, number
 from exactum.kafka.takeable import RecordLimits, RecordRules
 from exactum.kafka.topic_facts import TopicBook, TopicFacts
@@ -91,7 +92,7 @@ class TransactionalWriter:
 
     def __init__(self, factory: KafkaWriterFactory, order: WriteOrder, task: TaskName) -> None:
         self._factory = factory
-        self._pool = pool_of(factory.plan, self)
+        self._pool = process_pools.pool_of(factory.plan, self)
         self._order = order
         self._task = task
         self._rules = factory.rules(self._pool.topics)
@@ -160,7 +161,7 @@ class PlainWriter:
 
     def __init__(self, factory: KafkaWriterFactory, task: TaskName) -> None:
         self._factory = factory
-        self._pool = pool_of(factory.plan, self)
+        self._pool = process_pools.pool_of(factory.plan, self)
         self._task = task
         self._rules = factory.rules(self._pool.topics)
 
