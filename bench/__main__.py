@@ -1,12 +1,12 @@
 """Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only
-drain|epochs|targets|size].
+drain|epochs|targets|size|tunings].
 """
 
 from __future__ import annotations
 
 import argparse
 
-from bench import drain, epochs, report, size, targets
+from bench import drain, epochs, report, size, targets, tunings
 from exactum.local import LocalKafka
 
 
@@ -22,7 +22,9 @@ def main() -> None:
         "--epochs", type=int, default=1_000, help="epochs of the epoch benchmark (1000)"
     )
     parser.add_argument(
-        "--only", choices=("drain", "epochs", "targets", "size"), help="size only if asked for"
+        "--only",
+        choices=("drain", "epochs", "targets", "size", "tunings"),
+        help="size and tunings only if asked for",
     )
     chosen = parser.parse_args()
     report.console.print(report.machine())
@@ -35,6 +37,8 @@ def main() -> None:
     ) as kafka:
         if chosen.only == "size":
             size.bench(kafka, chosen.rounds, chosen.scale)
+        if chosen.only == "tunings":
+            tunings.bench(kafka, chosen.rounds)
         if chosen.only in (None, "epochs"):
             epochs.bench(kafka, chosen.epochs)
         if chosen.only in (None, "drain"):

@@ -1,0 +1,104 @@
+"""The tunings of exactum, each with how to take it out: a patch of the driver, a setting of the
+session, or a word to ``bench.tuned_daemon``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from unittest import mock
+
+DAEMON = "spark.python.daemon.module"
+OURS = "bench.tuned_daemon"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """``of``: what it makes shorter, ``epoch``, ``drain`` or ``start``. ``out`` takes it out of a
+    driver, ``settings`` of the session or ``in_daemon`` out of a driver's whole life. ``views``: it
+    needs a query with two views, and a driver that has gone without it once does so for good.
+    """
+
+    name: str
+    of: str
+    room: str
+    out: Callable[[], AbstractContextManager[object]] | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    in_daemon: bool = False
+    views: bool = False
+
+    @property
+    def switchable(self) -> bool:
+        """Whether a driver that runs can go without it for some epochs."""
+        return self.out is not None and not self.views
+
+
+def _patch(target: str, value: object) -> Callable[[], AbstractContextManager[object]]:
+    return lambda: mock.patch(f"exactum.spark.{target}", value)
+
+
+def _collected(frame: object) -> list[str]:
+    from exactum.spark.write.collecting import collected
+
+    return collected(frame)  # type: ignore[arg-type]
+
+
+TUNINGS = (
+    Tuning(
+        "small epochs in fewer tasks",
+        "epoch",
+        "run/small_epoch.py",
+        _patch("run.small_epoch.PARTITIONS_PER_TASK", 1),
+    ),
+    Tuning(
+        "tasks that generate no code",
+        "epoch",
+        "run/small_epoch.py",
+        _patch("run.small_epoch.INTERPRETED", "FALLBACK"),
+    ),
+    Tuning(
+        "a brief collect",
+        "epoch",
+        "write/collecting.py",
+        _patch("run.small_epoch.collected_briefly", _collected),
+    ),
+    Tuning(
+        "views side by side",
+        "epoch",
+        "write/view_plan.py",
+        _patch("write.view_jobs.side_by_side", lambda frames: None),
+        views=True,
+    ),
+    Tuning("ready producers", "epoch", "kafka/producer_pool.py", in_daemon=True),
+    Tuning("frozen modules", "epoch", "startup/daemon.py", in_daemon=True),
+    Tuning(
+        "Unix sockets to workers",
+        "epoch",
+        "runtime/sockets.py",
+        settings={"spark.python.unix.domain.socket.enabled": "false"},
+    ),
+    Tuning(
+        "checkpoints without processes",
+        "epoch",
+        "runtime/CheckpointFs.java",
+        settings={
+            "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs"
+        },
+    ),
+    Tuning("prefetch", "drain", "write/prefetch.py", in_daemon=True),
+    Tuning("imports of the daemon", "start", "startup/daemon.py", in_daemon=True),
+    Tuning(
+        "workers started early",
+        "start",
+        "startup/warm_up.py",
+        settings={"spark.exactum.warmWorkers": "false"},
+    ),
+    Tuning(
+        "the driver's class archive",
+        "start",
+        "java/class_archive.py",
+        settings={"spark.driver.defaultJavaOptions": "-Xlog:cds*=off"},
+    ),
+)
+"""Those that make something shorter; what a promise needs is none of them."""
