@@ -39,7 +39,7 @@ def _patch(target: str, value: object) -> Callable[[], AbstractContextManager[ob
 
 
 def _collected(frame: object) -> list[str]:
-    from exactum.spark.write.collecting import collected
+    from exactum.spark.jvm.collecting import collected
 
     return collected(frame)  # type: ignore[arg-type]
 
@@ -60,7 +60,7 @@ TUNINGS = (
     Tuning(
         "a brief collect",
         "epoch",
-        "write/collecting.py",
+        "jvm/collecting.py",
         _patch("run.small_epoch.collected_briefly", _collected),
     ),
     Tuning(

@@ -38,6 +38,42 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
+PRIVATE_OF_SPARK = re.compile(r"_j(vm|df|sc|c|rdd|sparkSession|[a-z]*Session)?|_gateway.*")
+"""What PySpark's objects carry of the JVM's."""
+
+
+def test_one_room_reaches_into_the_jvm() -> None:
+    """Spark's private parts are reached by ``spark/jvm/`` alone, so that a new Spark is one room's
+    matter.
+    """
+    found = [
+        f"{path.relative_to(ROOT)}:{place}"
+        for path in SOURCES
+        if "spark/jvm" not in path.as_posix()
+        for place in private_parts(path.read_text())
+    ]
+    assert found == []
+
+
+def private_parts(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and PRIVATE_OF_SPARK.fullmatch(node.attr):
+            own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if not own:
+                yield f"{node.lineno}: {node.attr}"
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("py4j"):
+            yield f"{node.lineno}: {node.module}"
+        if isinstance(node, ast.Import) and any(n.name.startswith("py4j") for n in node.names):
+            yield f"{node.lineno}: py4j"
+
+
+@pytest.mark.parametrize(
+    "source", ["frame._jdf", "spark.sparkContext._jvm.java", "from py4j.protocol import X"]
+)
+def test_who_reaches_in_is_seen(source: str) -> None:
+    assert list(private_parts(source))
+
+
 def public() -> Iterator[tuple[str, object]]:
     for name in PUBLIC_MODULES:
         module = importlib.import_module(name)

@@ -13,10 +13,12 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exactum.checkpoint import offset_log
 from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.spark.jvm.execution import Execution
+from exactum.spark.jvm.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +42,7 @@ class RunningQuery:
     """One run of one streaming query, as the JVM knows it.
 
     ``checkpoint`` is the resolved root as Spark prints it (a URI), ``retained`` how many batches
-    Spark's own logs keep, ``execution`` the JVM's StreamExecution.
+    Spark's own logs keep.
     """
 
     query_id: str
@@ -52,7 +54,7 @@ class RunningQuery:
     master: str
     retained: int
     session_checkpoint: str | None
-    execution: Any = field(repr=False, compare=False)
+    execution: Execution = field(repr=False, compare=False)
 
     @property
     def folder(self) -> Path | None:
@@ -61,7 +63,7 @@ class RunningQuery:
 
     def still_runs(self) -> bool:
         """False once this run has ended, whatever runs under the same query id by then."""
-        return bool(self.execution.isActive())
+        return self.execution.is_active()
 
     def stop(self) -> None:
         """End the query from within its own batch, which Spark may log as done yet. Then no other
@@ -115,10 +117,8 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
     Raises:
         SettingRefused: it is not among the active ones.
     """
-    session: Any = frame.sparkSession
-    context = session.sparkContext
-    uuid = context._jvm.java.util.UUID.fromString(query_id)
-    execution = session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
+    session = frame.sparkSession
+    execution = Execution.find(session, query_id)
     if execution is None:
         raise SettingRefused(
             f"Query {query_id} is not among the active queries of this Spark session, so exactum "
@@ -127,13 +127,13 @@ def find(frame: DataFrame, query_id: str) -> RunningQuery:
         )
     return RunningQuery(
         query_id=query_id,
-        run_id=str(execution.runId().toString()),
+        run_id=execution.run_id(),
         name=execution.name(),
-        checkpoint=str(execution.resolvedCheckpointRoot()),
-        execution_class=str(execution.getClass().getSimpleName()),
-        trigger=str(execution.trigger().toString()),
-        master=str(context.master),
-        retained=int(session.conf.get(_RETAINED, _RETAINED_DEFAULT)),
+        checkpoint=execution.checkpoint(),
+        execution_class=execution.kind(),
+        trigger=execution.trigger(),
+        master=str(session.sparkContext.master),
+        retained=int(str(session.conf.get(_RETAINED, _RETAINED_DEFAULT))),
         session_checkpoint=session.conf.get(_SESSION_WIDE, None),
         execution=execution,
     )
@@ -145,29 +145,8 @@ def reader_of(frame: DataFrame, running: RunningQuery) -> offset_log.ReadText:
     return (
         offset_log.folder_reader(folder)
         if folder is not None
-        else hadoop_reader(frame, running.checkpoint)
+        else HadoopFiles(frame.sparkSession, running.checkpoint).read
     )
-
-
-def hadoop_reader(frame: DataFrame, root: str) -> offset_log.ReadText:
-    """Reads below a checkpoint on any file system that the JVM knows."""
-    session: Any = frame.sparkSession
-    jvm = session.sparkContext._jvm
-    configuration = session._jsparkSession.sessionState().newHadoopConf()
-    path_of = jvm.org.apache.hadoop.fs.Path
-
-    def read(relative: str) -> str | None:
-        path = path_of(f"{root}/{relative}")
-        files = path.getFileSystem(configuration)
-        if not files.exists(path):
-            return None
-        stream = files.open(path)
-        try:
-            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    return read
 
 
 def refuse_connect(frame: DataFrame) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, count
 
 import exactum
+from exactum.spark.jvm import virtual_machine
 from exactum.spark.session import java_options
 
 SETTING = "spark.driver.defaultJavaOptions"
@@ -29,7 +28,7 @@ def main(bootstrap_servers: str, folder: Path, options: list[str]) -> int:
     produce(spark, bootstrap_servers)
     run(spark, bootstrap_servers, folder / "checkpoint")
     spark.stop()
-    return end_jvm()
+    return virtual_machine.end()
 
 
 def produce(spark: SparkSession, bootstrap_servers: str) -> None:
@@ -57,17 +56,6 @@ def run(spark: SparkSession, bootstrap_servers: str, checkpoint: Path) -> None:
         .start()
     )
     query.awaitTermination()
-
-
-def end_jvm() -> int:
-    """Let the JVM leave in its own way, and wait for it: writing the archive takes it some ten
-    seconds.
-    """
-    gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    process = gateway.proc
-    process.stdin.close()  # what the JVM ends by
-    return int(process.wait())
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Wr
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.jvm.frame import frame_of, unchecked_session
 from exactum.spark.run_context import RunContext
 from exactum.spark.write import view, write_job
 from exactum.spark.write.dead_letter import dead_letters
@@ -31,7 +32,6 @@ from exactum.spark.write.write_task import DeadLetterPlan, RunTask
 
 SINK = "decode"
 """What stands in a dead letter's ``sink``: no sink has refused it."""
-_CHECK = "spark.sql.streaming.unsupportedOperationCheck"
 
 
 class BadRecords(EpochListener):
@@ -44,7 +44,7 @@ class BadRecords(EpochListener):
         """
         self._context = context
         self._running = context.query
-        self._names = {one.name() for one in self._metrics()}
+        self._names = {name for name, _ in self._metrics()}
         self._before: dict[str, int] = {}
         self._lettered = 0
         self._session: SparkSession | None = None
@@ -85,11 +85,11 @@ class BadRecords(EpochListener):
         """
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
-        for metric in self._metrics() if any(counted.values()) else ():
-            expected = counted.pop(metric.name(), 0)
+        for metric, decoded in self._metrics() if any(counted.values()) else ():
+            expected = counted.pop(metric, 0)
             if not expected:
                 continue
-            with view.read_once(self._letters(frame, metric), 2) as kept:
+            with view.read_once(self._letters(frame, decoded), 2) as kept:
                 job = write_job.WriteJob(RunTask(((name, LetterWriters(plan)),), order.run))
                 prepared.extend(job.run(kept, order))
                 with write_job.errors_of_jobs():
@@ -108,25 +108,17 @@ class BadRecords(EpochListener):
                 "epoch is read anew."
             )
 
-    def _letters(self, frame: DataFrame, metric: Any) -> DataFrame:
-        """The bad records that the decoding below ``metric`` finds in the batch at hand: read
-        again, as a batch.
+    def _letters(self, frame: DataFrame, decoded: Any) -> DataFrame:
+        """The bad records of the plan ``decoded``, a decoding in the batch at hand: read again,
+        as a batch.
 
         The plan's source is one that streams, with the offsets of the batch filled in, as Spark
         itself runs it; the check that refuses such a plan outside of a query is switched off in a
         session of our own.
         """
-        spark_context: Any = frame.sparkSession.sparkContext
         if self._session is None:
-            query_session: Any = frame.sparkSession
-            clone = query_session._jsparkSession.cloneSession()
-            clone.conf().set(_CHECK, "false")
-            self._session = SparkSession(spark_context, clone)
-        session: Any = self._session
-        dataset = spark_context._jvm.org.apache.spark.sql.classic.Dataset.ofRows(
-            session._jsparkSession, metric.child()
-        )
-        found = DataFrame(dataset, session).filter(col(BAD).isNotNull())
+            self._session = unchecked_session(frame.sparkSession)
+        found = frame_of(self._session, decoded).filter(col(BAD).isNotNull())
         return found.select(
             "topic",
             "partition",
@@ -151,30 +143,13 @@ class BadRecords(EpochListener):
         return {name: counts.get(name, 0) - self._before.get(name, 0) for name in names}
 
     def _counts(self) -> dict[str, int]:
-        if not self._names:
-            return {}
-        observed = self._running.execution.lastExecution().observedMetrics()
-        return {
-            name: int(observed.apply(name).getLong(0))
-            for name in self._names
-            if observed.contains(name)
-        }
+        return self._running.execution.observed(self._names) if self._names else {}
 
-    def _metrics(self) -> Iterator[Any]:
-        """The nodes of our metrics in the plan of the batch at hand; one that is used twice comes
+    def _metrics(self) -> Iterator[tuple[str, Any]]:
+        """Name and plan of each decoding in the batch at hand; one that is used twice comes
         twice.
         """
-
-        def walk(plan: Any) -> Iterator[Any]:
-            if plan.getClass().getSimpleName() == "CollectMetrics" and plan.name().startswith(
-                METRIC_PREFIX
-            ):
-                yield plan
-            children = plan.children()
-            for place in range(children.size()):
-                yield from walk(children.apply(place))
-
-        yield from walk(self._running.execution.lastExecution().analyzed())
+        return self._running.execution.metrics_named(METRIC_PREFIX)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
 from exactum.formats import record_type
@@ -29,6 +27,8 @@ from exactum.formats.format import Bound, Format
 from exactum.formats.function_format import Function
 from exactum.formats.text_format import TextCodec
 from exactum.spark.decoding.decode_task import BAD, NULL_REASON, DecodeTask, Decoding, refusal_of
+from exactum.spark.jvm import arrow_job
+from exactum.spark.jvm.frame import node_names
 from exactum.spark.query import refuse_connect
 from exactum.spark.write.failure import MARKER
 
@@ -144,7 +144,8 @@ def _marked(frame: DataFrame, bound: dict[str, Bound], fail: bool, null_is_bad: 
         decodings.append(Decoding(name, one.codec, record_type.arrow_type(outward, name)))
         fields[name] = StructField(name, outward)
     schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
-    return _map_in_arrow(frame, DecodeTask(tuple(decodings), fail, null_is_bad), schema)
+    task = DecodeTask(tuple(decodings), fail, null_is_bad)
+    return arrow_job.applied(frame, arrow_job.call(frame.columns, task, schema))
 
 
 def _text_marked(
@@ -185,14 +186,6 @@ def _raised(reason: Column) -> Column:
     )
 
 
-def _map_in_arrow(frame: DataFrame, task: DecodeTask, schema: StructType) -> DataFrame:
-    """``frame.mapInArrow``, which PySpark's own does only where pandas is installed."""
-    plain: Any = frame
-    udf = UserDefinedFunction(task, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    called: Any = udf(*[f.col("`" + name.replace("`", "``") + "`") for name in plain.columns])
-    return DataFrame(plain._jdf.mapInArrow(called._jc, False, None), plain.sparkSession)
-
-
 def _check_frame(frame: DataFrame, policy: Policy) -> None:
     if not isinstance(frame, DataFrame):
         raise SettingRefused(
@@ -216,28 +209,13 @@ def _check_frame(frame: DataFrame, policy: Policy) -> None:
         raise FrameRefused(
             f"decode(): the frame has more than one column named {', '.join(twice)}."
         )
-    other = sorted(set(_nodes(frame)) - set(READ_AGAIN)) if policy is Policy.DEAD_LETTER else []
+    other = sorted(set(node_names(frame)) - set(READ_AGAIN)) if policy is Policy.DEAD_LETTER else []
     if other:
         raise FrameRefused(
             "decode(on_error='dead_letter') reads the records of an epoch with bad ones again, "
             "which is safe only where nothing but selections and filters stands before it; here "
             f"is also {', '.join(other)}. Decode first."
         )
-
-
-def _nodes(frame: DataFrame) -> list[str]:
-    """The names of the nodes of the frame's plan."""
-    plain: Any = frame
-    found: list[str] = []
-
-    def walk(plan: Any) -> None:
-        found.append(str(plan.getClass().getSimpleName()))
-        children = plan.children()
-        for place in range(children.size()):
-            walk(children.apply(place))
-
-    walk(plain._jdf.queryExecution().analyzed())
-    return found
 
 
 def _format(given: Any, returns: Any, name: str) -> Format:

@@ -27,6 +27,7 @@ from exactum.spark import query
 from exactum.spark.decision_place import open_log
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.jvm.collecting import Collect, collected
 from exactum.spark.query import RunningQuery
 from exactum.spark.run.delivery import DEAD_LETTERS, Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
@@ -38,7 +39,6 @@ from exactum.spark.run.standing_epoch import StandingEpochs
 from exactum.spark.run_context import RunContext
 from exactum.spark.supervised.handover import Columns
 from exactum.spark.write import epoch_input, write_job
-from exactum.spark.write.collecting import Collect, collected
 from exactum.spark.write.view import views
 from exactum.spark.write.view_jobs import ViewJobs
 

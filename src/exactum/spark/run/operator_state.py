@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.state_store import Vanished, stores
 from exactum.errors import CheckpointRefused
+from exactum.spark.jvm.state_operator import StateOperator
 from exactum.spark.run.state_version import VersionFile
 
 
@@ -20,23 +20,24 @@ class NotWhole(Exception):
 
 @dataclass(frozen=True)
 class OperatorState:
-    """The state of the operator ``node`` of a batch's plan: the folder of all state, the operator's
+    """The state of an ``operator`` of a batch's plan: the folder of all state, the operator's
     number, the version that the batch at hand began with, and how many partitions have state."""
 
-    node: Any
+    operator: StateOperator
     location: str
     operator_id: int
     version: int
     partitions: int
 
     @classmethod
-    def of(cls, node: Any) -> OperatorState:
-        info = node.stateInfo().get()
-        # An aggregate without keys has one partition, whatever the state was planned for.
-        most, has = int(info.numPartitions()), int(node.outputPartitioning().numPartitions())
-        partitions = has if 0 < has < most else most
-        location = str(info.checkpointLocation())
-        return cls(node, location, int(info.operatorId()), int(info.storeVersion()), partitions)
+    def of(cls, operator: StateOperator) -> OperatorState:
+        return cls(
+            operator,
+            operator.location(),
+            operator.operator_id(),
+            operator.version(),
+            operator.partitions(),
+        )
 
     @property
     def folder(self) -> str:

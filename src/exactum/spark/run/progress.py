@@ -28,11 +28,8 @@ class ProgressReports(EpochListener):
 
     def idle(self) -> None:
         """See the base class."""
-        report = self._context.query.execution.lastProgress()
-        if report is None:
-            return
-        text = str(report.json())
-        if text != self._last:
+        text = self._context.query.execution.last_progress()
+        if text is not None and text != self._last:
             self._last = text
             self._context.emit(progress_of(json.loads(text), self._context.run))
 

@@ -12,8 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from py4j.protocol import Py4JError
-
+from exactum.spark.jvm.error import JvmError
 from exactum.spark.query import RunningQuery
 
 logger = logging.getLogger("exactum")
@@ -60,5 +59,5 @@ def _guarded(running: RunningQuery, trouble: str, call: Callable[[], object]) ->
 def _runs(running: RunningQuery) -> bool:
     try:
         return running.still_runs()
-    except (Py4JError, OSError):  # the JVM is gone, and the query with it
+    except (JvmError, OSError):  # the JVM is gone, and the query with it
         return False

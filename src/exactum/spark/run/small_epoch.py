@@ -9,7 +9,6 @@ the same one compiled already.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator, Set
@@ -20,9 +19,16 @@ from pyspark.sql import DataFrame
 
 from exactum.checkpoint.partition_offsets import from_json
 from exactum.protocol.model import SourceOffsets
+from exactum.spark.jvm.collecting import (
+    BRIEF_TASKS_MAX,
+    Collect,
+    collected,
+    collected_briefly,
+)
+from exactum.spark.jvm.frame import classes_in, logical_plan
+from exactum.spark.jvm.seq import class_name
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.query_sources import sources_of
-from exactum.spark.write.collecting import BRIEF_TASKS_MAX, Collect, collected, collected_briefly
 
 logger = logging.getLogger("exactum")
 
@@ -135,7 +141,7 @@ def is_light(running: RunningQuery) -> bool:
     """
     if not all(source.is_kafka for source in sources_of(running)):
         return False
-    heavy = heavy_in(running.execution.logicalPlan(), _OF_QUERY)
+    heavy = heavy_in(running.execution.logical_plan(), _OF_QUERY)
     if heavy:
         logger.debug(
             "%s: every epoch goes into the tasks that Spark plans, because of %s", running, heavy
@@ -147,9 +153,8 @@ def nodes_above_batch(frame: DataFrame) -> int | None:
     """How many nodes of the frame's plan compute rows and columns of the micro-batch; None where
     others do, too.
     """
-    whole: Any = frame
-    plan, count = whole._jdf.logicalPlan(), 0
-    while (name := str(plan.getClass().getSimpleName())) != _BATCH:
+    plan, count = logical_plan(frame), 0
+    while (name := class_name(plan)) != _BATCH:
         if name not in _OF_VIEW:
             return None
         plan, count = plan.child(), count + 1
@@ -158,28 +163,15 @@ def nodes_above_batch(frame: DataFrame) -> int | None:
 
 def is_light_view(frame: DataFrame) -> bool:
     """True where only Spark's own expressions compute the frame's rows of the micro-batch."""
-    whole: Any = frame
-    return not heavy_in(whole._jdf.logicalPlan(), {_BATCH, *_OF_VIEW})
+    return not heavy_in(logical_plan(frame), {_BATCH, *_OF_VIEW})
 
 
 def heavy_in(plan: Any, nodes: Set[str]) -> str:
     """The first class in a logical plan that is neither one of ``nodes`` nor an expression of
     Spark's own; or "".
     """
-    for name in classes(json.loads(plan.toJSON())):
+    for name in classes_in(plan):
         known = name.startswith(_EXPRESSIONS) or name.rpartition(".")[2] in nodes
         if not known or _FOREIGN.search(name):
             return name
     return ""
-
-
-def classes(plan: Any) -> Iterator[str]:
-    """Every class that is named in a plan's JSON (``TreeNode.toJSON``): nodes and expressions."""
-    if isinstance(plan, dict):
-        if "class" in plan:
-            yield str(plan["class"])
-        for value in plan.values():
-            yield from classes(value)
-    elif isinstance(plan, list):
-        for value in plan:
-            yield from classes(value)

@@ -13,14 +13,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JError
-
-from exactum.spark.run.batch_plan import BatchPlan
+from exactum.spark.jvm.batch_plan import BatchPlan
+from exactum.spark.jvm.error import JvmError
+from exactum.spark.jvm.state_operator import CheckpointIds, StateOperator, report_commits
 from exactum.spark.run.operator_state import NotWhole, OperatorState
 from exactum.spark.run.state_version import VersionFile, version_files
 from exactum.spark.run_context import RunContext
@@ -37,8 +35,8 @@ class StandingEpochs:
     def __init__(self, context: RunContext) -> None:
         self._session = context.session
         self._running = context.query
-        self._plan = BatchPlan(context.session, context.query)
-        self._mapper: Any = None
+        self._plan = BatchPlan(context.session, context.query.execution)
+        self._checkpoint_ids: CheckpointIds | None = None
 
     def record(self) -> str:
         """What Spark has to know of the batch at hand, whose write job has succeeded, as JSON text.
@@ -51,14 +49,14 @@ class StandingEpochs:
         """
         try:
             facts: dict[str, Any] = {
-                "watermarks_ms": [_greatest_ms(mark) for mark in self._plan.watermarks()]
+                "watermarks_ms": [mark.greatest_ms() for mark in self._plan.watermarks()]
             }
             if self._format() == _WITH_IDS:
                 facts["state_ids"] = {
-                    str(node.stateInfo().get().operatorId()): self._ids(node)
-                    for node in self._plan.state_writers()
+                    str(operator.operator_id()): self._ids(operator)
+                    for operator in self._plan.state_operators()
                 }
-        except Py4JError as error:
+        except JvmError as error:
             logger.debug("%s: what a restart needs is not recorded: %s", self._running, error)
             return ""
         return json.dumps({**facts, "decided_ms": time.time_ns() // 1_000_000 + 1})
@@ -96,18 +94,19 @@ class StandingEpochs:
             marks = self._plan.watermarks()
             if len(marks) != len(known.watermarks_ms):
                 return f"the query has {len(marks)} watermarks, and had {len(known.watermarks_ms)}"
-            states = [OperatorState.of(node) for node in self._plan.state_writers()]
+            states = [OperatorState.of(each) for each in self._plan.state_operators()]
             written = [(state, self._written(state, known)) for state in states]
             for mark, time_ms in zip(marks, known.watermarks_ms, strict=True):
                 if time_ms is not None:
-                    mark.eventTimeStats().add(time_ms)
+                    mark.note(time_ms)
             for state, files in written:
-                self._report(state, files)
+                stores = [(file.partition, file.store) for file in files]
+                report_commits(self._session, self._running.run_id, state.operator, stores)
                 if self._format() == _WITH_IDS:
-                    self._put_ids(state, known.ids_of(state))
+                    state.operator.put_checkpoint_ids(self._session, known.ids_of(state))
         except NotWhole as why:
             return str(why)
-        except Py4JError as error:
+        except JvmError as error:
             return f"Spark did not answer: {error}"
         return ""
 
@@ -131,28 +130,10 @@ class StandingEpochs:
             return state.with_ids(files, known.ids_of(state))
         return state.before(files, known.decided_ms)
 
-    def _report(self, state: OperatorState, files: Iterable[VersionFile]) -> None:
-        """Tell Spark that these stores have their version, as their tasks did when they wrote it.
-        Since 4.1 it refuses a batch of ``foreachBatch`` that leaves one out.
-        """
-        session: Any = self._session
-        jvm = session.sparkContext._jvm
-        state_package = jvm.org.apache.spark.sql.execution.streaming.state
-        if not isinstance(state_package.ReportStateStoreCommit, JavaClass):
-            return
-        coordinator = session._jsparkSession.streams().stateStoreCoordinator()
-        run_id = jvm.java.util.UUID.fromString(self._running.run_id)
-        for file in files:
-            named = state_package.StateStoreId(
-                state.location, state.operator_id, file.partition, file.store
-            )
-            provider = state_package.StateStoreProviderId(named, run_id)
-            coordinator.reportStateStoreCommit(provider, state.version + 1, file.store)
-
     def _has_state(self) -> bool:
         try:
-            return bool(self._plan.state_writers())
-        except Py4JError:
+            return bool(self._plan.state_operators())
+        except JvmError:
             return True
 
     # ---- checkpoint format 2 -----------------------------------------------------------------
@@ -160,35 +141,10 @@ class StandingEpochs:
     def _format(self) -> str:
         return str(self._session.conf.get(_FORMAT, _PLAIN))
 
-    def _ids(self, node: Any) -> list[list[str]]:
-        """Of each partition, in order: the ids of its stores' versions. One call of the JVM,
-        however many there are.
-        """
-        if self._mapper is None:
-            jackson = self._session.sparkContext._jvm.com.fasterxml.jackson  # type: ignore[union-attr]
-            self._mapper = jackson.databind.ObjectMapper()
-            self._mapper.registerModule(jackson.module.scala.DefaultScalaModule())
-        infos = json.loads(self._mapper.writeValueAsString(node.getStateStoreCheckpointInfo()))
-        return [info["stateStoreCkptId"] for info in infos]
-
-    def _put_ids(self, state: OperatorState, ids: list[list[str]]) -> None:
-        """Into the accumulator from which Spark takes them for its commit log, in place of any
-        other.
-        """
-        context: Any = self._session.sparkContext
-        streaming = context._jvm.org.apache.spark.sql.execution.streaming
-        info_class = streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo
-        if not isinstance(info_class, JavaClass):
-            info_class = streaming.StatefulOpStateStoreCheckpointInfo  # Spark 4.0
-        some = context._jvm.scala.Option.apply
-        accumulator = state.node.checkpointInfoAccumulator()
-        accumulator.reset()
-        for partition, of_partition in enumerate(ids):
-            array = context._gateway.new_array(context._jvm.java.lang.String, len(of_partition))
-            for place, one in enumerate(of_partition):
-                array[place] = one
-            base = state.node.stateInfo().get().getStateStoreCkptId(partition)
-            accumulator.add(info_class(partition, state.version + 1, some(array), base))
+    def _ids(self, operator: StateOperator) -> list[list[str]]:
+        if self._checkpoint_ids is None:
+            self._checkpoint_ids = CheckpointIds(self._session)
+        return self._checkpoint_ids.of(operator)
 
 
 @dataclass(frozen=True)
@@ -225,8 +181,3 @@ class _Known:
             raise NotWhole(
                 f"its record does not name the state of operator {state.operator_id}"
             ) from None
-
-
-def _greatest_ms(mark: Any) -> int | None:
-    stats = mark.eventTimeStats().value()
-    return int(stats.max()) if int(stats.count()) else None

@@ -12,15 +12,15 @@ it in any case.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.state_store import DEFAULT
+from exactum.spark.jvm.hadoop_files import HadoopFiles
 
 _FILE = re.compile(r"(\d+)(?:_([0-9a-f-]{36}))?\.(zip|snapshot|changelog|delta)")
 _CHANGES = ("changelog", "delta")
@@ -46,10 +46,15 @@ def version_files(session: SparkSession, operator: str, version: int) -> list[Ve
 
     Raises:
         OSError: the local folder could not be read.
-        Py4JError: the JVM could not read the folder.
+        JvmError: the JVM could not read the folder.
     """
     folder = local_folder(operator)
-    found = _local(folder, version) if folder is not None else _hadoop(session, operator, version)
+    # The whole of a version in two calls of the file system.
+    found = (
+        _local(folder, version)
+        if folder is not None
+        else HadoopFiles(session, operator).like(_patterns(version))
+    )
     return [
         file
         for path, size_bytes, written_ms in found
@@ -66,23 +71,6 @@ def _local(folder: Path, version: int) -> Iterator[tuple[str, int, float]]:
         for path in folder.glob(pattern):
             status = path.stat()
             yield str(path), status.st_size, status.st_mtime_ns / 1_000_000
-
-
-def _hadoop(session: SparkSession, operator: str, version: int) -> Iterable[tuple[str, int, float]]:
-    """With the whole of a version in two calls of the file system, which an object store answers
-    with listings.
-    """
-    jvm: Any = session.sparkContext._jvm
-    configuration = session._jsparkSession.sessionState().newHadoopConf()
-    path_of = jvm.org.apache.hadoop.fs.Path
-    for pattern in _patterns(version):
-        path = path_of(f"{operator}/{pattern}")
-        for status in path.getFileSystem(configuration).globStatus(path) or ():
-            yield (
-                str(status.getPath().toString()),
-                int(status.getLen()),
-                float(status.getModificationTime()),
-            )
 
 
 def _file(path: str, size_bytes: int, written_ms: float) -> VersionFile | None:

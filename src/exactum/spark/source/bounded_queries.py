@@ -15,13 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.offset_log import folder_reader, local_folder, source_offsets
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import CheckpointRefused
-from exactum.spark.query import hadoop_reader
+from exactum.spark.jvm import virtual_machine
+from exactum.spark.jvm.execution import Execution
+from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.query_sources import RunningSource, sources_of_execution
 from exactum.spark.source.record import SourceRecord
@@ -32,10 +33,6 @@ from exactum.spark.source.stop_position import reached
 logger = logging.getLogger("exactum")
 
 LOOK_EVERY_S = 0.5
-SET_DEATH_CAUSE = "streamDeathCause_$eq"
-"""The setter of what ``awaitTermination`` raises (Spark's StreamExecution.scala), as Scala names
-it in Java.
-"""
 FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
 
@@ -66,7 +63,7 @@ class _Watcher:
 
     def __init__(self, spark: SparkSession) -> None:
         self.source_ids: set[str] = set()
-        self._spark: Any = spark
+        self._spark = spark
         self._context = spark.sparkContext
         self._sources: dict[
             str, tuple[RunningSource, ...]
@@ -74,7 +71,7 @@ class _Watcher:
         self._failures = 0  # looks in a row at which something failed
 
     def run(self) -> None:
-        while self._session_runs():
+        while virtual_machine.is_running(self._spark):
             error = self._look()
             self._failures = 0 if error is None else self._failures + 1
             if error is not None:
@@ -86,28 +83,19 @@ class _Watcher:
         with _registering:
             _watchers.pop(self._context, None)
 
-    def _session_runs(self) -> bool:
-        try:
-            return not self._spark.sparkContext._jsc.sc().isStopped()
-        except (AttributeError, Py4JError, OSError):  # stopped, and the JVM perhaps gone
-            return False
-
     def _look(self) -> Exception | None:
         """Look at every query, whatever becomes of the others. A query may end while it is looked
         at.
         """
         failed: Exception | None = None
         try:
-            active = list(
-                self._spark._jsparkSession.sharedState().activeStreamingQueries().values()
-            )
+            active = Execution.active(self._spark)
         except Exception as error:  # noqa: BLE001  (the next look tells)
             return error
         runs: set[str] = set()
         for execution in active:
             try:
-                if execution is not None:  # else it has ended meanwhile
-                    runs.add(self._look_at(execution))
+                runs.add(self._look_at(execution))
             except Exception as error:  # noqa: BLE001  (likewise)
                 failed = error
         self._sources = {
@@ -115,17 +103,17 @@ class _Watcher:
         }
         return failed
 
-    def _look_at(self, execution: Any) -> str:
+    def _look_at(self, execution: Execution) -> str:
         """Look at one query; returns its run id."""
-        run_id = str(execution.runId().toString())
+        run_id = execution.run_id()
         sources = self._sources.get(run_id) or sources_of_execution(execution)
         self._sources[run_id] = sources
         if any(SourceOptions.of(s.options).source_id in self.source_ids for s in sources):
             self._end_if_read(execution, sources)
         return run_id
 
-    def _end_if_read(self, execution: Any, sources: tuple[RunningSource, ...]) -> None:
-        root = str(execution.resolvedCheckpointRoot())
+    def _end_if_read(self, execution: Execution, sources: tuple[RunningSource, ...]) -> None:
+        root = execution.checkpoint()
         folder = local_folder(root)
         positions = self._committed(execution, root, folder, sources)
         for source in sources:
@@ -133,53 +121,38 @@ class _Watcher:
             if record is not None:
                 try:
                     refuse_lost(
-                        f"query {execution.id().toString()}",
+                        f"query {execution.query_id()}",
                         source,
                         record,
                         positions.get(source.index, {}),
                     )
                 except CheckpointRefused as error:
-                    self._fail(execution, error)
+                    # Unless a batch was refused meanwhile.
+                    if execution.fail(self._spark, f"{type(error).__name__}: {error}"):
+                        logger.error("%s", error)
                     return
         for source in sources:
             stop = SourceOptions.of(source.options).stop
             if stop is None or not reached(stop, positions.get(source.index, {})):
                 return
         logger.info(
-            "query %s has read its sources up to their stops and ends", execution.id().toString()
+            "query %s has read its sources up to their stops and ends", execution.query_id()
         )
-        execution.stop()
-
-    def _fail(self, execution: Any, error: CheckpointRefused) -> None:
-        """End the query with an error, as if a batch had raised it: Spark has no public way to do
-        so from outside.
-        """
-        if execution.exception().isDefined():
-            return  # a batch was refused meanwhile
-        logger.error("%s", error)
-        jvm = self._spark.sparkContext._jvm
-        text = f"{type(error).__name__}: {error}"
-        none = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
-        cause = jvm.java.lang.IllegalStateException(text)
-        died = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
-            text, cause, "STREAM_FAILED", none
-        )
-        getattr(execution, SET_DEATH_CAUSE)(died)
         execution.stop()
 
     def _committed(
-        self, execution: Any, root: str, folder: Path | None, sources: tuple[RunningSource, ...]
+        self,
+        execution: Execution,
+        root: str,
+        folder: Path | None,
+        sources: tuple[RunningSource, ...],
     ) -> dict[int, Offsets]:
         """The next offsets of each source that are committed: the last epoch's ends, or where the
         query begins.
         """
-        read = (
-            folder_reader(folder)
-            if folder is not None
-            else hadoop_reader(self._spark.range(0), root)
-        )
-        last = execution.commitLog().getLatestBatchId()
-        if last.isDefined():
-            ends = source_offsets(read, int(last.get()), root).end
+        read = folder_reader(folder) if folder is not None else HadoopFiles(self._spark, root).read
+        last = execution.last_logged_batch()
+        if last is not None:
+            ends = source_offsets(read, last, root).end
             return {index: from_json(text) for index, text in enumerate(ends)}
         return {source.index: initial_offsets(read, source) for source in sources}

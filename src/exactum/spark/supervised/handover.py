@@ -42,7 +42,9 @@ class Handover:
         Raises:
             SettingRefused: a sink or the decision log does not pickle; says which error it gave.
         """
-        whole = replace(self, running=replace(self.running, execution=None))
+        # Where it goes nobody runs the query.
+        running = replace(self.running, execution=None)  # type: ignore[arg-type]
+        whole = replace(self, running=running)
         file = io.BytesIO()
         try:
             _pickler(file, [sink.rows for sink in self.sinks if sink.rows is not None]).dump(whole)

@@ -15,11 +15,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
+from exactum.spark.jvm.frame import unheard_session
 from exactum.spark.startup import warm_up
 from exactum.spark.write import write_job
 
@@ -39,12 +39,7 @@ def hidden_session(spark: SparkSession) -> Iterator[SparkSession]:
     """
     of_rdd = vars(RDD).get("toDF")
     try:
-        session = spark.newSession()
-        hidden: Any = session
-        manager = hidden._jsparkSession.streams()
-        for listener in manager.listListeners():
-            manager.removeListener(listener)
-        hidden._jsparkSession.listenerManager().clear()
+        session = unheard_session(spark)
         session.conf.set("spark.sql.streaming.metricsEnabled", "false")
         yield session
     finally:

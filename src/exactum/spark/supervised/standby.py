@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from exactum.spark.supervised import process
 from exactum.spark.supervised.supervisor_channel import WHOLE_BYTES_MAX
@@ -48,7 +47,7 @@ def wait_for_turn() -> None:
     supervised = process.current()
     if supervised is None:
         return
-    supervised.beat_with(_ask_the_jvm)
+    supervised.beat_with(_ping)
 
     def warm() -> None:
         threading.Thread(
@@ -58,12 +57,10 @@ def wait_for_turn() -> None:
     supervised.wait_for_turn(warm)
 
 
-def _ask_the_jvm() -> None:
-    from pyspark import SparkContext
+def _ping() -> None:
+    from exactum.spark.jvm import virtual_machine
 
-    context: Any = SparkContext._active_spark_context
-    if context is not None:
-        context._jvm.System.nanoTime()
+    virtual_machine.ping()
 
 
 def _keep_warm(supervised: process.SupervisedProcess) -> None:

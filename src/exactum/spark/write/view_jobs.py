@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import QueryRun, WriteOrder, WriterFactory
-from exactum.spark.write.collecting import Collect
+from exactum.spark.jvm.collecting import Collect
 from exactum.spark.write.view import View, read_once
 from exactum.spark.write.view_plan import side_by_side
 from exactum.spark.write.write_job import WriteJob

@@ -7,20 +7,18 @@ A job returns one result for each partition, the winner's, whatever retries and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import col
 from pyspark.sql.types import StringType, StructField, StructType
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 from exactum.errors import EpochAborted
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
-from exactum.spark.write.collecting import Collect, collected
+from exactum.spark.jvm import arrow_job
+from exactum.spark.jvm.collecting import Collect, collected
 from exactum.spark.write.failure import carried_by
 from exactum.spark.write.write_task import ORDER_PROPERTY, RunTask, order_text, prepared_of
 
@@ -44,7 +42,7 @@ class WriteJob:
 
     def __init__(self, task: RunTask) -> None:
         self._task = task
-        self._call: tuple[list[str], Any] | None = None  # it takes Spark 8 ms to make
+        self._call: tuple[list[str], Any] | None = None
 
     def run(
         self, frame: DataFrame, order: WriteOrder, collect: Collect = collected
@@ -62,10 +60,10 @@ class WriteJob:
         with errors_of_jobs():
             columns = frame.columns
             if self._call is None or self._call[0] != columns:
-                self._call = columns, call(columns, self._task)
+                self._call = columns, arrow_job.call(columns, self._task, PREPARED_SCHEMA)
             # Of this thread, which Spark gives to its jobs and they to their tasks.
             frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
-            texts = collect(applied(frame, self._call[1]))
+            texts = collect(arrow_job.applied(frame, self._call[1]))
         return [prepared for text in texts for prepared in prepared_of(text)]
 
 
@@ -90,29 +88,9 @@ def was_cancelled(error: BaseException) -> bool:
     return _CANCELLATIONS.search(str(error)) is not None
 
 
-def map_in_arrow(frame: DataFrame, task: Callable[[Iterator[Any]], Iterator[Any]]) -> DataFrame:
-    """``frame.mapInArrow(task, PREPARED_SCHEMA)`` without its two flaws.
-
-    PySpark's own refuses to run without pandas, which nothing here uses, and it takes a dot in a
-    column's name for a field of a struct.
-    """
-    return applied(frame, call(frame.columns, task))
-
-
-def call(columns: Sequence[str], task: Callable[[Iterator[Any]], Iterator[Any]]) -> Any:
-    """A call of ``task`` with these columns, for any frame that has them."""
-    udf = UserDefinedFunction(task, PREPARED_SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    return udf(*[col(quoted(name)) for name in columns])
-
-
-def applied(frame: DataFrame, called: Any) -> DataFrame:
-    plain: Any = frame
-    return DataFrame(plain._jdf.mapInArrow(called._jc, False, None), plain.sparkSession)
-
-
-def quoted(column: str) -> str:
-    """A column's name in back quotes, so that it is taken as it is."""
-    return "`" + column.replace("`", "``") + "`"
+def map_in_arrow(frame: DataFrame, task: arrow_job.Task) -> DataFrame:
+    """The frame of what ``task`` has prepared for each partition of ``frame``."""
+    return arrow_job.applied(frame, arrow_job.call(frame.columns, task, PREPARED_SCHEMA))
 
 
 def drain(frame: DataFrame) -> None:

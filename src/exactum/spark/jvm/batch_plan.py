@@ -12,10 +12,12 @@ from itertools import count
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from exactum.spark.query import RunningQuery
+from exactum.spark.jvm.error import JvmError
+from exactum.spark.jvm.execution import Execution
+from exactum.spark.jvm.seq import class_name
+from exactum.spark.jvm.state_operator import StateOperator, Watermark
 
 _WATERMARK = "EventTimeWatermark"
 _WRITERS = (
@@ -27,46 +29,46 @@ _WRITERS = (
 class BatchPlan:
     """Finds nodes in the physical plan of the batch at hand.
 
-    Every method raises Py4JError where Spark does not answer.
+    Every method raises JvmError where Spark does not answer.
     """
 
-    def __init__(self, session: SparkSession, running: RunningQuery) -> None:
+    def __init__(self, session: SparkSession, execution: Execution) -> None:
         self._gateway: Any = session.sparkContext._gateway
-        self._running = running
+        self._execution = execution
         self._marks: int | None = None
         self._marks_at: list[int] = []
         self._writers_at: list[int] | None = None
 
-    def watermarks(self) -> list[Any]:
+    def watermarks(self) -> list[Watermark]:
         """The nodes that note event times (EventTimeWatermarkExec), parents first."""
         if self._marks is None:
-            self._marks = str(self._running.execution.logicalPlan().toString()).count(_WATERMARK)
+            self._marks = str(self._execution.logical_plan().toString()).count(_WATERMARK)
         if not self._marks:
             return []
         if len(self._marks_at) == self._marks:
             known = self._at(self._marks_at, _is_watermark)
             if known is not None:
-                return known
+                return [Watermark(node) for node in known]
         found = [(number, node) for number, node in self._nodes() if _is_watermark(node)]
         # Spark leaves branches without input out: only of all of them can it be said that there are
         # no others.
         self._marks_at = [number for number, _ in found]
-        return [node for _, node in found]
+        return [Watermark(node) for _, node in found]
 
-    def state_writers(self) -> list[Any]:
+    def state_operators(self) -> list[StateOperator]:
         """The nodes that keep state (StateStoreWriter), parents first. No batch is without any of
         them.
         """
         if self._writers_at is not None:
             known = self._at(self._writers_at, self._is_writer)
             if known is not None:
-                return known
+                return [StateOperator(node) for node in known]
         found = [(number, node) for number, node in self._nodes() if self._is_writer(node)]
         self._writers_at = [number for number, _ in found]
-        return [node for _, node in found]
+        return [StateOperator(node) for _, node in found]
 
     def _plan(self) -> Any:
-        return self._running.execution.lastExecution().executedPlan()
+        return self._execution.executed_plan()
 
     def _nodes(self) -> Iterator[tuple[int, Any]]:
         plan = self._plan()
@@ -90,9 +92,9 @@ class BatchPlan:
     def _is_a(self, node: Any, name: str) -> bool:
         try:
             return bool(is_instance_of(self._gateway, node, name))
-        except Py4JError:  # this Spark has no class of this name
+        except JvmError:  # this Spark has no class of this name
             return False
 
 
 def _is_watermark(node: Any) -> bool:
-    return str(node.getClass().getSimpleName()) == f"{_WATERMARK}Exec"
+    return class_name(node) == f"{_WATERMARK}Exec"

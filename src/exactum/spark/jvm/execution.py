@@ -1,0 +1,125 @@
+"""Spark's StreamExecution: a run of a streaming query (StreamExecution.scala,
+MicroBatchExecution.scala).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from exactum.spark.jvm.seq import class_name, nodes_of
+
+if TYPE_CHECKING:  # a supervisor knows queries, and has no pyspark to import
+    from pyspark.sql import SparkSession
+
+SET_DEATH_CAUSE = "streamDeathCause_$eq"
+"""The setter of what ``awaitTermination`` raises, as Scala names it in Java."""
+
+
+class Execution:
+    """One run of one streaming query of this process.
+
+    Every method raises JvmError where Spark does not answer.
+    """
+
+    def __init__(self, execution: Any) -> None:
+        self._execution = execution
+
+    @staticmethod
+    def find(session: SparkSession, query_id: str) -> Execution | None:
+        """The active query with this id, of any session of this Spark application."""
+        plain: Any = session
+        uuid = plain.sparkContext._jvm.java.util.UUID.fromString(query_id)
+        found = plain._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
+        return None if found is None else Execution(found)
+
+    @staticmethod
+    def active(session: SparkSession) -> list[Execution]:
+        """All queries of this Spark application that run; one may end meanwhile."""
+        plain: Any = session
+        found = plain._jsparkSession.sharedState().activeStreamingQueries().values()
+        return [Execution(one) for one in list(found) if one is not None]
+
+    def query_id(self) -> str:
+        return str(self._execution.id().toString())
+
+    def run_id(self) -> str:
+        return str(self._execution.runId().toString())
+
+    def name(self) -> str | None:
+        given = self._execution.name()
+        return None if given is None else str(given)
+
+    def checkpoint(self) -> str:
+        """The resolved root of the checkpoint as Spark prints it, a URI."""
+        return str(self._execution.resolvedCheckpointRoot())
+
+    def kind(self) -> str:
+        """The class: MicroBatchExecution, ContinuousExecution and the like."""
+        return class_name(self._execution)
+
+    def trigger(self) -> str:
+        return str(self._execution.trigger().toString())
+
+    def is_active(self) -> bool:
+        return bool(self._execution.isActive())
+
+    def stop(self) -> None:
+        """Stop the query and wait for its thread, unless this is that one."""
+        self._execution.stop()
+
+    def fail(self, session: SparkSession, text: str) -> bool:
+        """End the query with an error, as if a batch had raised it: Spark has no public way to do
+        so from outside. False where it has failed already.
+        """
+        if self._execution.exception().isDefined():
+            return False
+        plain: Any = session
+        jvm = plain.sparkContext._jvm
+        none = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
+        cause = jvm.java.lang.IllegalStateException(text)
+        died = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
+            text, cause, "STREAM_FAILED", none
+        )
+        getattr(self._execution, SET_DEATH_CAUSE)(died)
+        self._execution.stop()
+        return True
+
+    def last_logged_batch(self) -> int | None:
+        """The highest batch id in Spark's commit log."""
+        last = self._execution.commitLog().getLatestBatchId()
+        return int(last.get()) if last.isDefined() else None
+
+    def last_progress(self) -> str | None:
+        """Spark's last StreamingQueryProgress as JSON text, before there is any None."""
+        report = self._execution.lastProgress()
+        return None if report is None else str(report.json())
+
+    # ---- its plans ---------------------------------------------------------------------------
+
+    def logical_plan(self) -> Any:
+        """The query's logical plan, whose leaves are the sources."""
+        return self._execution.logicalPlan()
+
+    def executed_plan(self) -> Any:
+        """The physical plan of the batch at hand."""
+        return self._execution.lastExecution().executedPlan()
+
+    def streams(self) -> Any:
+        """The streams that are read, one for each line of the offset log: a Scala Seq, empty while
+        Spark has not planned the query yet.
+        """
+        return self._execution.sources()
+
+    def metrics_named(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        """Observed metrics (``Dataset.observe``) in the plan of the batch at hand: the name, and
+        the plan of what is observed. One that is used twice comes twice.
+        """
+        for node in nodes_of(self._execution.lastExecution().analyzed()):
+            if class_name(node) == "CollectMetrics" and node.name().startswith(prefix):
+                yield str(node.name()), node.child()
+
+    def observed(self, names: Iterable[str]) -> dict[str, int]:
+        """What these metrics have counted in the batch at hand, of those that ran."""
+        found = self._execution.lastExecution().observedMetrics()
+        return {name: int(found.apply(name).getLong(0)) for name in names if found.contains(name)}

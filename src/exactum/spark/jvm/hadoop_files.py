@@ -1,0 +1,50 @@
+"""Files on any file system that the JVM knows, by Hadoop's FileSystem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class HadoopFiles:
+    """The files below the folder ``root``, a URI as Spark prints it.
+
+    Every method raises JvmError where the file system does not answer.
+    """
+
+    def __init__(self, session: SparkSession, root: str) -> None:
+        plain: Any = session
+        self._root = root
+        self._jvm = plain.sparkContext._jvm
+        self._configuration = plain._jsparkSession.sessionState().newHadoopConf()
+
+    def read(self, relative: str) -> str | None:
+        """The text of a file; None where there is none."""
+        path = self._path(relative)
+        files = path.getFileSystem(self._configuration)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def like(self, patterns: Iterable[str]) -> Iterator[tuple[str, int, float]]:
+        """Path, bytes and ms since 1970 of those that a pattern fits: one call for each pattern,
+        which an object store answers with listings.
+        """
+        for pattern in patterns:
+            path = self._path(pattern)
+            for status in path.getFileSystem(self._configuration).globStatus(path) or ():
+                yield (
+                    str(status.getPath().toString()),
+                    int(status.getLen()),
+                    float(status.getModificationTime()),
+                )
+
+    def _path(self, relative: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{relative}")

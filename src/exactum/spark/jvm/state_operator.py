@@ -1,0 +1,119 @@
+"""The operators of a batch's plan that keep state, and the event times that it notes
+(statefulOperators.scala, EventTimeWatermarkExec.scala, StateStoreCoordinator.scala).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import SparkSession
+
+
+class Watermark:
+    """A node of the batch at hand that notes event times (EventTimeWatermarkExec)."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    def greatest_ms(self) -> int | None:
+        """The greatest event time of the batch, in ms since 1970; None where no row had one."""
+        stats = self._node.eventTimeStats().value()
+        return int(stats.max()) if int(stats.count()) else None
+
+    def note(self, time_ms: int) -> None:
+        """As if a row of the batch had this event time, in ms since 1970."""
+        self._node.eventTimeStats().add(time_ms)
+
+
+class StateOperator:
+    """A node of the batch at hand that keeps state (StateStoreWriter)."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+        self._info = node.stateInfo().get()
+
+    def operator_id(self) -> int:
+        return int(self._info.operatorId())
+
+    def location(self) -> str:
+        """The folder of all state, a URI as Spark prints it."""
+        return str(self._info.checkpointLocation())
+
+    def version(self) -> int:
+        """The version that the batch at hand began with."""
+        return int(self._info.storeVersion())
+
+    def partitions(self) -> int:
+        """How many partitions have state: an aggregate without keys has one, whatever the state was
+        planned for.
+        """
+        most = int(self._info.numPartitions())
+        has = int(self._node.outputPartitioning().numPartitions())
+        return has if 0 < has < most else most
+
+    # ---- checkpoint format 2 -----------------------------------------------------------------
+
+    def checkpoint_info(self) -> Any:
+        return self._node.getStateStoreCheckpointInfo()
+
+    def put_checkpoint_ids(self, session: SparkSession, ids: Iterable[list[str]]) -> None:
+        """Put each partition's ids of its stores' next version into the accumulator from which
+        Spark takes them for its commit log, in place of any other.
+        """
+        context: Any = session.sparkContext
+        streaming = context._jvm.org.apache.spark.sql.execution.streaming
+        info_class = streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo
+        if not isinstance(info_class, JavaClass):
+            info_class = streaming.StatefulOpStateStoreCheckpointInfo  # Spark 4.0
+        some = context._jvm.scala.Option.apply
+        accumulator = self._node.checkpointInfoAccumulator()
+        accumulator.reset()
+        version = self.version() + 1
+        for partition, of_partition in enumerate(ids):
+            array = context._gateway.new_array(context._jvm.java.lang.String, len(of_partition))
+            for place, one in enumerate(of_partition):
+                array[place] = one
+            base = self._info.getStateStoreCkptId(partition)
+            accumulator.add(info_class(partition, version, some(array), base))
+
+
+class CheckpointIds:
+    """Reads the ids that tasks gave to the versions of their stores."""
+
+    def __init__(self, session: SparkSession) -> None:
+        jackson = session.sparkContext._jvm.com.fasterxml.jackson  # type: ignore[union-attr]
+        self._mapper = jackson.databind.ObjectMapper()
+        self._mapper.registerModule(jackson.module.scala.DefaultScalaModule())
+
+    def of(self, operator: StateOperator) -> list[list[str]]:
+        """Of each partition, in order: the ids of its stores' versions. One call of the JVM,
+        however many there are.
+        """
+        infos = json.loads(self._mapper.writeValueAsString(operator.checkpoint_info()))
+        return [info["stateStoreCkptId"] for info in infos]
+
+
+def report_commits(
+    session: SparkSession,
+    run_id: str,
+    operator: StateOperator,
+    stores: Iterable[tuple[int, str]],
+) -> None:
+    """Tell Spark that these stores (partition, name) have their next version, as their tasks did
+    when they wrote it. Since 4.1 it refuses a batch of ``foreachBatch`` that leaves one out.
+    """
+    plain: Any = session
+    jvm = plain.sparkContext._jvm
+    state = jvm.org.apache.spark.sql.execution.streaming.state
+    if not isinstance(state.ReportStateStoreCommit, JavaClass):
+        return  # Spark 4.0
+    coordinator = plain._jsparkSession.streams().stateStoreCoordinator()
+    run = jvm.java.util.UUID.fromString(run_id)
+    location, operator_id, version = operator.location(), operator.operator_id(), operator.version()
+    for partition, store in stores:
+        named = state.StateStoreId(location, operator_id, partition, store)
+        provider = state.StateStoreProviderId(named, run)
+        coordinator.reportStateStoreCommit(provider, version + 1, store)

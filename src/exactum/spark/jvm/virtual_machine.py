@@ -1,0 +1,41 @@
+"""The JVM of this driver: whether it answers, and its end (SparkContext.scala)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from exactum.spark.jvm.error import JvmError
+
+
+def ping() -> None:
+    """Return once the JVM of the session that is active has answered; at once without one.
+
+    Raises:
+        JvmError: it does not.
+    """
+    context: Any = SparkContext._active_spark_context
+    if context is not None:
+        context._jvm.System.nanoTime()
+
+
+def is_running(session: SparkSession) -> bool:
+    """False once the session's Spark was stopped, and where the JVM is gone."""
+    plain: Any = session
+    try:
+        return not plain.sparkContext._jsc.sc().isStopped()
+    except (AttributeError, JvmError, OSError):
+        return False
+
+
+def end() -> int:
+    """Let the JVM leave in its own way, and wait for it: writing the archive takes it some ten
+    seconds. Returns its exit status.
+    """
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()  # what the JVM ends by
+    return int(process.wait())
