@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck
@@ -75,11 +76,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in SERVER_OF:
                 item.add_marker(SERVER_OF[fixture])
-    items.sort(
-        key=lambda item: (
-            LONG.index(folder) if (folder := item.path.parent.name) in LONG else len(LONG)
-        )
-    )
+    items.sort(key=lambda item: LONG.index(room) if (room := room_of(item)) in LONG else len(LONG))
+
+
+def room_of(item: pytest.Item) -> str:
+    """The folder of tests/ in which the test stands, at whatever depth."""
+    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 DESCRIPTORS_MAX = 900

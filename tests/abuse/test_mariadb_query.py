@@ -18,7 +18,7 @@ from exactum.local import LocalMariaDB
 from tests.abuse.test_mariadb_rows import Tally, compare, drawn, seed_of_run
 from tests.kit.abuse.frames import BIGINT, BINARY, DATE, STRING, TIMESTAMP, Frame, decimal
 from tests.kit.abuse.mariadb_columns import TARGETS_AND_JSON, Target
-from tests.kit.mysql.mysql_database import Database
+from tests.kit.sql.mysql_server import Database
 
 ROWS = 300
 BY_NAME = {target.declared: target for target in TARGETS_AND_JSON}

@@ -26,8 +26,8 @@ from exactum.sql.mysql.sink import MySQLSink
 from tests.kit.abuse.frames import BIGINT, SCALARS, Frame, frames
 from tests.kit.abuse.kinds import Kind, Raw
 from tests.kit.abuse.mariadb_columns import REFUSED, TARGETS_AND_JSON, Target, exact
-from tests.kit.mysql.mysql_database import Database
-from tests.kit.mysql.mysql_query import Query
+from tests.kit.sql.mysql_query import Query
+from tests.kit.sql.mysql_server import Database
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tests.kit.abuse.frames import ALL, BIGINT, Frame, edges
 from tests.kit.abuse.kinds import Kind, Raw
 from tests.kit.abuse.mariadb_columns import TARGETS_AND_JSON, Target
 from tests.kit.abuse.type_table import check_page, refused, tables_of
-from tests.kit.mysql.mysql_database import Database
+from tests.kit.sql.mysql_server import Database
 
 DIALECT = MySQLDialect()
 SHOWN = {

@@ -21,7 +21,8 @@ from tests.kit.abuse.frames import SCALARS, Frame, draw, frames
 from tests.kit.abuse.kinds import Kind, Raw, has_bad_text
 from tests.kit.abuse.postgres_columns import cells
 from tests.kit.abuse.postgres_oracle import canonical, found, holds, shown
-from tests.kit.sql.postgres_server import NOTHING, Database, database
+from tests.kit.sql.postgres_server import Database, database
+from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import Query
 
 __all__ = ["database"]

@@ -1,5 +1,29 @@
-"""One real PostgreSQL for these tests, and databases on it."""
+"""A database of one test, on a real server of each kind."""
 
-from tests.kit.sql.postgres_server import database, postgres
+from __future__ import annotations
 
-__all__ = ["database", "postgres"]
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kit.sql import mysql_server, postgres_server
+from tests.kit.sql.sql_database import SqlDatabase
+
+postgres = postgres_server.postgres
+mariadb = mysql_server.mariadb
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ]
+)
+def database(request: pytest.FixtureRequest) -> Iterator[SqlDatabase]:
+    """Once of PostgreSQL and once of MariaDB, running, with no table in it."""
+    if request.param == "postgres":
+        with postgres_server.Database.cleaned(request.getfixturevalue("postgres")) as found:
+            yield found
+    else:
+        with mysql_server.Database.made(request.getfixturevalue("mariadb")) as made:
+            yield made

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,11 @@ import psycopg
 import pytest
 
 from exactum.local.postgres import LocalPostgres
+from exactum.sql.decision_log import SqlDecisionLog
+from exactum.sql.postgres import session as postgres_session
+from exactum.sql.postgres.dialect import PostgresDialect
+from exactum.sql.postgres.sink import PostgresSink
+from exactum.sql.url import Address
 
 _numbers = itertools.count(1)
 
@@ -23,6 +29,19 @@ class Database:
 
     server: LocalPostgres
     _connection: psycopg.Connection[Any] | None = None
+    dialect = PostgresDialect()
+
+    @staticmethod
+    @contextmanager
+    def cleaned(server: LocalPostgres) -> Iterator[Database]:
+        """The server, running, with no table in it."""
+        server.start()
+        found = Database(server)
+        found.clean()
+        yield found
+        server.start()
+        found.clean()
+        found.close()
 
     @property
     def url(self) -> str:
@@ -59,14 +78,36 @@ class Database:
         self.run(f"CREATE TABLE {name} ({columns})")
         return name
 
-    def leftovers(self) -> dict[str, int]:
-        """What must be empty at rest: prepared transactions, the directory, and rows in any
-        staging table.
-        """
-        staging = self.rows(
+    @property
+    def address(self) -> Address:
+        return postgres_session.address_of(self.url, None, "decision_log")
+
+    def sink(self, table: str, **settings: Any) -> PostgresSink:
+        return PostgresSink(self.url, table=table, **settings)
+
+    def log(self, query_id: str, **settings: Any) -> SqlDecisionLog:
+        return SqlDecisionLog(self.dialect, self.address, query_id, **settings)
+
+    def staging(self) -> list[str]:
+        found = self.rows(
             "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'"
         )
-        staged = sum(self.value(f'SELECT count(*) FROM "{name}"') for (name,) in staging)
+        return [name for (name,) in found]
+
+    def roll_back(self, identity: str) -> None:
+        self.run(f"ROLLBACK PREPARED '{identity}'")
+
+    def end_sessions(self) -> None:
+        self.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name LIKE 'exactum %' AND pid <> pg_backend_pid()"
+        )
+
+    def end_idle_soon(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(postgres_session, "DRIVER_IDLE_MAX_S", 2)
+
+    def leftovers(self) -> dict[str, int]:
+        staged = sum(self.value(f'SELECT count(*) FROM "{name}"') for name in self.staging())
         directory = 0
         if self.value("SELECT to_regclass('exactum_prepared') IS NOT NULL"):
             directory = self.value("SELECT count(*) FROM exactum_prepared")
@@ -79,11 +120,8 @@ class Database:
     def clean(self) -> None:
         """Settle what a test has left, so that the next one starts from nothing."""
         for (gid,) in self.rows("SELECT gid FROM pg_prepared_xacts"):
-            self.run(f"ROLLBACK PREPARED '{gid}'")
-        self.run(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE application_name LIKE 'exactum %' AND pid <> pg_backend_pid()"
-        )
+            self.roll_back(gid)
+        self.end_sessions()
         self.drop_all()
 
     def drop_all(self) -> None:
@@ -97,9 +135,6 @@ class Database:
             self.run(f"DROP TABLE {', '.join(name for (name,) in names)} CASCADE")
 
 
-NOTHING = {"prepared": 0, "directory": 0, "staged rows": 0}
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
     """One server for the session. A missing PostgreSQL is an error here, never a skip."""
@@ -110,10 +145,5 @@ def postgres() -> Iterator[LocalPostgres]:
 @pytest.fixture
 def database(postgres: LocalPostgres) -> Iterator[Database]:
     """The server, running, with no table in it."""
-    postgres.start()
-    found = Database(postgres)
-    found.clean()
-    yield found
-    postgres.start()
-    found.clean()
-    found.close()
+    with Database.cleaned(postgres) as found:
+        yield found

@@ -62,6 +62,7 @@ class Query:
     tasks: Callable[[int], Sequence[Task]] = tasks_of
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     storage: MemoryStorage = field(default_factory=MemoryStorage)
+    participant: str = ""  # by default the sink's own name
 
     def start(self, plan: FaultPlan | None = None) -> Incarnation:
         return Incarnation(self, plan)
@@ -85,7 +86,7 @@ class Incarnation:
         self.query = query
         self.run_of = QueryRun(query.query_id, new_incarnation(), query.guarantee)
         sink = query.sink()
-        self.opened = sink.open(self.run_of, sink.name, query.columns)
+        self.opened = sink.open(self.run_of, query.participant or sink.name, query.columns)
         self.participant = self.opened.participant
         self.log = MemoryDecisionLog(query.storage, query.query_id)
         self.write = TableWrite(self, plan)

@@ -19,7 +19,8 @@ import pytest
 from exactum.errors import FrameRefused, RowsRefused
 from exactum.protocol.sink import Rejection
 from exactum.sql.postgres.sink import PostgresSink
-from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.postgres_server import Database
+from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import Query
 
 pytestmark = pytest.mark.postgres

@@ -1,41 +1,39 @@
-"""Epochs in PostgreSQL, by both mechanisms: exactly once through every crash, lost reply, repeat
-and second driver.
+"""Epochs in both kinds of server, by both mechanisms: exactly once through every crash, lost reply,
+repeat and second driver.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
-from exactum.errors import EpochAborted, ExactumError, Fenced, Unavailable
+from exactum.errors import ExactumError, Fenced, OutcomeUnknown
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
 from exactum.protocol.sink import TaskName, WriteOrder
 from exactum.sql.ledger import BATCHES_KEPT
-from exactum.sql.postgres import dialect as postgres
-from exactum.sql.postgres import session as postgres_session
-from exactum.sql.postgres.sink import PostgresSink
 from exactum.testing import Crash, FaultPlan, MemoryDecisionLog, sweep
 from exactum.testing.memory import permit_of
-from tests.kit.sql.postgres_losses import Losses, lossy
-from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.losses import Losses, lossy
+from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import Incarnation, Query, expected, narrow, rows_of, tasks_of
-
-pytestmark = pytest.mark.postgres
 
 MECHANISMS = ("staged", "prepared")
 _queries = itertools.count(1)
 
 
-def query_on(database: Database, table: str, mechanism: str) -> Query:
+def query_on(database: SqlDatabase, table: str, mechanism: str) -> Query:
     return Query(
-        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        lambda: database.sink(table, mechanism=mechanism),
         f"query-{next(_queries)}",
     )
 
 
-def rows_in(database: Database, table: str) -> list[tuple[int, str]]:
+def rows_in(database: SqlDatabase, table: str) -> list[tuple[int, str]]:
     return sorted(database.rows(f"SELECT id, name FROM {table}"))
 
 
@@ -47,7 +45,7 @@ def permit(query: Query, batch_id: int) -> tuple[CommitPermit, DecisionRecord]:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_epochs_are_in_the_table_once(database: Database, mechanism: str) -> None:
+def test_epochs_are_in_the_table_once(database: SqlDatabase, mechanism: str) -> None:
     """Three epochs of three tasks and an empty one: every row once, and nothing left behind."""
     table = database.table()
     driver = query_on(database, table, mechanism).start()
@@ -60,7 +58,7 @@ def test_epochs_are_in_the_table_once(database: Database, mechanism: str) -> Non
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_nothing_is_visible_before_the_decision(database: Database, mechanism: str) -> None:
+def test_nothing_is_visible_before_the_decision(database: SqlDatabase, mechanism: str) -> None:
     """Prepared and verified rows are invisible, and abort removes them."""
     table = database.table()
     driver = query_on(database, table, mechanism).start()
@@ -74,7 +72,7 @@ def test_nothing_is_visible_before_the_decision(database: Database, mechanism: s
 
 
 @pytest.mark.parametrize("mechanism", ["staged", pytest.param("prepared", marks=pytest.mark.deep)])
-def test_every_fault_at_every_call(database: Database, mechanism: str) -> None:
+def test_every_fault_at_every_call(database: SqlDatabase, mechanism: str) -> None:
     """Whatever call of two epochs fails, and however: after a restart each row is there exactly
     once.
     """
@@ -101,7 +99,7 @@ def test_every_fault_at_every_call(database: Database, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_newer_driver_fences_the_older(database: Database, mechanism: str) -> None:
+def test_a_newer_driver_fences_the_older(database: SqlDatabase, mechanism: str) -> None:
     """Two drivers at once: the older, woken after its prepare, is fenced, and its rows are
     nowhere.
     """
@@ -127,12 +125,12 @@ def test_a_newer_driver_fences_the_older(database: Database, mechanism: str) -> 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_driver_stopped_while_it_holds_an_epoch(
-    database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch
+    database: SqlDatabase, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that stops after verify and never comes back stands in nobody's way for long: its
     session ends.
     """
-    monkeypatch.setattr(postgres_session, "DRIVER_IDLE_MAX_S", 2)
+    database.end_idle_soon(monkeypatch)
     table = database.table()
     query = query_on(database, table, mechanism)
     old = query.start()
@@ -147,7 +145,7 @@ def test_a_driver_stopped_while_it_holds_an_epoch(
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_an_older_driver_commits_again_days_later(database: Database, mechanism: str) -> None:
+def test_an_older_driver_commits_again_days_later(database: SqlDatabase, mechanism: str) -> None:
     """The same commit, sent by another driver after later epochs and after the ledger was
     pruned, changes nothing.
     """
@@ -168,7 +166,7 @@ def test_an_older_driver_commits_again_days_later(database: Database, mechanism:
 
 
 def decided(
-    database: Database, table: str, mechanism: str
+    database: SqlDatabase, table: str, mechanism: str
 ) -> tuple[Query, Incarnation, CommitPermit]:
     """A query whose epoch 0 is decided and not committed."""
     query = query_on(database, table, mechanism)
@@ -187,7 +185,7 @@ def decided(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("held", [True, False])
-def test_two_threads_commit_at_once(database: Database, mechanism: str, held: bool) -> None:
+def test_two_threads_commit_at_once(database: SqlDatabase, mechanism: str, held: bool) -> None:
     """The one that holds the epoch and one that does not, or two that do not: both succeed, rows
     are there once.
     """
@@ -211,7 +209,7 @@ def test_two_threads_commit_at_once(database: Database, mechanism: str, held: bo
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_speculative_copies_are_swept(database: Database, mechanism: str) -> None:
+def test_speculative_copies_are_swept(database: SqlDatabase, mechanism: str) -> None:
     """The copy that lost is prepared too, and is gone after the epoch."""
     table = database.table()
     driver = query_on(database, table, mechanism).start()
@@ -223,7 +221,7 @@ def test_speculative_copies_are_swept(database: Database, mechanism: str) -> Non
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_zombie_task_that_prepares_late_is_swept(database: Database, mechanism: str) -> None:
+def test_a_zombie_task_that_prepares_late_is_swept(database: SqlDatabase, mechanism: str) -> None:
     """A task of a dead incarnation prepares after the next one has started: seen and removed
     with the next epoch.
     """
@@ -241,7 +239,7 @@ def test_a_zombie_task_that_prepares_late_is_swept(database: Database, mechanism
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_queries_do_not_see_each_other(database: Database, mechanism: str) -> None:
+def test_queries_do_not_see_each_other(database: SqlDatabase, mechanism: str) -> None:
     """Two queries on one table, one's id the beginning of the other's: each lists and sweeps
     only its own.
     """
@@ -264,7 +262,7 @@ def test_queries_do_not_see_each_other(database: Database, mechanism: str) -> No
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_server_is_killed_between_decision_and_commit(
-    database: Database, mechanism: str
+    database: SqlDatabase, mechanism: str
 ) -> None:
     """SIGKILL of the whole server after the decision: the same driver, or the next one, commits
     after the restart.
@@ -286,7 +284,7 @@ def test_the_server_is_killed_between_decision_and_commit(
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_server_is_killed_while_tasks_write(database: Database, mechanism: str) -> None:
+def test_the_server_is_killed_while_tasks_write(database: SqlDatabase, mechanism: str) -> None:
     """SIGKILL after some tasks have prepared: the attempt is void, and a restart of the query is
     exact.
     """
@@ -316,7 +314,7 @@ def test_the_server_is_killed_while_tasks_write(database: Database, mechanism: s
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_sessions_are_terminated_before_the_commit(database: Database, mechanism: str) -> None:
+def test_sessions_are_terminated_before_the_commit(database: SqlDatabase, mechanism: str) -> None:
     """An administrator ends every session between decision and commit: the driver connects again
     and commits.
     """
@@ -325,10 +323,7 @@ def test_sessions_are_terminated_before_the_commit(database: Database, mechanism
     commit = driver.participant.commit
 
     def terminated(allowed: CommitPermit, prepared: object) -> object:
-        database.run(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE "
-            "'exactum %%'"
-        )
+        database.end_sessions()
         return commit(allowed, prepared)  # type: ignore[arg-type]
 
     driver.participant.commit = terminated  # type: ignore[method-assign, assignment]
@@ -340,13 +335,13 @@ def test_sessions_are_terminated_before_the_commit(database: Database, mechanism
 
 
 @pytest.mark.parametrize("before", MECHANISMS)
-def test_the_mechanism_is_changed_over_a_decided_epoch(database: Database, before: str) -> None:
+def test_the_mechanism_is_changed_over_a_decided_epoch(database: SqlDatabase, before: str) -> None:
     """An epoch that one mechanism prepared is finished by a driver that is set to the other one."""
     table = database.table()
     query, driver, _ = decided(database, table, before)
     driver.close()
     after = MECHANISMS[1 - MECHANISMS.index(before)]
-    query.sink = lambda: PostgresSink(database.url, table=table, mechanism=after)
+    query.sink = lambda: database.sink(table, mechanism=after)
     following = query.start()
     assert not following.run(0).written
     following.run(1)
@@ -356,26 +351,9 @@ def test_the_mechanism_is_changed_over_a_decided_epoch(database: Database, befor
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_one_session_serves_many_tasks(database: Database, mechanism: str) -> None:
-    """A worker process keeps its session: five epochs of three tasks make one connection."""
-    table = database.table()
-    driver = query_on(database, table, mechanism).start()
-    pids: set[int] = set()
-    for batch_id in range(5):
-        driver.run(batch_id)
-        found = database.rows(
-            "SELECT pid FROM pg_stat_activity WHERE application_name = 'exactum task' AND state = "
-            "'idle'"
-        )
-        pids |= {pid for (pid,) in found}
-    driver.close()
-    assert len(pids) == 1
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("lost", ["request", "reply"])
 def test_the_connection_is_lost_at_every_statement(
-    database: Database, mechanism: str, lost: str
+    database: SqlDatabase, mechanism: str, lost: str
 ) -> None:
     """Whichever statement of a driver is lost, or its reply (a COMMIT's, too): the epoch goes
     on, and is exact.
@@ -383,7 +361,7 @@ def test_the_connection_is_lost_at_every_statement(
     for at in itertools.count(1):
         table = database.table()
         losses = Losses(at, lost)
-        sink = PostgresSink(database.url, table=table, mechanism=mechanism)
+        sink = database.sink(table, mechanism=mechanism)
         query = Query(lambda sink=sink: sink, f"query-{next(_queries)}")  # type: ignore[misc]
         query.tasks = lambda batch_id: [[narrow(rows)] for rows in rows_of(batch_id, tasks=2)]
         driver = query.start()
@@ -399,60 +377,135 @@ def test_the_connection_is_lost_at_every_statement(
     assert at > 15
 
 
-def test_a_server_that_stops_answering(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server under SIGSTOP keeps its connections and says nothing: the task and the driver
-    give up, in time.
-    """
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_sessions_end_again_and_again_during_commits(database: SqlDatabase, mechanism: str) -> None:
+    """An administrator ends sessions all along while an epoch is committed: it stands once."""
     table = database.table()
-    query = query_on(database, table, "staged")
+    query = query_on(database, table, mechanism)
+    driver = query.start()
+    for batch_id in range(3):
+        prepared = tuple(driver.write(WriteOrder(driver.run_of, batch_id, 0, batch_id + 1)))
+        driver.participant.verify(prepared)
+        record = DecisionRecord(
+            Epoch(query.query_id, batch_id),
+            1,
+            Decision.COMMIT,
+            driver.run_of.incarnation,
+            prepared,
+        )
+        report = None
+        stop = threading.Event()
+        ending = threading.Thread(target=end_sessions, args=(database, stop))
+        ending.start()
+        try:
+            for _ in range(200):
+                try:
+                    report = driver.participant.commit(permit_of(record), prepared)
+                    break
+                except OutcomeUnknown:
+                    continue
+        finally:
+            stop.set()
+            ending.join()
+        assert report is not None
+        assert set(report.committed) == set(prepared)
+    driver.close()
+    assert rows_in(database, table) == expected(range(3))
+    assert database.leftovers() == NOTHING
+
+
+def end_sessions(database: SqlDatabase, stop: threading.Event) -> None:
+    while not stop.wait(0.004):
+        database.end_sessions()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_commit_and_abort_may_be_repeated(database: SqlDatabase, mechanism: str) -> None:
+    """Both may be sent again and again, and change nothing more."""
+    table = database.table()
+    query = query_on(database, table, mechanism)
     driver = query.start()
     driver.run(0)
-    writer = driver.opened.writers.open(WriteOrder(driver.run_of, 1, 0, 2), TaskName(0, 0, 0))
-    writer.write(narrow([(1, "lost")]))
-    monkeypatch.setattr(postgres_session, "REPLY_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(postgres_session, "CONNECT_TIMEOUT_S", 2)
-    database.server.pause()
-    try:
-        with pytest.raises(EpochAborted, match="did not answer within"):
-            writer.prepare()
-        writer.abort()
-        monkeypatch.setattr("exactum.sql.retrying_session.TIMEOUT_S", 0.0)
-        with pytest.raises(Unavailable):
-            driver.participant.list_open()
-    finally:
-        database.server.resume()
-        monkeypatch.undo()
+    allowed, record = permit(query, 0)
+    for _ in range(3):
+        again = driver.participant.commit(allowed, record.prepared)
+        assert set(again.committed) == set(record.prepared)
+    driver.write(WriteOrder(driver.run_of, 1, 0, 2))
+    seen = driver.participant.list_open()
+    assert {s.incarnation for s in seen} == {driver.run_of.incarnation}
+    for _ in range(3):
+        driver.participant.abort(seen)
+    assert list(driver.participant.list_open()) == []
     driver.close()
-    following = query.start()
-    following.run(1)
-    following.close()
-    assert rows_in(database, table) == expected([0, 1])
+    assert rows_in(database, table) == expected([0])
     assert database.leftovers() == NOTHING
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_clearing_spares_the_parts_of_others(
-    database: Database, monkeypatch: pytest.MonkeyPatch, commits: bool
-) -> None:
-    """However large the staging table is, a commit or an abort empties it only of its own parts."""
-    monkeypatch.setattr(postgres, "TRUNCATE_BYTES", -1)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_names_are_matched_exactly(database: SqlDatabase, mechanism: str) -> None:
+    """Neither another participant nor another query, however alike its name, sees what is open."""
     table = database.table()
-    query = query_on(database, table, "staged")
-    one, other = query.start(), query.start()
-    theirs = other.write(WriteOrder(other.run_of, 1, 0, 1))
-    mine = one.write(WriteOrder(one.run_of, 0, 0, 1))
-    if commits:
-        record = DecisionRecord(
-            Epoch(query.query_id, 0), 1, Decision.COMMIT, one.run_of.incarnation, tuple(mine)
-        )
-        one.participant.verify(mine)
-        one.participant.commit(permit_of(record), mine)
-    else:
-        own = one.run_of.incarnation
-        one.participant.abort([s for s in one.participant.list_open() if s.incarnation == own])
-    assert database.leftovers() == {**NOTHING, "directory": 3, "staged rows": 12}
-    other.participant.verify(theirs)
-    other.participant.abort(other.participant.list_open())
+    query = query_on(database, table, mechanism)
+    driver = query.start()
+    driver.write(WriteOrder(driver.run_of, 0, 0, 1))
+    name = query.sink().name
+    for alike in (
+        replace(query, query_id=query.query_id + "-2"),
+        replace(query, query_id=query.query_id.upper()),
+        replace(query, query_id=query.query_id[:-1]),
+        replace(query, participant=name + " "),
+        replace(query, participant=name.upper()),
+    ):
+        other = alike.start()
+        assert list(other.participant.list_open()) == []
+        other.close()
+    assert len(driver.participant.list_open()) == 3
+    driver.participant.abort(driver.participant.list_open())
+    driver.close()
     assert database.leftovers() == NOTHING
-    for driver in (one, other):
-        driver.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_leftovers_of_dead_tasks_are_swept(database: SqlDatabase, mechanism: str) -> None:
+    """What a dead incarnation's tasks had prepared, and nobody decided, is aborted by the next
+    start.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    dead = query.start()
+    dead.write(WriteOrder(dead.run_of, 0, 0, 1))
+    dead.close()
+    assert database.leftovers() != NOTHING
+    following = query.start()
+    following.run(0)
+    following.close()
+    assert rows_in(database, table) == expected([0])
+    assert database.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_another_column_and_mechanism_over_a_decided_epoch(
+    database: SqlDatabase, mechanism: str
+) -> None:
+    """The decided epoch is finished as it was written, and the old staging table goes."""
+    table = database.table("id bigint, name text, more bigint")
+    query, driver, _ = decided(database, table, mechanism)
+    driver.close()
+    other = MECHANISMS[1 - MECHANISMS.index(mechanism)]
+    changed = replace(
+        query,
+        sink=lambda: database.sink(table, mechanism=other),
+        columns=(*query.columns, ("more", "bigint")),
+        tasks=lambda _: [[pa.record_batch({"id": [9000], "name": ["new"], "more": [4]})]],
+    )
+    new = changed.start()
+    assert not new.run(0).written
+    new.run(1)
+    new.close()
+    assert sorted(database.rows(f"SELECT id, more FROM {table}"), key=lambda row: row[0]) == [
+        *((id_, None) for id_, _ in expected([0])),
+        (9000, 4),
+    ]
+    assert database.leftovers() == NOTHING
+    changed.start().close()
+    assert len(database.staging()) == (1 if other == "staged" else 0)

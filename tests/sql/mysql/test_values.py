@@ -14,8 +14,8 @@ import pytest
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
 from exactum.protocol.sink import Guarantee
 from exactum.sql.mysql.sink import MySQLSink
-from tests.kit.mysql.mysql_database import Database
-from tests.kit.mysql.mysql_query import Query, numbers
+from tests.kit.sql.mysql_query import Query, numbers
+from tests.kit.sql.mysql_server import Database
 
 TEXTS = [
     "",

@@ -39,8 +39,8 @@ from exactum.sql.mysql import xa as mysql_xa
 from exactum.sql.mysql.sink import MySQLSink, address_of
 from exactum.testing import MemoryDecisionLog, interpose
 from exactum.testing.memory import permit_of
-from tests.kit.mysql.mysql_database import Database
-from tests.kit.mysql.mysql_query import NUMBERS, Query, numbers
+from tests.kit.sql.mysql_query import NUMBERS, Query, numbers
+from tests.kit.sql.mysql_server import Database
 
 pytestmark = pytest.mark.slow
 

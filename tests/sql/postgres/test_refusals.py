@@ -30,7 +30,8 @@ from exactum.local.postgres import LocalPostgres
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, QueryRun, WriteOrder
 from exactum.sql.postgres.sink import PostgresSink
-from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.postgres_server import Database
+from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, Query, expected, narrow
 
 pytestmark = pytest.mark.postgres

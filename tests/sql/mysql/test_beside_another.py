@@ -24,8 +24,8 @@ from exactum.testing import (
     MemoryTarget,
     MemoryWrite,
 )
-from tests.kit.mysql.mysql_database import Database
-from tests.kit.mysql.mysql_query import NUMBERS, numbers, opened
+from tests.kit.sql.mysql_query import NUMBERS, numbers, opened
+from tests.kit.sql.mysql_server import Database
 
 WAIT_S = 30.0
 LONGER_S = 0.7

@@ -1,4 +1,4 @@
-"""Upserts in PostgreSQL: the last row of a key wins, "last" is defined, deletions, and exactly
+"""Upserts: the last row of a key wins, "last" is defined, deletions, and exactly
 once.
 """
 
@@ -13,12 +13,9 @@ import pytest
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
-from exactum.sql.postgres.sink import PostgresSink
 from exactum.testing import Crash, FaultPlan, sweep
-from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import Columns, Query, Task
-
-pytestmark = pytest.mark.postgres
 
 COLUMNS: Columns = (("k", "bigint"), ("v", "string"), ("at", "bigint"), ("gone", "boolean"))
 SCHEMA = pa.schema(
@@ -37,7 +34,7 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def query_on(
-    database: Database,
+    database: SqlDatabase,
     table: str,
     tasks: Sequence[Task],
     columns: Columns = COLUMNS,
@@ -45,7 +42,7 @@ def query_on(
 ) -> Query:
     settings = {"mode": "upsert", "key": "k", "delete_when": "gone", **settings}
     return Query(
-        lambda: PostgresSink(database.url, table=table, **settings),
+        lambda: database.sink(table, **settings),
         f"upsert-{next(_queries)}",
         columns,
         lambda batch_id: tasks,
@@ -53,7 +50,7 @@ def query_on(
 
 
 def after(
-    database: Database, table: str, *tasks: Sequence[Row], **settings: Any
+    database: SqlDatabase, table: str, *tasks: Sequence[Row], **settings: Any
 ) -> list[tuple[Any, ...]]:
     """The table after one epoch of these tasks."""
     driver = query_on(
@@ -65,7 +62,7 @@ def after(
     return sorted(database.rows(f"SELECT k, v, at FROM {table}"))
 
 
-def test_the_last_row_of_a_key_wins(database: Database) -> None:
+def test_the_last_row_of_a_key_wins(database: SqlDatabase) -> None:
     """Within a task by its order, over tasks by Spark's partition number, whichever was written
     first.
     """
@@ -80,7 +77,7 @@ def test_the_last_row_of_a_key_wins(database: Database) -> None:
     assert found == [(1, "c", 8), (2, "d", 1), (3, "e", 1), (9, "untouched", 0)]
 
 
-def test_order_by_says_what_is_last(database: Database) -> None:
+def test_order_by_says_what_is_last(database: SqlDatabase) -> None:
     """The greatest value wins wherever it stands; null is lowest; equal ones go by their place."""
     table = database.table(TABLE)
     found = after(
@@ -98,7 +95,7 @@ def test_order_by_says_what_is_last(database: Database) -> None:
     assert found == [(1, "newest", 7), (2, "one", 1), (3, "second", 5)]
 
 
-def test_delete_when_deletes(database: Database) -> None:
+def test_delete_when_deletes(database: SqlDatabase) -> None:
     """A last change that is a deletion removes the row; an earlier one does not; null means no."""
     table = database.table(TABLE)
     database.run(f"INSERT INTO {table} VALUES (1, 'old', 0), (2, 'old', 0), (3, 'old', 0)")
@@ -111,9 +108,9 @@ def test_delete_when_deletes(database: Database) -> None:
     assert found == [(2, "again", 2), (3, "kept", 1)]
 
 
-def test_a_key_of_several_columns(database: Database) -> None:
+def test_a_key_of_several_columns(database: SqlDatabase) -> None:
     """The key may be several columns, in any order, and all that the table has."""
-    table = database.table("b text, a int, PRIMARY KEY (a, b)")
+    table = database.table("b varchar(20), a int, PRIMARY KEY (a, b)")
     columns: Columns = (("a", "int"), ("b", "string"))
     rows = pa.RecordBatch.from_pylist(
         [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 1, "b": "x"}],
@@ -125,7 +122,7 @@ def test_a_key_of_several_columns(database: Database) -> None:
     assert sorted(database.rows(f"SELECT a, b FROM {table}")) == [(1, "x"), (1, "y")]
 
 
-def test_a_null_in_the_key_is_rejected(database: Database) -> None:
+def test_a_null_in_the_key_is_rejected(database: SqlDatabase) -> None:
     """A null never equals another one: it would be inserted again and again."""
     table = database.table("k bigint UNIQUE, v text, at bigint")
     driver = query_on(
@@ -139,30 +136,8 @@ def test_a_null_in_the_key_is_rejected(database: Database) -> None:
     assert "part of the key" in rejection.reasons[0]
 
 
-def test_keys_that_collate_as_equal(database: Database) -> None:
-    """A key whose collation ignores case: the last of "A" and "a" wins, as the unique index has
-    it.
-    """
-    database.run("DROP COLLATION IF EXISTS anycase")
-    database.run(
-        "CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = "
-        "false)"
-    )
-    table = database.table('k text COLLATE "anycase" PRIMARY KEY, n int')
-    rows = pa.RecordBatch.from_pylist(
-        [{"k": "A", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}],
-        schema=pa.schema([("k", pa.string()), ("n", pa.int32())]),
-    )
-    driver = query_on(
-        database, table, [[rows]], (("k", "string"), ("n", "int")), delete_when=None
-    ).start()
-    driver.run(0)
-    driver.close()
-    assert sorted(database.rows(f"SELECT n FROM {table}")) == [(2,), (3,)]
-
-
 @pytest.mark.deep
-def test_every_fault_at_every_call(database: Database) -> None:
+def test_every_fault_at_every_call(database: SqlDatabase) -> None:
     """Changes of two epochs that depend on their order: whatever fails, the table is what a
     clean run leaves.
     """
@@ -191,34 +166,8 @@ def test_every_fault_at_every_call(database: Database) -> None:
     assert sweep(scenario) > 100
 
 
-def test_a_large_epoch_is_moved_and_staging_truncated(database: Database) -> None:
-    """200,000 rows with every key twice: the staging file is given back, not only its rows
-    deleted.
-    """
-    table = database.table(TABLE)
-    rows = pa.RecordBatch.from_arrays(
-        [
-            pa.array([*range(100_000), *range(100_000)]),
-            pa.array(["x" * 20] * 200_000),
-            pa.array(range(200_000)),
-            pa.nulls(200_000, pa.bool_()),
-        ],
-        schema=SCHEMA,
-    )
-    driver = query_on(database, table, [[rows.slice(0, 150_000)], [rows.slice(150_000)]]).start()
-    driver.run(0)
-    driver.close()
-    assert database.rows(f"SELECT count(*), min(at), max(at) FROM {table}") == [
-        (100_000, 100_000, 199_999)
-    ]
-    (staging,) = database.rows(
-        "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'"
-    )
-    assert database.value(f"SELECT pg_relation_size('{staging[0]}')") == 0
-
-
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
-def test_without_a_decision_each_task_upserts(database: Database, guarantee: Guarantee) -> None:
+def test_without_a_decision_each_task_upserts(database: SqlDatabase, guarantee: Guarantee) -> None:
     """Under the weaker guarantees a task's rows are visible at its prepare, and nothing is
     prepared.
     """
@@ -238,35 +187,25 @@ def test_without_a_decision_each_task_upserts(database: Database, guarantee: Gua
     ("settings", "message"),
     [
         ({"key": None}, "needs key"),
-        ({"mechanism": "prepared"}, "wait for each other"),
+        ({"mechanism": "prepared"}, "staged"),
         ({"delete_when": "k"}, "a column that is not written"),
         ({"mode": "append"}, "mode='upsert' only"),
     ],
 )
 def test_settings_that_contradict(
-    database: Database, settings: dict[str, Any], message: str
+    database: SqlDatabase, settings: dict[str, Any], message: str
 ) -> None:
     """What cannot hold is refused when the sink is made."""
     with pytest.raises(SettingRefused, match=message):
         query_on(database, "any", [], **settings).sink()
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        "k bigint, v text, at bigint",
-        "k bigint, v text, at bigint, UNIQUE (k, v)",
-        "k bigint, v text, at bigint, UNIQUE (k) DEFERRABLE",
-    ],
-)
-def test_a_key_without_a_unique_constraint(database: Database, columns: str) -> None:
-    """The key must have a unique constraint of its own, over all rows and at once: refused at
-    start.
-    """
-    table = database.table(columns)
-    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
-        query_on(database, table, []).start()
-    database.run(f"CREATE UNIQUE INDEX ON {table} (k) WHERE v IS NOT NULL")
-    database.run(f"CREATE UNIQUE INDEX ON {table} ((k + 1))")
-    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
-        query_on(database, table, []).start()
+def test_columns_that_are_not_written_keep_their_values(database: SqlDatabase) -> None:
+    """An upsert changes what it writes; a new row takes the table's defaults."""
+    table = database.table(f"{TABLE}, kept int NOT NULL DEFAULT 7")
+    database.run(f"INSERT INTO {table} VALUES (1, 'old', 0, 8)")
+    after(database, table, [(1, "new", 1, False), (2, "new", 1, False)])
+    assert sorted(database.rows(f"SELECT k, v, kept FROM {table}")) == [
+        (1, "new", 8),
+        (2, "new", 7),
+    ]

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from exactum.sql.postgres.sink import PostgresSink
-from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.postgres_server import Database
+from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import Query
 
 pytestmark = pytest.mark.postgres

@@ -9,17 +9,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import psycopg
 import pytest
 
 from exactum.errors import ExactumError
 from exactum.sql.postgres import dialect as postgres
-from exactum.sql.postgres import session as postgres_session
-from tests.kit.sql.postgres_server import NOTHING, Database
+from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import Query, expected
-from tests.sql.test_postgres_epochs import query_on, rows_in
-
-pytestmark = pytest.mark.postgres
+from tests.sql.test_epochs import query_on, rows_in
 
 BATCHES = 12
 DRIVERS = 3
@@ -65,35 +61,30 @@ class Rivalry:
             driver.close()
             time.sleep(chance.random() / 20)
 
-    def disturb(self, url: str) -> None:
-        """End a random session of a driver or a task, again and again."""
+    def disturb(self, database: SqlDatabase) -> None:
+        """End the sessions of drivers and tasks, again and again."""
         chance = random.Random(self.seed)
-        with psycopg.connect(url, autocommit=True) as connection:
-            while not self.over:
-                pids = connection.execute(
-                    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'exactum %'"
-                ).fetchall()
-                if pids:
-                    connection.execute("SELECT pg_terminate_backend(%s)", chance.choice(pids))
-                time.sleep(chance.random() / 5)
+        while not self.over:
+            database.end_sessions()
+            time.sleep(chance.random() / 2)
 
 
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_rival_drivers(
-    database: Database, mechanism: str, seed: int, monkeypatch: pytest.MonkeyPatch
+    database: SqlDatabase, mechanism: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three drivers at once, sessions ended at random: every batch is in the table exactly once,
     nothing is left.
     """
     print(f"seed {seed}")
-    monkeypatch.setattr(postgres_session, "DRIVER_IDLE_MAX_S", 2)
+    database.end_idle_soon(monkeypatch)
     monkeypatch.setattr(postgres, "TRUNCATE_BYTES", -1 if seed % 2 else postgres.TRUNCATE_BYTES)
     table = database.table()
     rivalry = Rivalry(query_on(database, table, mechanism), seed)
     with ThreadPoolExecutor(DRIVERS + 1) as pool:
         drivers = [pool.submit(rivalry.drive, n) for n in range(DRIVERS)]
-        disturbing = pool.submit(rivalry.disturb, database.url)
+        disturbing = pool.submit(rivalry.disturb, database)
         for future in (*drivers, disturbing):
             future.result()
     assert rivalry.next_batch >= BATCHES, rivalry.failures

@@ -19,8 +19,8 @@ from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.charsets import charset
 from exactum.sql.mysql.json_texts import is_json
 from exactum.sql.mysql.sink import MySQLSink, address_of
-from tests.kit.mysql.mysql_database import Database
-from tests.kit.mysql.mysql_query import Incarnation, Query, numbers
+from tests.kit.sql.mysql_query import Incarnation, Query, numbers
+from tests.kit.sql.mysql_server import Database
 
 NEW_YORK = pa.timestamp("us", "America/New_York")
 INVALID = b"caf\xe9"

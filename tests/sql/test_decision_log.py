@@ -1,4 +1,4 @@
-"""The decision log in PostgreSQL: the contract of all logs, pruning against a zombie, and lost
+"""The decision log in a database: the contract of all logs, pruning against a zombie, and lost
 servers.
 """
 
@@ -15,21 +15,17 @@ from exactum.errors import Fenced, InvariantBroken, SettingRefused, Unavailable
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision
 from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
-from exactum.sql.postgres.dialect import PostgresDialect
-from exactum.sql.postgres.session import address_of
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
-from tests.kit.sql.postgres_losses import Losses, LossyDialect
-from tests.kit.sql.postgres_server import Database
-
-pytestmark = pytest.mark.postgres
+from tests.kit.sql.losses import Losses, LossyDialect
+from tests.kit.sql.sql_database import SqlDatabase
 
 
-class TestPostgresDecisionLog(LogContract):
+class TestSqlDecisionLog(LogContract):
     """The contract, each method on empty tables."""
 
     @pytest.fixture(autouse=True)
-    def place(self, database: Database) -> Iterator[None]:
+    def place(self, database: SqlDatabase) -> Iterator[None]:
         self.database = database
         self.logs: list[SqlDecisionLog] = []
         yield
@@ -37,10 +33,7 @@ class TestPostgresDecisionLog(LogContract):
             log.close()
 
     def open_log(self, query_id: str) -> DecisionLog:
-        address = address_of(self.database.url, None, "decision_log")
-        self.logs.append(
-            SqlDecisionLog(PostgresDialect(), address, query_id, prune_every=1, timeout_s=5.0)
-        )
+        self.logs.append(self.database.log(query_id, prune_every=1, timeout_s=5.0))
         return self.logs[-1]
 
     def test_queries_are_apart(self) -> None:
@@ -105,7 +98,9 @@ class TestPostgresDecisionLog(LogContract):
         for at in itertools.count(1):
             losses = Losses(at, lost)
             log = self.open_log(f"query-{at}")
-            log._line._dialect = LossyDialect(losses)  # type: ignore[attr-defined]
+            log._line._dialect = LossyDialect(  # type: ignore[attr-defined]
+                self.database.dialect, losses
+            )
             mine = [record(batch_id, query_id=f"query-{at}") for batch_id in range(3)]
             assert [log.decide(m) for m in mine] == mine, losses
             assert log.decide(record(2, 0, "other", query_id=f"query-{at}")) == mine[2], losses
@@ -145,7 +140,7 @@ class TestPostgresDecisionLog(LogContract):
             self.database.server.start()
 
 
-def test_the_log_of_a_url(database: Database) -> None:
+def test_the_log_of_a_url(database: SqlDatabase) -> None:
     """``open_decision_log`` takes a URL; one of another kind, or unreadable, is refused without
     repeating it.
     """

@@ -1,0 +1,71 @@
+"""Connections that break at a chosen statement: the real server, a real session, and a loss in
+between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from exactum.sql.dialect import Dialect, Role, ServerFailure, Session, SqlFailure
+from exactum.sql.participant import SqlParticipant
+from exactum.sql.url import Address
+from tests.kit.sql.sql_epochs import Incarnation
+
+T = TypeVar("T")
+
+
+@dataclass
+class Losses:
+    """The ``at``-th statement is lost: the ``request`` before the server has it, or the
+    ``reply`` after it is done.
+    """
+
+    at: int
+    what: str
+    calls: int = 0
+    struck: str = ""
+
+    def around(self, session: Session, label: str, call: Callable[[], T]) -> T:
+        self.calls += 1
+        if self.calls != self.at:
+            return call()
+        self.struck = label
+        if self.what == "reply":
+            call()
+        session.close()
+        raise SqlFailure(ServerFailure.LOST, "", f"the {self.what} of {label} was lost")
+
+
+class LossyDialect:
+    """A dialect whose sessions suffer ``losses``; all else is that of ``inner``."""
+
+    def __init__(self, inner: Dialect, losses: Losses) -> None:
+        self._inner = inner
+        self._losses = losses
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def connect(self, address: Address, role: Role, label: str, lock_timeout_s: float) -> Session:
+        session = self._inner.connect(address, role, label, lock_timeout_s)
+        for name in ("execute", "execute_alone", "query", "commit"):
+            if hasattr(session, name):
+                setattr(session, name, self._lossy(session, name, getattr(session, name)))
+        return session
+
+    def _lossy(self, session: Session, name: str, call: Callable[..., T]) -> Callable[..., T]:
+        def around(*arguments: Any) -> T:
+            label = str(arguments[0]) if arguments else name
+            return self._losses.around(session, label, lambda: call(*arguments))
+
+        return around
+
+
+def lossy(driver: Incarnation, losses: Losses) -> None:
+    """Let the driver's own sessions, which are not made yet, suffer ``losses``."""
+    participant = driver.participant
+    assert isinstance(participant, SqlParticipant)
+    for line in (participant._line, participant._moving):
+        line._dialect = LossyDialect(line._dialect, losses)  # type: ignore[assignment]

@@ -1,0 +1,215 @@
+"""A database of one test, seen by a plain client: the oracle, which uses nothing of exactum's
+SQL layer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pymysql
+import pytest
+from pymysql.constants import CR, ER
+
+from exactum.local.mariadb import LocalMariaDB
+from exactum.sql.decision_log import SqlDecisionLog
+from exactum.sql.mysql import session as mysql_session
+from exactum.sql.mysql.dialect import MySQLDialect
+from exactum.sql.mysql.sink import MySQLSink, address_of
+from exactum.sql.url import Address
+
+_numbers = itertools.count(1)
+
+
+class Database:
+    dialect = MySQLDialect()
+
+    def __init__(self, server: LocalMariaDB, name: str) -> None:
+        self.server = server
+        self.name = name
+        self._client: pymysql.Connection[Any] | None = None
+
+    @staticmethod
+    @contextmanager
+    def made(server: LocalMariaDB) -> Iterator[Database]:
+        database = Database(server, f"test_{os.getpid()}_{next(_numbers)}")
+        database.run(f"CREATE DATABASE {database.name}", database="mysql")
+        database.disconnect()
+        try:
+            yield database
+        finally:
+            database.server.start()
+            database.roll_back_all()
+            database.run(f"DROP DATABASE {database.name}")
+            database.disconnect()
+
+    @property
+    def url(self) -> str:
+        return self.server.url_of(self.name)
+
+    def client(self, database: str | None = None, **options: Any) -> pymysql.Connection[Any]:
+        """A new plain connection, in autocommit."""
+        options = {
+            "user": self.server.user,
+            "password": self.server.password,
+            "autocommit": True,
+            **options,
+        }
+        return pymysql.connect(
+            host=self.server.host,
+            port=self.server.port,
+            database=database or self.name,
+            charset="utf8mb4",
+            **options,
+        )
+
+    def run(
+        self, sql: str, arguments: Sequence[object] | None = None, database: str | None = None
+    ) -> list[Any]:
+        """One statement by the plain client, which connects again after the server was restarted;
+        its rows.
+        """
+        if self._client is not None:
+            try:
+                return self._execute(self._client, sql, arguments)
+            except pymysql.err.OperationalError as error:
+                if error.args[0] not in (CR.CR_SERVER_LOST, CR.CR_SERVER_GONE_ERROR):
+                    raise
+                self.disconnect()
+        self._client = self.client(database)
+        return self._execute(self._client, sql, arguments)
+
+    def _execute(
+        self, client: pymysql.Connection[Any], sql: str, arguments: Sequence[object] | None
+    ) -> list[Any]:
+        with client.cursor() as cursor:
+            cursor.execute(sql, arguments)
+            return list(cursor.fetchall())
+
+    def rows(self, sql: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        return self.run(sql, arguments)
+
+    def value(self, sql: str, arguments: Sequence[object] | None = None) -> Any:
+        return self.rows(sql, arguments)[0][0]
+
+    def table(self, columns: str = "id bigint, name text") -> str:
+        """A new empty table with a name of its own."""
+        name = f"target_{next(_numbers)}"
+        self.run(f"CREATE TABLE {name} ({columns})")
+        return name
+
+    @property
+    def address(self) -> Address:
+        return address_of(self.url, None, "decision_log")
+
+    def sink(self, table: str, **settings: Any) -> MySQLSink:
+        return MySQLSink(self.url, table=table, **settings)
+
+    def log(self, query_id: str, **settings: Any) -> SqlDecisionLog:
+        return SqlDecisionLog(self.dialect, self.address, query_id, **settings)
+
+    def disconnect(self) -> None:
+        """Forget the plain connection, as after a restart of the server."""
+        if self._client is not None and self._client.open:
+            self._client.close()
+        self._client = None
+
+    def values(self, table: str, column: str = "v") -> list[Any]:
+        return sorted(row[0] for row in self.run(f"SELECT `{column}` FROM `{table}`"))
+
+    def drop_all(self) -> None:
+        for name in self.tables(""):
+            self.run(f"DROP TABLE `{name}`")
+
+    def end_sessions(self) -> None:
+        found = self.run(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = %s AND ID <> CONNECTION_ID()",
+            (self.name,),
+        )
+        for (number,) in found:
+            try:
+                self.run(f"KILL CONNECTION {number}")
+            except pymysql.err.OperationalError as error:
+                if error.args[0] != ER.NO_SUCH_THREAD:  # it has ended by itself
+                    raise
+
+    def end_idle_soon(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(mysql_session, "IDLE_TRANSACTION_TIMEOUT_S", 2)
+
+    # ---- what is left over -------------------------------------------------------------------
+
+    def leftovers(self) -> dict[str, int]:
+        """What must be empty at rest: prepared transactions, the directory, and rows in any
+        staging table.
+        """
+        staged = sum(self.value(f"SELECT COUNT(*) FROM `{name}`") for name in self.staging())
+        has_directory = "exactum_prepared" in self.tables("exactum_prepared")
+        return {
+            "prepared": len(self.xids()),
+            "directory": self.value("SELECT COUNT(*) FROM exactum_prepared")
+            if has_directory
+            else 0,
+            "staged rows": staged,
+        }
+
+    def staging(self) -> list[str]:
+        return self.tables("exactum_stage_")
+
+    def roll_back(self, identity: str) -> None:
+        """The one whose branch or global part is ``identity``."""
+        (xid,) = [xid for xid in self.xids() if identity in xid or encoded(identity) in xid]
+        self.run(f"XA ROLLBACK {xid}")
+
+    def tables(self, prefix: str) -> list[str]:
+        rows = self.run(
+            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.name,)
+        )
+        return [name for (name,) in rows if name.startswith(prefix)]
+
+    def staged(self) -> int:
+        """Rows in all staging tables and in the directory."""
+        count = sum(
+            self.run(f"SELECT COUNT(*) FROM `{t}`")[0][0] for t in self.tables("exactum_stage_")
+        )
+        return int(count) + int(self.run("SELECT COUNT(*) FROM exactum_prepared")[0][0])
+
+    def xids(self) -> list[str]:
+        """Prepared transactions on the whole server, as XA COMMIT takes them."""
+        return [str(row[3]) for row in self.run("XA RECOVER FORMAT='SQL'")]
+
+    def roll_back_all(self) -> None:
+        """Nobody else may end one before the server has noticed that the connection of its task
+        is gone.
+        """
+        deadline = time.monotonic() + 30
+        while xids := self.xids():
+            for xid in xids:
+                try:
+                    self.run(f"XA ROLLBACK {xid}")
+                except pymysql.err.Error as error:
+                    if error.args[0] != ER.XAER_NOTA or time.monotonic() > deadline:
+                        raise
+            time.sleep(0.01)
+
+
+def encoded(identity: str) -> str:
+    """As XA RECOVER shows texts that are not plain."""
+    return identity.encode().hex()
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[LocalMariaDB]:
+    """One server for the session. A missing one is an error here, never a skip."""
+    with LocalMariaDB() as server:
+        yield server
+
+
+@pytest.fixture
+def database(mariadb: LocalMariaDB) -> Iterator[Database]:
+    """An empty database of this test, and a plain client for it."""
+    with Database.made(mariadb) as made:
+        yield made

@@ -1,0 +1,102 @@
+"""What upserts ask of MySQL alone: collations, and that no other unique key is hit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exactum.errors import SettingRefused
+from exactum.protocol.sink import Guarantee
+from exactum.sql.mysql.sink import MySQLSink
+from tests.kit.sql.mysql_query import Query
+from tests.kit.sql.mysql_server import Database
+
+COLUMNS = (("k", "string"), ("n", "int"), ("at", "timestamp"), ("gone", "boolean"))
+
+
+def change(*rows: tuple[str, int, int | None, bool | None]) -> Any:
+    """(key, value, second or None, delete)."""
+    keys, numbers, seconds, gone = zip(*rows, strict=True)
+    at = [None if s is None else s * 1_000_000 for s in seconds]
+    return pa.record_batch(
+        [
+            pa.array(keys, pa.string()),
+            pa.array(numbers, pa.int32()),
+            pa.array(at, pa.timestamp("us", "UTC")),
+            pa.array(gone, pa.bool_()),
+        ],
+        ["k", "n", "at", "gone"],
+    )
+
+
+def upsert(
+    database: Database, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **options: Any
+) -> Query:
+    database.run(
+        "CREATE TABLE IF NOT EXISTS t (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, n int, at "
+        "datetime(6), kept int NOT NULL DEFAULT 7)"
+    )
+    settings = {"mode": "upsert", "key": ["k"], "delete_when": "gone", **options}
+    return Query(
+        lambda: MySQLSink(database.url, table="t", **settings), COLUMNS, guarantee=guarantee
+    )
+
+
+def found(database: Database) -> dict[str, int]:
+    return dict(database.run("SELECT k, n FROM t"))
+
+
+def test_keys_are_the_tables_keys(database: Database) -> None:
+    """Keys that the table's collation holds equal are one key within an epoch, too."""
+    database.run(
+        "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, n int, at "
+        "datetime(6))"
+    )
+    one = upsert(database, delete_when="gone").started()
+    one.epoch(0, change(("A", 1, 0, False), ("a", 2, 0, False)))
+    assert [n for _, n in database.run("SELECT k, n FROM t")] == [2]
+    one.epoch(1, change(("A", 3, 0, True)))
+    assert database.run("SELECT k, n FROM t") == []
+    one.die()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("PRIMARY KEY (k), UNIQUE KEY (n)", "another"),
+        ("PRIMARY KEY (k), UNIQUE KEY (x(3))", "another"),
+        ("PRIMARY KEY (k, n)", "unique"),
+        ("KEY (k)", "unique"),
+        ("UNIQUE KEY (k(5))", "unique"),
+    ],
+)
+def test_other_unique_keys_are_refused(database: Database, keys: str, message: str) -> None:
+    """MySQL upserts by whichever unique key a row hits: exactly one may be there, and it must be
+    the key.
+    """
+    database.run(
+        "CREATE TABLE t (k varchar(20) NOT NULL, n int NOT NULL, at datetime, x varchar(9), "
+        f"{keys})"
+    )
+    with pytest.raises(SettingRefused, match=message):
+        upsert(database).started()
+
+
+def test_a_wider_unique_key_is_harmless(database: Database) -> None:
+    """A unique key that contains the key can be hit by no other row."""
+    database.run(
+        "CREATE TABLE t (k varchar(20) PRIMARY KEY, n int, at datetime(6), UNIQUE KEY (n, k))"
+    )
+    one = upsert(database).started()
+    one.epoch(0, change(("a", 1, 0, False)))
+    one.epoch(1, change(("a", 2, 0, False)))
+    assert found(database) == {"a": 2}
+    one.die()
+
+
+def test_xa_takes_no_upsert(database: Database) -> None:
+    """mechanism='prepared' with mode='upsert' is refused, and says why."""
+    with pytest.raises(SettingRefused, match="staged"):
+        upsert(database, mechanism="prepared").started()

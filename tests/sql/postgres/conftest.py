@@ -1,0 +1,5 @@
+"""What only PostgreSQL can do, or does in a way of its own."""
+
+from tests.kit.sql.postgres_server import database, postgres
+
+__all__ = ["database", "postgres"]

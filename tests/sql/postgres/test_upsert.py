@@ -1,0 +1,81 @@
+"""What upserts ask of PostgreSQL alone: collations, TRUNCATE, partial and deferred unique keys."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from exactum.errors import SettingRefused
+from tests.kit.sql.postgres_server import Database
+from tests.sql.test_upsert import SCHEMA, TABLE, query_on
+
+pytestmark = pytest.mark.postgres
+
+
+def test_keys_that_collate_as_equal(database: Database) -> None:
+    """A key whose collation ignores case: the last of "A" and "a" wins, as the unique index has
+    it.
+    """
+    database.run("DROP COLLATION IF EXISTS anycase")
+    database.run(
+        "CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = "
+        "false)"
+    )
+    table = database.table('k text COLLATE "anycase" PRIMARY KEY, n int')
+    rows = pa.RecordBatch.from_pylist(
+        [{"k": "A", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}],
+        schema=pa.schema([("k", pa.string()), ("n", pa.int32())]),
+    )
+    driver = query_on(
+        database, table, [[rows]], (("k", "string"), ("n", "int")), delete_when=None
+    ).start()
+    driver.run(0)
+    driver.close()
+    assert sorted(database.rows(f"SELECT n FROM {table}")) == [(2,), (3,)]
+
+
+def test_a_large_epoch_is_moved_and_staging_truncated(database: Database) -> None:
+    """200,000 rows with every key twice: the staging file is given back, not only its rows
+    deleted.
+    """
+    table = database.table(TABLE)
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([*range(100_000), *range(100_000)]),
+            pa.array(["x" * 20] * 200_000),
+            pa.array(range(200_000)),
+            pa.nulls(200_000, pa.bool_()),
+        ],
+        schema=SCHEMA,
+    )
+    driver = query_on(database, table, [[rows.slice(0, 150_000)], [rows.slice(150_000)]]).start()
+    driver.run(0)
+    driver.close()
+    assert database.rows(f"SELECT count(*), min(at), max(at) FROM {table}") == [
+        (100_000, 100_000, 199_999)
+    ]
+    (staging,) = database.rows(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'exactum_stage_%' AND relkind = 'r'"
+    )
+    assert database.value(f"SELECT pg_relation_size('{staging[0]}')") == 0
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "k bigint, v text, at bigint",
+        "k bigint, v text, at bigint, UNIQUE (k, v)",
+        "k bigint, v text, at bigint, UNIQUE (k) DEFERRABLE",
+    ],
+)
+def test_a_key_without_a_unique_constraint(database: Database, columns: str) -> None:
+    """The key must have a unique constraint of its own, over all rows and at once: refused at
+    start.
+    """
+    table = database.table(columns)
+    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+        query_on(database, table, []).start()
+    database.run(f"CREATE UNIQUE INDEX ON {table} (k) WHERE v IS NOT NULL")
+    database.run(f"CREATE UNIQUE INDEX ON {table} ((k + 1))")
+    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+        query_on(database, table, []).start()
