@@ -52,12 +52,6 @@ TUNINGS = (
         _patch("run.small_epoch.PARTITIONS_PER_TASK", 1),
     ),
     Tuning(
-        "tasks that generate no code",
-        "epoch",
-        "run/small_epoch.py",
-        _patch("run.small_epoch.INTERPRETED", "FALLBACK"),
-    ),
-    Tuning(
         "a brief collect",
         "epoch",
         "jvm/collecting.py",

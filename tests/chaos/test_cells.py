@@ -22,11 +22,11 @@ SEED = 20261121
 CELLS = [
     "kafka:committing:reply-lost",
     "postgres:prepared:pause",
-    "mariadb-prepared:committing:reply-lost",
     "files:verified:disk-full",
-    "kafka:half:missing",
 ]
 DEEP = [
+    "kafka:half:missing",
+    "mariadb-prepared:committing:reply-lost",
     "kafka:preparing:cut",
     "kafka:prepared:expired",
     "postgres:committing:reply-lost",

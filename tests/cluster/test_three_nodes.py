@@ -36,6 +36,7 @@ STREAM_TIMEOUT_S = 120.0
 def nodes() -> Iterator[LocalKafka]:
     with LocalKafka(nodes=3) as cluster:
         yield cluster
+        cluster.kill()  # a clean end would take the nodes 20 s
 
 
 def leaders_of(cluster: LocalKafka, topic: str) -> set[int]:

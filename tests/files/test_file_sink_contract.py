@@ -76,6 +76,12 @@ class TestFolder(SinkContract):
 
 
 class TestObjects(SinkContract):
+    """The longest sweep is for ``make deep``; test_object_files has one of its own."""
+
+    @pytest.mark.deep
+    def test_every_fault_at_every_call_of_a_recovery(self) -> None:
+        super().test_every_fault_at_every_call_of_a_recovery()
+
     @pytest.fixture(autouse=True)
     def _place(self) -> None:
         self.store = MemoryStore()

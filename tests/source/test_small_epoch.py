@@ -122,47 +122,6 @@ def started(stream: Any, frame: Any, batch: Callable[[Any, int], None]) -> Any:
     return writer.trigger(availableNow=True).foreachBatch(batch).start()
 
 
-@pytest.mark.parametrize("rows_max", [4, 3])
-def test_generated_code(
-    stream: Any,
-    filled: Callable[[int], str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    rows_max: int,
-) -> None:
-    """The tasks of small epochs, and theirs alone, are told to generate no code."""
-    monkeypatch.setattr(small_epoch, "ROWS_MAX", rows_max)
-    told = tmp_path / "told"
-    told.mkdir()
-
-    class Noting:
-        def __init__(self, writers: Any) -> None:
-            self.writers = writers
-
-        def open(self, order: Any, task: Any) -> Any:
-            from pyspark import TaskContext
-
-            mode = TaskContext.get().getLocalProperty("spark.sql.codegen.factoryMode")  # type: ignore[union-attr]
-            (told / f"{order.batch_id} {mode}").touch()
-            return self.writers.open(order, task)
-
-    frame = stream.read(filled(2), maxOffsetsPerTrigger=8)
-    after = []
-
-    def batch(rows: Any, batch_id: int) -> None:
-        once(rows, batch_id)
-        after.append(
-            rows.sparkSession.sparkContext.getLocalProperty("spark.sql.codegen.factoryMode")
-        )
-
-    once = with_writers(stream, Noting)
-    assert stream.end(started(stream, frame, batch)) is None
-    second = "1 NO_CODEGEN" if rows_max == 4 else "1 None"
-    assert sorted(path.name for path in told.iterdir()) == ["0 None", second]
-    assert after == [None, None]
-    assert len(stream.rows()) == 12
-
-
 @dataclasses.dataclass(frozen=True)
 class InBatchOne:
     """Writers that do as told in the first small epoch."""

@@ -59,8 +59,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
             ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the
             small job that starts Python workers in the background;
             ``spark.exactum.coalesceSmallEpochs.enabled=false`` leaves every epoch in the tasks that
-            Spark plans, with the code that it generates; ``spark.exactum.checkpoint.fsync=false``
-            lets a power cut take files of the checkpoint, some milliseconds an epoch faster.
+            Spark plans; ``spark.exactum.checkpoint.fsync=false`` lets a power cut take files of the
+            checkpoint, some milliseconds an epoch faster.
 
     Raises:
         SettingRefused: a setting's name does not begin with ``spark``.

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 
 from pyspark.sql import DataFrame
 
@@ -134,7 +134,7 @@ class EpochRunner:
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
                 prepared.extend(
-                    self._jobs.run(frame, order, lambda whole: self._cheaply(whole, offsets))
+                    self._jobs.run(frame, order, lambda whole: self._cheap(whole, offsets))
                 )
                 if self._dead_letters is not None:
                     prepared.extend(
@@ -159,15 +159,13 @@ class EpochRunner:
         self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
 
-    def _cheaply(
-        self, frame: DataFrame, offsets: SourceOffsets
-    ) -> AbstractContextManager[tuple[DataFrame, Collect]]:
+    def _cheap(self, frame: DataFrame, offsets: SourceOffsets) -> tuple[DataFrame, Collect]:
         """What is written, as a small epoch where it is one. Not in a run's first batch, which
         somebody waits for.
         """
         if self._last_batch is None:
-            return nullcontext((frame, collected))
-        return self._small_epochs.cheaply(frame, offsets)
+            return frame, collected
+        return self._small_epochs.cheap(frame, offsets)
 
     def idle(self) -> None:
         """Called now and then while the query waits, for the listeners and for late leftovers."""

@@ -1,18 +1,14 @@
-"""Small epochs in fewer tasks than Spark plans, that generate no code and are collected briefly
-(docs/adr/0016, 0018).
+"""Small epochs in fewer tasks than Spark plans, collected briefly (docs/adr/0016, 0018).
 
 Each task costs its start, a transaction in every target, and a share of verify and commit, however
-few rows it has. At a thousand records a second that is most of what an epoch takes. And for each
-Kafka partition that it reads, Spark writes a Java class that copies a record into a row, to find
-the same one compiled already.
+few rows it has. At a thousand records a second that is most of what an epoch takes.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Set
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -33,11 +29,7 @@ from exactum.spark.source.query_sources import sources_of
 logger = logging.getLogger("exactum")
 
 SETTING = "spark.exactum.coalesceSmallEpochs.enabled"
-"""A Spark setting; "false" leaves every epoch in the tasks that Spark plans, with the code that
-it generates.
-"""
-CODEGEN = "spark.sql.codegen.factoryMode"
-INTERPRETED = "NO_CODEGEN"
+"""A Spark setting; "false" leaves every epoch in the tasks that Spark plans."""
 ROWS_MAX = 30_000
 """By the offsets: what transactions and compaction leave out counts as well. A task needs some 60
 ms for so many, and four tasks, two at a time, no less (docs/performance.md)."""
@@ -78,30 +70,16 @@ class SmallEpochs:
         self._suited: bool | None = None
         self._view_suited: bool | None = None
 
-    @contextmanager
-    def cheaply(
-        self, frame: DataFrame, offsets: SourceOffsets
-    ) -> Iterator[tuple[DataFrame, Collect]]:
+    def cheap(self, frame: DataFrame, offsets: SourceOffsets) -> tuple[DataFrame, Collect]:
         """``frame``, what is written of the micro-batch with these offsets, in as many tasks as it
         is worth, and how to collect what they return.
-
-        While this lasts, tasks of this thread's jobs evaluate what Spark has not compiled yet as it
-        is.
         """
         sizes = partition_sizes(offsets)
         if not sizes or sum(sizes) > ROWS_MAX or not self._may(frame):
-            yield frame, collected
-            return
+            return frame, collected
         tasks = -(-len(sizes) // PARTITIONS_PER_TASK)
-        # For the tasks alone, and only where the user's own session says nothing
-        # (SQLExecution.withSQLConfPropagated).
-        context = frame.sparkSession.sparkContext
-        context.setLocalProperty(CODEGEN, INTERPRETED)
-        try:
-            cheap = frame.coalesce(tasks) if tasks < len(sizes) else frame
-            yield cheap, collected_briefly if tasks <= BRIEF_TASKS_MAX else collected
-        finally:
-            context.setLocalProperty(CODEGEN, None)  # type: ignore[arg-type]
+        cheap = frame.coalesce(tasks) if tasks < len(sizes) else frame
+        return cheap, collected_briefly if tasks <= BRIEF_TASKS_MAX else collected
 
     def _may(self, frame: DataFrame) -> bool:
         if self._suited is None:

@@ -5,7 +5,6 @@ each view.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
 from pyspark.sql import DataFrame
 
@@ -17,8 +16,8 @@ from exactum.spark.write.view_plan import side_by_side
 from exactum.spark.write.write_job import WriteJob
 from exactum.spark.write.write_task import DeadLetterPlan, RunTask
 
-Cheaply = Callable[[DataFrame], AbstractContextManager[tuple[DataFrame, Collect]]]
-"""How the job that writes a frame is made and collected: see ``SmallEpochs.cheaply``."""
+Cheap = Callable[[DataFrame], tuple[DataFrame, Collect]]
+"""How the job that writes a frame is made and collected: see ``SmallEpochs.cheap``."""
 
 
 class ViewJobs:
@@ -51,10 +50,8 @@ class ViewJobs:
             for one in views
         )
 
-    def run(
-        self, frame: DataFrame, order: WriteOrder, cheaply: Cheaply
-    ) -> list[PreparedTransaction]:
-        """Write the batch into every sink, each its view of it; ``cheaply`` where one job writes
+    def run(self, frame: DataFrame, order: WriteOrder, cheap: Cheap) -> list[PreparedTransaction]:
+        """Write the batch into every sink, each its view of it; ``cheap`` where one job writes
         all there is.
 
         Raises as ``WriteJob.run``, and what ``rows`` does.
@@ -64,8 +61,8 @@ class ViewJobs:
                 frames = [one.of(kept) for one in self._views]
                 whole = frames[0] if len(frames) == 1 else side_by_side(frames)
                 if whole is not None:
-                    with cheaply(whole) as (cheap, collect):
-                        return self._one.run(cheap, order, collect)
+                    written, collect = cheap(whole)
+                    return self._one.run(written, order, collect)
             # For good: a function that looks into the batch in order to make its view shall find it
             # persisted.
             self._in_one_job = False
