@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from exactum.formats.protobuf_format import Protobuf
     from exactum.formats.text_format import String
     from exactum.kafka.sink import KafkaSink
+    from exactum.log_format import JsonFormatter
     from exactum.spark.control.stream import control_stream
     from exactum.spark.decoding.decode import decode
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
@@ -48,6 +49,7 @@ __all__ = [
     "FileSink",
     "Function",
     "Json",
+    "JsonFormatter",
     "KafkaSink",
     "MySQLSink",
     "PostgresSink",
@@ -76,6 +78,7 @@ _WHERE = {
     "FileSink": "exactum.files.sink",
     "Function": "exactum.formats.function_format",
     "Json": "exactum.formats.json_format",
+    "JsonFormatter": "exactum.log_format",
     "KafkaSink": "exactum.kafka.sink",
     "MySQLSink": "exactum.sql.mysql.sink",
     "PostgresSink": "exactum.sql.postgres.sink",

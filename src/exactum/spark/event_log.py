@@ -107,11 +107,28 @@ def listener(on_event: events.Listener | None) -> events.Listener:
     look like an error of the protocol.
     """
 
+    runs: dict[str, events.RunStarted] = {}  # by query: one sink may serve several
+
     def listen(event: events.Event) -> None:
+        if isinstance(event, events.RunStarted):
+            runs[event.query_id] = event
         level = level_of(event)
         if logger.isEnabledFor(level):
+            run = runs.get(event.query_id)
+            if run is not None and run.incarnation != event.incarnation:
+                run = None  # the new run has not told its name yet
+            extra = {
+                "exactum_event": event,
+                "exactum_run_id": run and run.run_id,
+                "exactum_query_name": run and run.name,
+            }
             logger.log(
-                level, "query %s, epoch %d: %s", event.query_id, event.batch_id, text_of(event)
+                level,
+                "query %s, epoch %d: %s",
+                event.query_id,
+                event.batch_id,
+                text_of(event),
+                extra=extra,
             )
         supervised = process.current()
         if supervised is not None:
