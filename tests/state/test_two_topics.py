@@ -24,10 +24,10 @@ from tests.kit.state import two_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-FAST, SLOW = 600, 24
-"""Records of each topic."""
-EPOCHS = 6
-"""How many epochs they make."""
+FAST, SLOW = 40, 2
+"""Records of each topic in an epoch."""
+EPOCHS_OF_A_LIFE = 12
+"""More than one has time for on a fast machine: the last life has to find something to do."""
 DEATH_WITHIN_S = 3.0
 
 
@@ -48,13 +48,14 @@ def test_two_topics_of_different_rates(
         name: oracle.Input(topic(name, partitions=parts))
         for name, parts in (("fast", 3), ("slow", 1))
     }
-    for name, count in (("fast", FAST), ("slow", SLOW)):
-        sources[name].produce(servers, count)
+    of_an_epoch = {"fast": FAST, "slow": SLOW}
+    for name, count in of_an_epoch.items():
+        sources[name].produce(servers, count * EPOCHS_OF_A_LIFE * (deaths + 1))
     outputs = {name: topic(name, partitions=3) for name in ("union", "join")}
     act: dict[str, Any] = {
         "bootstrap_servers": servers,
         **{
-            name: {"topic": s.topic, "max_offsets": s.count // EPOCHS}
+            name: {"topic": s.topic, "max_offsets": of_an_epoch[name]}
             for name, s in sources.items()
         },
         **{name: {"topic": t, "checkpoint": str(tmp_path / name)} for name, t in outputs.items()},
