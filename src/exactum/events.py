@@ -39,6 +39,30 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True)
+class RunEnded(Event):
+    """A run of a query is over. ``batch_id`` is the last batch it was at, -1 where it came to none.
+
+    ``error`` is the class of the error that ended it and ``disposition`` what that class says may
+    be done next (see ``exactum.errors``); both are empty where the query was stopped.
+    """
+
+    error: str
+    disposition: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class EpochBegan(Event):
+    """The micro-batch is about to be computed, or to be redelivered where it is decided already.
+
+    ``input_records`` is how many offsets of Kafka it reads (control markers and aborted records
+    count too), None where that is not known.
+    """
+
+    input_records: int | None
+
+
+@dataclass(frozen=True)
 class Progress(Event):
     """Spark's own report on the last batch it finished, or on the wait since.
 
@@ -88,13 +112,14 @@ class EpochDecided(Event):
 @dataclass(frozen=True)
 class EpochCompleted(Event):
     """Every participant has acknowledged. ``phase_ms`` maps write, verify, decide, commit, sweep to
-    ms.
+    ms, ``rows_by_sink`` each participant's name to its rows (empty where nothing was prepared).
     """
 
     attempt: int
     transactions: int
     rows: int
     phase_ms: dict[str, float] = field(default_factory=dict)
+    rows_by_sink: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,6 +194,24 @@ class RowsSkipped(Event):
     """Records that could not be decoded were left out, as ``decode(on_error="skip")`` asks."""
 
     rows: int
+
+
+@dataclass(frozen=True)
+class InputLag(Event):
+    """How far one topic is ahead of what stands in the sinks, seen every few seconds.
+
+    ``lag_records`` counts offsets up to the last stable offset, or to the high watermark where the
+    source reads uncommitted records; control markers and aborted records count too.
+    ``lag_seconds`` is for how long the oldest of them could have been read, 0 where there is none,
+    None where that is not known. ``lso_gap_records`` is what open transactions hide behind the last
+    stable offset.
+    """
+
+    topic: str
+    partitions: int
+    lag_records: int
+    lag_seconds: float | None
+    lso_gap_records: int
 
 
 @dataclass(frozen=True)

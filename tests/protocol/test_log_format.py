@@ -39,6 +39,7 @@ def test_an_event_with_its_fields(caplog: pytest.LogCaptureFixture) -> None:
         "transactions": 2,
         "rows": 30,
         "phase_ms": {"write": 1.5},
+        "rows_by_sink": {},
     }
 
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from exactum.monitor.fact import Fact
+from exactum.monitor.query_stats import quantile
+from exactum.monitor.script_stats import ScriptStats
 from exactum.ops.run.run_display import RunDisplay, line
-from exactum.ops.run.run_stats import RunStats, quantile
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.run.progress import lag_records, progress_of
 
 RUN = QueryRun("q1", Incarnation("0123456789abcdef"), Guarantee.EXACTLY_ONCE)
+STARTED = {
+    "query_id": "q1",
+    "batch_id": 0,
+    "incarnation": RUN.incarnation,
+    "name": "shout",
+    "run_id": "r1",
+    "guarantee": "exactly once",
+    "checkpoint": "file:/data/shout",
+}
 REPORT = json.loads(
     """{"id": "q1", "runId": "r", "name": "shout", "batchId": 7, "numInputRows": 30, "processedRowsPerSecond": 15.5,
     "durationMs": {"addBatch": 100, "triggerExecution": 160}, "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
@@ -59,29 +71,29 @@ def test_the_board_adds_up_and_shows_percentiles() -> None:
     """Rows and epochs by query, p50 and p95 of every phase over the last epochs, rows a second
     over the last ten.
     """
-    stats = RunStats(restarts=2)
-    stats.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
+    stats = ScriptStats()
+    stats.restarts = 2
+    stats.hear(Fact(0, "RunStarted", STARTED))
     for number in range(100):
         fields = {
             "query_id": "q1",
             "batch_id": number,
             "rows": 10,
+            "transactions": 1,
             "phase_ms": {"write": number, "commit": 1.0},
+            "rows_by_sink": {"orders": 10},
         }
-        stats.hear("EpochCompleted", fields, 100.0 + number / 10)
-    stats.hear(
-        "Progress",
-        {"query_id": "q1", "batch_id": 99, "lag_records": 1234, "state_rows": None},
-        110.0,
-    )
+        stats.hear(Fact(100_000 + number * 100, "EpochCompleted", fields))
+    progress = progress_of({**REPORT, "batchId": 99}, RUN)
+    stats.hear(Fact.of(replace(progress, lag_records=1234), 110_000))
     query = stats.queries["q1"]
     assert (query.epoch, query.rows, query.lag_records) == (99, 1000, 1234)
     assert query.phase_ms("write") == (50.0, 95.0)
     assert query.phase_ms("epoch") == (51.0, 96.0)
     assert query.phase_ms("verify") is None
-    assert query.rows_per_s(109.9) == pytest.approx(100.0)
-    assert query.rows_per_s(1e6) == 0.0
-    shown = line(query, stats.restarts, 109.9)
+    assert query.rows_per_s(109_900) == pytest.approx(100.0)
+    assert query.rows_per_s(10**9) == 0.0
+    shown = line(query, stats.restarts, 109_900)
     for part in ("shout", "epoch 99", "1,000 rows", "lag 1,234", "restarts 2", "write 50 / 95"):
         assert part in shown
 
@@ -94,8 +106,8 @@ def test_quantiles_of_few_values() -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_view_shows_the_same_on_a_terminal_and_in_a_pipe(terminal: bool) -> None:
     """A live table on a terminal, lines in a pipe; what is said is a line in both."""
-    stats = RunStats()
-    stats.hear("RunStarted", {"query_id": "q1", "batch_id": 0, "name": "shout"}, 0.0)
+    stats = ScriptStats()
+    stats.hear(Fact(0, "RunStarted", STARTED))
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=120, _environ={"TERM": "xterm"}
     )

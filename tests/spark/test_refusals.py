@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 import exactum
 from exactum import errors, events
-from exactum.spark.decision_place import open_log
+from exactum.checkpoint.decision_place import open_log
 from exactum.spark.query import RunningQuery, refuse_unsafe
 from tests.kit.spark.folder_sink import FolderSink, arm, await_struck
 

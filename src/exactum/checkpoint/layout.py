@@ -5,10 +5,10 @@
     exactum/runs/                 who runs here, or ran (``run_file``)
     exactum/requests/             who asks the query to stop (``request_file``)
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
-    exactum/sinks.json            the sinks of the last run, and former ones
-                                  (``spark.run.former_sinks``)
+    exactum/sinks.json            the sinks of the last run, and former ones (``known_sinks``)
     exactum/control/<topic>/      what each epoch saw of a control stream (``spark.control.record``)
     exactum/source/<n>/           topics and stops of the query's source n (``spark.source.record``)
+    exactum/history/              what happened, for onlookers (``monitor.history``)
 
 Names and formats below these paths stay what they are: a checkpoint outlives the exactum that wrote
 it.
@@ -26,3 +26,4 @@ RETIRED = OWN / "retired.json"
 SINKS = OWN / "sinks.json"
 CONTROL = OWN / "control"
 SOURCES = OWN / "source"
+HISTORY = OWN / "history"

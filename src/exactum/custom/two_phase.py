@@ -255,7 +255,13 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
             "names": f"{scope.prefix}...",
         }
         return OpenSink(
-            TwoPhaseParticipant(self, run, scope), TwoPhaseWriterFactory(self, scope), trace=trace
+            TwoPhaseParticipant(self, run, scope),
+            TwoPhaseWriterFactory(self, scope),
+            trace=trace,
+            where={
+                "kind": "custom",
+                "class": f"{type(self).__module__}.{type(self).__qualname__}",
+            },
         )
 
     def __getstate__(self) -> dict[str, Any]:

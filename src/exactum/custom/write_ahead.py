@@ -177,7 +177,15 @@ class WriteAheadSink(NotAFunction):
                 "a folder that this user may write to, on a file system that can fsync folders. "
                 "Nothing was written."
             ) from error
-        return OpenSink(ours, LogWriterFactory(self._folder, scope, self._rows_per_send_max))
+        return OpenSink(
+            ours,
+            LogWriterFactory(self._folder, scope, self._rows_per_send_max),
+            where={
+                "kind": "write-ahead",
+                "class": f"{type(self).__module__}.{type(self).__qualname__}",
+                "log": str(log.folder),
+            },
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""

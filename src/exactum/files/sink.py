@@ -138,7 +138,16 @@ class FileSink(NotAFunction):
             return FileParticipant(FolderPlace(its["folder"], FileScope(run.query_id, former)))
 
         return OpenSink(
-            FileParticipant(place), FileWriterFactory(plan), self._target(), trace, reach
+            FileParticipant(place),
+            FileWriterFactory(plan),
+            self._target(),
+            trace,
+            reach,
+            where={
+                "kind": "files",
+                "path": shown(self._path),
+                "format": type(self._format).__name__,
+            },
         )
 
     def _target(self) -> str | None:

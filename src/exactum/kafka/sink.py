@@ -155,6 +155,14 @@ class KafkaSink(NotAFunction):
             f"{topics} of Kafka cluster {cluster_id}",
             {"kafka": cluster_id, "prefix": self._prefix},
             reach,
+            where={
+                "kind": "kafka",
+                "bootstrap.servers": self._bootstrap_servers,
+                "topic": self._topic or "",
+                "cluster": cluster_id,
+                "prefix": self._prefix,
+                "transaction_timeout_ms": str(plan.transaction_timeout_ms),
+            },
         )
 
     def _facts(self, topic: str, requests: BrokerRequests) -> TopicFacts:

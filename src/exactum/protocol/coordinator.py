@@ -44,6 +44,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
     SourceOffsets,
+    rows_by_participant,
     rows_of,
 )
 from exactum.protocol.parallel import Parallel, one_after_another
@@ -228,6 +229,7 @@ class Coordinator(EpochProtocol):
                 len(final.prepared),
                 rows_of(final.prepared),
                 dict(self._phase_ms),
+                rows_by_participant(final.prepared),
             )
         )
         return Completed(written=True, rows=rows_of(final.prepared))

@@ -204,3 +204,10 @@ class CommitReport:
 
 def rows_of(prepared: Sequence[PreparedTransaction]) -> int:
     return sum(p.rows for p in prepared)
+
+
+def rows_by_participant(prepared: Sequence[PreparedTransaction]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for p in prepared:
+        found[p.participant] = found.get(p.participant, 0) + p.rows
+    return found

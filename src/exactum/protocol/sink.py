@@ -195,7 +195,8 @@ class OpenSink:
     None where a sink cannot tell. ``trace`` is what finds the transactions that it leaves open (no
     secrets; empty: it leaves none that anybody could find), and ``reach`` what finds them by this
     sink's connection for a sink that the query had before. ``left_out`` are columns that it was
-    given and that its writers do not take.
+    given and that its writers do not take. ``where`` says to an operator, and to his commands, what
+    the sink is and how to get there, without secrets (see ``checkpoint.known_sinks``).
     """
 
     participant: Participant
@@ -204,6 +205,7 @@ class OpenSink:
     trace: Mapping[str, str] = field(default_factory=dict)
     reach: Reach = out_of_reach
     left_out: frozenset[str] = frozenset()
+    where: Mapping[str, str] = field(default_factory=dict)
 
 
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from exactum import events
 from exactum.checkpoint.layout import SINKS
+from exactum.monitor.recorder import RECORDER
 from exactum.spark.supervised import process
 
 logger = logging.getLogger("exactum")
@@ -44,6 +45,18 @@ def text_of(event: events.Event) -> str:
             return _beginning(event)
         case events.Progress():
             return _progress(event)
+        case events.RunEnded():
+            how = f"with {event.error}: {event.reason}" if event.error else "stopped"
+            return f"the run is over, {how}"
+        case events.EpochBegan():
+            count = event.input_records
+            return "begins" if count is None else f"begins, {count} records to read"
+        case events.InputLag():
+            return (
+                f"{event.topic}: {event.lag_records} records not read yet"
+                + ("" if event.lag_seconds is None else f", for {event.lag_seconds:.1f} s")
+                + f"; {event.lso_gap_records} behind open transactions"
+            )
         case events.OlderRunsFenced():
             return (
                 f"taken over in slot {event.attempt}; {event.leftovers} leftover transactions "
@@ -130,6 +143,7 @@ def listener(on_event: events.Listener | None) -> events.Listener:
                 text_of(event),
                 extra=extra,
             )
+        RECORDER.hear(event)
         supervised = process.current()
         if supervised is not None:
             supervised.tell_event(event)

@@ -193,6 +193,7 @@ class ForeachBatch:
             call.done = True
         except BaseException as error:
             call.failed = str(error) or type(error).__name__
+            run.tell_end(error)
             with self._at_hand:
                 # Where its tasks may still open transactions, the watch sweeps these and closes it,
                 # soon.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -144,7 +145,20 @@ class SqlSink(NotAFunction):
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
         target = f"table {plan.target} at {at}"
         return OpenSink(
-            SqlParticipant(plan), SqlWriterFactory(plan), target, trace, reach, left_out
+            SqlParticipant(plan),
+            SqlWriterFactory(plan),
+            target,
+            trace,
+            reach,
+            left_out,
+            where={
+                "kind": self._dialect.scheme,
+                "url": self._address.where,
+                "table": self._table,
+                "mechanism": self._mechanism.value,
+                "mode": self._mode.value,
+                "key": json.dumps(self._key),
+            },
         )
 
     # ---- checks ------------------------------------------------------------------------------

@@ -176,12 +176,12 @@ def run(
     """
     from exactum.ops.run.plan import Plan
     from exactum.ops.run.run_display import RunDisplay
-    from exactum.ops.run.run_stats import RunStats
+    from exactum.ops.run.script_facts import ScriptFacts
     from exactum.ops.run.supervisor import Supervisor
 
     chosen = strategy_of(restart, strategy)
-    stats = RunStats()
-    with RunDisplay(stats, watch=watch) as view:
+    facts = ScriptFacts()
+    with RunDisplay(facts.stats, watch=watch) as view:
         _restore(from_savepoint, checkpoint, identity, view.say)
         plan = Plan(
             command=(sys.executable, str(script), *arguments),
@@ -193,7 +193,7 @@ def run(
             start_attempts=start_attempts,
         )
         supervisor = Supervisor(
-            plan, chosen, stats, say=view.say, pass_on=view.pass_on, tick=view.tick
+            plan, chosen, facts, say=view.say, pass_on=view.pass_on, tick=view.tick
         )
         status = supervisor.run()
     sys.exit(status.value)

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exactum.checkpoint.decision_place import open_log
 from exactum.errors import ExactumError, SettingRefused
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
 from exactum.protocol.model import CommitPermit, PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, Sink
-from exactum.spark.decision_place import open_log
 from exactum.spark.supervised.handover import Columns, Handover, unpickled
 from exactum.spark.supervised.supervisor_channel import ChannelMessage, MessageDecoder
 

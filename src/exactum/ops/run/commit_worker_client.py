@@ -60,10 +60,17 @@ class CommitWorkerClient:
     thread.
 
     ``captured``: which of the helper's streams are to be passed on by whoever reads ``outputs``.
+    ``finished``: called with what the helper says of a query's decided epochs.
     """
 
-    def __init__(self, say: Callable[[str], None], captured: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        captured: Collection[str] = (),
+        finished: Callable[[Mapping[str, Any]], None] = lambda fields: None,
+    ) -> None:
         self._say = say
+        self._finished = finished
         self._captured = captured
         self._handovers: dict[str, ChannelMessage] = {}
         self._process: _Process | None = None
@@ -162,6 +169,7 @@ class CommitWorkerClient:
                 f"{fields['text']}"
             )
         elif fields["batches"]:
+            self._finished(fields)
             self._say(_told(fields))
             for sink, text in fields["troubles"].items():
                 self._say(

@@ -58,15 +58,17 @@ class LastError:
 class Ending:
     """``text`` says in one line how it ended and why, ``error`` the last part of it.
 
-    ``is_transient``: with an error of exactum that another start may mend. ``suspects`` are queries
-    (with the name of their error) that must not be started again and failed shortly before, where
-    nothing says that this was the cause.
+    ``is_transient``: with an error of exactum that another start may mend. ``disposition`` is what
+    that error's class says may be done next, empty where nothing is known of an error. ``suspects``
+    are queries (with the name of their error) that must not be started again and failed shortly
+    before, where nothing says that this was the cause.
     """
 
     meaning: Meaning
     text: str
     error: str = ""
     is_transient: bool = False
+    disposition: str = ""
     suspects: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -91,10 +93,19 @@ def ending(
     recent = {query: each for query, each in reports.items() if now_s - each.heard_s <= RELATED_S}
     cause = _cause(status, recent, reports, last)
     if cause is not None and cause.disposition in HALTING:
-        return Ending(Meaning.HALT, f"it {_how(status)} with {cause}", str(cause))
+        return Ending(
+            Meaning.HALT,
+            f"it {_how(status)} with {cause}",
+            str(cause),
+            disposition=cause.disposition.value,
+        )
     if cause is not None and cause.disposition is not None:
         return Ending(
-            Meaning.RESTART, f"it {_how(status)} with {cause}", str(cause), is_transient=True
+            Meaning.RESTART,
+            f"it {_how(status)} with {cause}",
+            str(cause),
+            is_transient=True,
+            disposition=cause.disposition.value,
         )
     return Ending(
         Meaning.RESTART,

@@ -14,15 +14,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from exactum.monitor.query_stats import QueryStats
+from exactum.monitor.script_stats import ScriptStats
 from exactum.ops.run.output import STDERR, STDOUT
-from exactum.ops.run.run_stats import QueryStats, RunStats
 
 PLAIN_EVERY_S = 5.0
 REFRESH_EVERY_S = 0.25
 WIDE = 1_000
 """A width at which a table need not shrink."""
-ID_CHARACTERS = 8
-"""How much of a query's id stands in the table, where the query has no name."""
 
 
 class RunDisplay:
@@ -33,7 +32,7 @@ class RunDisplay:
     ``pass_on`` takes instead.
     """
 
-    def __init__(self, stats: RunStats, *, watch: bool, console: Console | None = None) -> None:
+    def __init__(self, stats: ScriptStats, *, watch: bool, console: Console | None = None) -> None:
         self._stats = stats
         self._console = console or Console(stderr=True, highlight=False)
         self._watch = watch
@@ -75,7 +74,7 @@ class RunDisplay:
             self._live.refresh()
             return
         for query in self._stats.queries.values():
-            self.say(line(query, self._stats.restarts, now_s))
+            self.say(line(query, self._stats.restarts, _now_ms()))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
@@ -83,32 +82,32 @@ class RunDisplay:
 
     def _drawn(self) -> RenderableType:
         """The table, or where it is wider than the terminal the same as text."""
-        stats, now_s = self._stats, time.monotonic()
+        stats, now_ms = self._stats, _now_ms()
         restarts = f"{stats.restarts} restart{'' if stats.restarts == 1 else 's'}"
         # What is printed above is not wrapped; this must say so for itself that it is.
         title = Text(f"{stats.state}, {restarts}", "bold", overflow="ellipsis", no_wrap=True)
         if not stats.queries:
             return title
-        table, options = _table(stats, now_s), self._console.options
+        table, options = _table(stats, now_ms), self._console.options
         if (
             Measurement.get(self._console, options.update(width=WIDE), table).maximum
             <= options.max_width
         ):
             return Group(title, table)
-        texts = [line(query, stats.restarts, now_s) for query in stats.queries.values()]
+        texts = [line(query, stats.restarts, now_ms) for query in stats.queries.values()]
         return Group(title, *(Text(text, overflow="fold", no_wrap=False) for text in texts))
 
 
-def _table(stats: RunStats, now_s: float) -> Table:
+def _table(stats: ScriptStats, now_ms: int) -> Table:
     table = Table()
     for heading in ("query", "epoch", "rows", "rows/s", "lag", "state rows", "p50 / p95 ms"):
         table.add_column(heading, justify="left" if heading == "query" else "right", no_wrap=True)
     for query in stats.queries.values():
         table.add_row(
-            query.name or query.query_id[:ID_CHARACTERS],
+            query.label,
             _number(query.epoch),
             f"{query.rows:,}",
-            f"{query.rows_per_s(now_s):,.0f}",
+            f"{query.rows_per_s(now_ms):,.0f}",
             _number(query.lag_records),
             _number(query.state_rows),
             "\n".join(_phases(query)) or "-",
@@ -116,14 +115,14 @@ def _table(stats: RunStats, now_s: float) -> Table:
     return table
 
 
-def line(query: QueryStats, restarts: int, now_s: float) -> str:
+def line(query: QueryStats, restarts: int, now_ms: int) -> str:
     """One query's numbers on one line."""
     lag = "" if query.lag_records is None else f", lag {query.lag_records:,}"
     state = "" if query.state_rows is None else f", state rows {query.state_rows:,}"
     phases = "; ".join(_phases(query))
     return (
         f"query {query.name or query.query_id}: epoch {_number(query.epoch)}, {query.rows:,} rows, "
-        f"{query.rows_per_s(now_s):,.0f} rows/s{lag}{state}, restarts {restarts}"
+        f"{query.rows_per_s(now_ms):,.0f} rows/s{lag}{state}, restarts {restarts}"
         + (f", {phases}" if phases else "")
     )
 
@@ -135,6 +134,10 @@ def _phases(query: QueryStats) -> list[str]:
         if found is not None:
             shown.append(f"{phase} {found[0]:,.0f} / {found[1]:,.0f}")
     return shown
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _number(value: int | None) -> str:

@@ -32,7 +32,7 @@ from exactum.ops.run.plan import (
     Status,
 )
 from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
-from exactum.ops.run.run_stats import RunStats
+from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.signals import Signals
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
 
@@ -46,7 +46,7 @@ class Supervisor:
         self,
         plan: Plan,
         strategy: RestartStrategy,
-        stats: RunStats,
+        facts: ScriptFacts,
         *,
         say: Callable[[str], None],
         pass_on: Callable[[Sequence[str]], None] = lambda lines: None,
@@ -55,11 +55,12 @@ class Supervisor:
         self._plan = plan
         self._strategy = strategy
         self._first_starts = FirstStarts(plan.start_attempts)
-        self._stats = stats
+        self._facts = facts
+        self._stats = facts.stats
         self._say = say
         self._pass_on = pass_on
         self._tick = tick
-        self._commit_worker = CommitWorkerClient(say, plan.captured)
+        self._commit_worker = CommitWorkerClient(say, plan.captured, facts.finished)
         self._active: Child | None = None
         self._standby: Child | None = None
         self._retired: list[Child] = []
@@ -94,7 +95,7 @@ class Supervisor:
             finally:
                 self._end_all()
         outcome = self._outcome or Status.FAILED
-        self._stats.state = outcome.name.lower()
+        self._facts.close(outcome.name.lower())
         return outcome
 
     # ---- the loop ----------------------------------------------------------------------------
@@ -190,7 +191,7 @@ class Supervisor:
                 and self._open.get(query_id) == batch_id
             ):
                 del self._open[query_id]
-            self._stats.hear(str(fields["name"]), fields["event"], now_s)
+            self._facts.heard(str(fields["name"]), fields["event"])
         elif message.kind == "stopped" and self._stops and not fields["queries"]:
             self._terminate(child, "it has no query to stop", now_s)
 
@@ -199,7 +200,7 @@ class Supervisor:
             if lines := output.lines():
                 self._pass_on(lines)
 
-    def _bury(self, child: Child, grace_s: float = 0.0) -> None:
+    def _kill(self, child: Child, grace_s: float = 0.0) -> None:
         """Nothing of it lives when this returns, and all that it has printed is passed on."""
 
         def meanwhile() -> None:
@@ -220,6 +221,7 @@ class Supervisor:
             child.give_turn()
         as_what = "" if has_turn else ", a standby"
         self._say(f"started {self._plan.command[1]} as process {child.pid}{as_what}")
+        self._facts.saw("ProcessStarted", pid=child.pid, standby=not has_turn)
         return child
 
     def _start_standby(self, now_s: float) -> None:
@@ -262,9 +264,9 @@ class Supervisor:
             self._say(f"process {child.pid}: {how.text}")
             self._active = None
             self._after(child, how, now_s)
-            self._bury(child)
+            self._kill(child)
             return
-        self._bury(child, GRACE_S if how.meaning is Meaning.DONE else 0.0)
+        self._kill(child, GRACE_S if how.meaning is Meaning.DONE else 0.0)
         self._say(f"process {child.pid}: {how.text}")
         if child in self._retired:
             self._retired.remove(child)
@@ -282,6 +284,7 @@ class Supervisor:
         next.
         """
         self._commit_worker.begin(self._open, now_s)
+        self._facts.ended(child.pid, how)
         if how.meaning is Meaning.DONE:
             self._outcome = Status.DONE
         elif self._stops:
@@ -305,16 +308,17 @@ class Supervisor:
             self._say(f"it is not started again: {verdict.reason}{with_what}")
             self._outcome = Status.FAILED
             return
-        self._stats.restarts += 1
-        self._stats.state = "restarting"
+        self._facts.failed()
         if self._standby is None:
             self._start_due_s = now_s + verdict.delay_s
+            self._facts.restarts(verdict.delay_s)
             self._say(f"it is started again in {verdict.delay_s:.1f} s")
             return
         # At once: finishing changes nothing for a driver beside it (tests/run/test_finish.py).
         self._active, self._standby = self._standby, None
         self._active.give_turn()
         self._say(f"process {self._active.pid} takes over")
+        self._facts.takes_over(self._active.pid)
 
     def _look_at_the_frozen(self, now_s: float) -> None:
         """A frozen one is replaced where somebody stands by. If it lives, it is fenced as soon as
@@ -335,11 +339,12 @@ class Supervisor:
                 active.signal(signal.SIGKILL)
             return
         self._say(f"process {active.pid} has not been heard of for {silent_s:.1f} s")
+        self._facts.saw("ProcessFrozen", pid=active.pid, silent_s=round(silent_s, 1))
         self._active = None
         self._commit_worker.begin(self._open, now_s)
         self._failed(now_s)
         if self._plan.kills:
-            self._bury(active)
+            self._kill(active)
         else:
             self._retired.append(active)
 
@@ -353,7 +358,7 @@ class Supervisor:
         self._stats.state = "stopping"
         self._stop_by_s = now_s + self._plan.stop_timeout_s
         if self._standby is not None:
-            self._bury(self._standby)
+            self._kill(self._standby)
             self._standby = None
         active = self._active
         if active is None:
@@ -387,7 +392,7 @@ class Supervisor:
 
     def _end_all(self) -> None:
         for child in self._children():
-            self._bury(child)
+            self._kill(child)
         self._active = self._standby = None
         self._retired.clear()
         self._pass_on_from(self._commit_worker.outputs)

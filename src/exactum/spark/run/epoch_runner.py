@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.checkpoint import offset_log
-from exactum.errors import EpochAborted, SettingRefused
+from exactum.checkpoint.decision_place import open_log, shown_place
+from exactum.errors import EpochAborted, ExactumError, SettingRefused
 from exactum.protocol.at_least_once import AtLeastOnce
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
@@ -24,7 +25,6 @@ from exactum.protocol.epoch_protocol import Completed, EpochProtocol
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.spark import query
-from exactum.spark.decision_place import open_log
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.collecting import Collect, collected
@@ -32,9 +32,10 @@ from exactum.spark.query import RunningQuery
 from exactum.spark.run.delivery import DEAD_LETTERS, Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
 from exactum.spark.run.former_sinks import FormerSinks
+from exactum.spark.run.history import keep_history
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
-from exactum.spark.run.small_epoch import SmallEpochs
+from exactum.spark.run.small_epoch import SmallEpochs, partition_sizes
 from exactum.spark.run.standing_epoch import StandingEpochs
 from exactum.spark.run_context import RunContext
 from exactum.spark.supervised.handover import Columns
@@ -83,6 +84,7 @@ class EpochRunner:
         self._sweeps = 0
         self._working = threading.Lock()
         self._closed = False
+        self._end_told = False
 
     @property
     def columns(self) -> tuple[Columns, ...]:
@@ -144,6 +146,9 @@ class EpochRunner:
             return prepared
 
         offsets = offset_log.source_offsets(self._context.read, batch_id, self.query.checkpoint)
+        sizes = partition_sizes(offsets)
+        records = sum(sizes) if offsets.start else None
+        self._context.emit(events.EpochBegan(*self._context.about(batch_id), records))
         batch = Batch(batch_id, offsets, first=self._last_batch is None)
         for listener in self._listeners:
             listener.begin(batch)
@@ -188,9 +193,26 @@ class EpochRunner:
             self._sweeps += 1
             self._protocol.sweep_own(batch_id)
 
+    def tell_end(self, error: BaseException | None = None) -> None:
+        """The run is over, with this error or because it was stopped. Idempotent: the first call
+        tells.
+        """
+        if self._end_told:
+            return
+        self._end_told = True
+        self._context.emit(
+            events.RunEnded(
+                *self._context.about(-1 if self._last_batch is None else self._last_batch[0]),
+                "" if error is None else type(error).__name__,
+                error.disposition.value if isinstance(error, ExactumError) else "",
+                "" if error is None else str(error),
+            )
+        )
+
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""
         self._closed = True
+        self.tell_end()
         try:
             close_listeners(self._listeners)
         finally:
@@ -226,6 +248,7 @@ def start(
     run = QueryRun(running.query_id, new_incarnation(), delivery.guarantee)
     read = query.reader_of(frame, running)
     context = RunContext(frame.sparkSession, running, run, batch_id, delivery.emit, read)
+    keep_history(context)
     with ExitStack() as undo:
         run_start = RunStart(context)
         attending = [*listeners(context, delivery.control), run_start]
@@ -245,7 +268,7 @@ def start(
             undo.callback(log.close)
         sinks = OpenedSinks(delivery.targets, run, columns)
         undo.callback(sinks.close)
-        former = FormerSinks(context, sinks)
+        former = FormerSinks(context, sinks, shown_place(delivery.decision_log))
         attending.append(former)
         standing_epochs = StandingEpochs(context)
         protocol: EpochProtocol

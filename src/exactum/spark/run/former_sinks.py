@@ -10,16 +10,17 @@ guarantee rests on it.
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
 from exactum import events
+from exactum.checkpoint.known_sinks import (
+    KnownSink,
+    KnownSinks,
+    read_known_sinks,
+    write_known_sinks,
+)
 from exactum.checkpoint.layout import SINKS
-from exactum.durable import make_folder, sync_folder, write_durably
 from exactum.errors import ExactumError
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import Sighting
@@ -32,20 +33,6 @@ from exactum.spark.run_context import RunContext
 logger = logging.getLogger("exactum")
 
 
-@dataclass(frozen=True)
-class KnownSink:
-    """A sink of some run: its participant's name, and what finds its transactions (see
-    ``OpenSink.trace``).
-    """
-
-    name: str
-    trace: Mapping[str, str]
-
-    @property
-    def place(self) -> str:
-        return ", ".join(f"{key} {value}" for key, value in self.trace.items() if value)
-
-
 class FormerSinks(EpochListener):
     """Remembers this run's sinks before its first task, and finds those of earlier runs.
 
@@ -53,15 +40,18 @@ class FormerSinks(EpochListener):
     open.
     """
 
-    def __init__(self, context: RunContext, sinks: OpenedSinks) -> None:
+    def __init__(self, context: RunContext, sinks: OpenedSinks, log_place: str) -> None:
+        """``log_place``: where the query's decisions are, without secrets."""
         self._context = context
         self._opened = sinks.each
         self._present = [
-            KnownSink(name, dict(sink.trace)) for name, sink in sinks.each if sink.trace
+            KnownSink(name, dict(sink.trace), dict(sink.where), columns)
+            for (name, sink), columns in zip(sinks.each, sinks.columns, strict=True)
         ]
+        self._log_place = log_place
         folder = context.query.folder if context.run.guarantee is Guarantee.EXACTLY_ONCE else None
-        self._path = None if folder is None else folder / SINKS
-        self._former = [sink for sink in self._known() if sink not in self._present]
+        self._folder = folder
+        self._former = [sink for sink in self._known() if sink.trace and sink not in self._present]
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
     def reached(self) -> Sequence[Sweepable]:
@@ -116,45 +106,46 @@ class FormerSinks(EpochListener):
         """What is on file of this query; a fork has another id, and its origin's sinks are not its
         own.
         """
-        if self._path is None:
+        if self._folder is None:
             return []
         try:
-            content = json.loads(self._path.read_bytes())
-            if content["query_id"] != self._context.run.query_id:
-                return []
-            return [KnownSink(str(sink["name"]), dict(sink["trace"])) for sink in content["sinks"]]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            known = read_known_sinks(self._folder)
+        except (OSError, ValueError) as error:
             logger.warning(
                 "%s cannot be read (%s): what sinks left open that this query has no longer is "
                 "not looked for",
-                self._path,
+                self._folder / SINKS,
                 error,
             )
             return []
+        if known is None or known.query_id != self._context.run.query_id:
+            return []
+        return list(known.sinks)
 
     def _remember(self, sinks: Sequence[KnownSink]) -> None:
-        if self._path is None or sinks == self._known():
-            return
-        content = json.dumps(
-            {"query_id": self._context.run.query_id, "sinks": [asdict(sink) for sink in sinks]},
-            indent=1,
+        known = KnownSinks(
+            self._context.run.query_id,
+            tuple(sinks),
+            frozenset(sink.name for sink in self._present),
+            self._log_place,
         )
-        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}.tmp")
+        if self._folder is None or known.to_text() == self._text():
+            return
         try:
-            make_folder(self._path.parent)
-            write_durably(temporary, content.encode())
-            temporary.rename(self._path)
-            sync_folder(self._path.parent)
+            write_known_sinks(self._folder, known)
         except OSError as error:
-            _remove(temporary)
             logger.warning(
                 "%s cannot be written (%s): if one of this query's sinks is removed or renamed "
                 "later, what its tasks left open will not be looked for",
-                self._path,
+                self._folder / SINKS,
                 error,
             )
+
+    def _text(self) -> str | None:
+        try:
+            return (self._folder / SINKS).read_text() if self._folder is not None else None
+        except (OSError, ValueError):
+            return None
 
 
 class _Reached:
@@ -181,10 +172,3 @@ class _Reached:
             return ()
         self.was_empty = not seen
         return seen
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        logger.warning("%s could not be removed: %s", path, error)

@@ -6,17 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from exactum.checkpoint import offset_log
+from exactum.checkpoint.known_sinks import IN_CHECKPOINT
 from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import DecisionRecord, Epoch
-from exactum.spark.query import RunningQuery
-
-"""Where the decision log lies within the checkpoint's folder."""
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
 MYSQL_SCHEMES = ("mysql", "mariadb")
@@ -29,7 +28,18 @@ KINDS = (
 )
 
 
-def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | None) -> DecisionLog:
+class HasCheckpoint(Protocol):
+    """A query, running or not. ``str`` of it names it in errors."""
+
+    @property
+    def query_id(self) -> str: ...
+
+    @property
+    def folder(self) -> Path | None:
+        """The checkpoint's folder; None where it is on no local or shared file system."""
+
+
+def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None) -> DecisionLog:
     """The decision log that the user gave, or the one in the checkpoint's folder.
 
     Raises:
@@ -39,37 +49,46 @@ def open_log(running: RunningQuery, decision_log: DecisionLog | str | Path | Non
         Unavailable: the place did not answer.
     """
     if decision_log is None:
-        if running.folder is None:
+        if query.folder is None:
             raise CheckpointRefused(
-                f"{running} does not lie on a local or shared file system, where exactum keeps its "
+                f"{query} does not lie on a local or shared file system, where exactum keeps its "
                 "decision log by default: object stores need another one. Pass decision_log= with "
                 f"{KINDS}, which every driver of this query sees. Nothing was written."
             )
-        return FileDecisionLog(running.folder / DECISIONS, running.query_id)
+        return FileDecisionLog(query.folder / DECISIONS, query.query_id)
     if not isinstance(decision_log, str | Path):
-        return BorrowedLog(decision_log, running.query_id)
+        return BorrowedLog(decision_log, query.query_id)
     place = str(decision_log)
     scheme = urlsplit(place).scheme.lower()
     if scheme in POSTGRES_SCHEMES + MYSQL_SCHEMES:
         from exactum.sql.decision_log import open_decision_log
 
-        return open_decision_log(place, running.query_id)
+        return open_decision_log(place, query.query_id)
     if scheme in OBJECT_SCHEMES:
         from exactum.files.object_decision_log import ObjectDecisionLog
 
-        return ObjectDecisionLog(place, running.query_id)
+        return ObjectDecisionLog(place, query.query_id)
     folder = offset_log.local_folder(place)
     if folder is None:
-        parts = urlsplit(place)
-        # Neither the user's password nor the query, where some clients take it, is for a message.
-        shown = parts._replace(
-            netloc=parts.netloc.rpartition("@")[2], query="", fragment=""
-        ).geturl()
         raise SettingRefused(
-            f"decision_log={shown!r} is not supported: a decision log is {KINDS}. Nothing was "
-            "written."
+            f"decision_log={shown_place(decision_log)!r} is not supported: a decision log is "
+            f"{KINDS}. Nothing was written."
         )
-    return FileDecisionLog(folder / running.query_id, running.query_id)
+    return FileDecisionLog(folder / query.query_id, query.query_id)
+
+
+def shown_place(decision_log: DecisionLog | str | Path | None) -> str:
+    """Where it is, for a message or a file: without user, password and query, where some clients
+    take one. ``IN_CHECKPOINT`` for the default.
+    """
+    if decision_log is None:
+        return IN_CHECKPOINT
+    if not isinstance(decision_log, str | Path):
+        return f"an object of {type(decision_log).__module__}.{type(decision_log).__qualname__}"
+    parts = urlsplit(str(decision_log))
+    if not parts.scheme:
+        return str(decision_log)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 class BorrowedLog:

@@ -1,0 +1,125 @@
+"""The sinks of a query's last run, and former ones: the file that says where its rows went.
+
+    <checkpoint>/exactum/sinks.json
+
+Written by each start of an exactly-once query. It informs operators' commands and the next start;
+no guarantee rests on it. It holds no secret: no password, no key.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exactum.checkpoint.layout import SINKS
+from exactum.durable import make_folder, sync_folder, write_durably
+
+Columns = tuple[tuple[str, str], ...]
+"""(name, Spark's simple type string) of what a sink writes."""
+IN_CHECKPOINT = ""
+"""The decision log in the checkpoint's own folder."""
+
+
+@dataclass(frozen=True)
+class KnownSink:
+    """A sink of some run.
+
+    ``name`` is its participant's; ``trace`` finds its transactions (see ``OpenSink.trace``).
+    ``where`` says to an operator, and to his commands, what the sink is and how to get there:
+    ``kind`` (kafka, postgres, mysql, files, custom, write-ahead) and what that kind needs.
+    ``columns`` are those it was given.
+    """
+
+    name: str
+    trace: Mapping[str, str]
+    where: Mapping[str, str] = field(default_factory=dict, compare=False)
+    columns: Columns = field(default=(), compare=False)
+
+    @property
+    def place(self) -> str:
+        return ", ".join(f"{key} {value}" for key, value in self.trace.items() if value)
+
+
+@dataclass(frozen=True)
+class KnownSinks:
+    """What is on file. ``decision_log`` says where the query's decisions are, without secrets;
+    ``IN_CHECKPOINT`` for the default, None where an older exactum wrote the file.
+
+    ``present`` are the names of the last run's sinks; the others are former ones.
+    """
+
+    query_id: str
+    sinks: tuple[KnownSink, ...]
+    present: frozenset[str] = frozenset()
+    decision_log: str | None = None
+
+    def to_text(self) -> str:
+        return json.dumps(
+            {
+                "query_id": self.query_id,
+                "decision_log": self.decision_log,
+                "sinks": [
+                    {
+                        "name": sink.name,
+                        "present": sink.name in self.present,
+                        "trace": dict(sink.trace),
+                        "where": dict(sink.where),
+                        "columns": [list(column) for column in sink.columns],
+                    }
+                    for sink in self.sinks
+                ],
+            },
+            indent=1,
+        )
+
+
+def read_known_sinks(checkpoint: Path) -> KnownSinks | None:
+    """What the checkpoint has on file; None where it has nothing.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    try:
+        content = json.loads((checkpoint / SINKS).read_bytes())
+    except FileNotFoundError:
+        return None
+    try:
+        sinks = tuple(_sink(value) for value in content["sinks"])
+        present = frozenset(
+            str(value["name"]) for value in content["sinks"] if value.get("present", True)
+        )
+        return KnownSinks(str(content["query_id"]), sinks, present, content.get("decision_log"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def write_known_sinks(checkpoint: Path, known: KnownSinks) -> None:
+    """Replace the file, durably and whole.
+
+    Raises:
+        OSError: it could not be written; the old one stays.
+    """
+    path = checkpoint / SINKS
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        make_folder(path.parent)
+        write_durably(temporary, known.to_text().encode())
+        temporary.rename(path)
+        sync_folder(path.parent)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _sink(value: Mapping[str, Any]) -> KnownSink:
+    return KnownSink(
+        str(value["name"]),
+        dict(value["trace"]),
+        dict(value.get("where") or {}),
+        tuple((str(name), str(kind)) for name, kind in value.get("columns") or ()),
+    )

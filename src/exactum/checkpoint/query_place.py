@@ -1,0 +1,104 @@
+"""A query by its checkpoint, without Spark: who it is, how far it came, and where its decisions and
+its rows are.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactum.checkpoint.decision_place import open_log
+from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSinks, read_known_sinks
+from exactum.checkpoint.offset_log import local_folder
+from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.protocol.decision_log import DecisionLog
+
+
+@dataclass(frozen=True)
+class QueryPlace:
+    """One query's checkpoint on a local or shared file system. Reading it disturbs no driver.
+
+    ``decision_log`` is what the query was given as ``decision_log=``, None for its default.
+    """
+
+    folder: Path
+    query_id: str
+    decision_log: str | None = None
+
+    @staticmethod
+    def of(checkpoint: str | Path, decision_log: str | None = None) -> QueryPlace:
+        """
+        Raises:
+            SettingRefused: it is no folder on a local or shared file system.
+            CheckpointRefused: no query has begun there, or its file ``metadata`` is damaged.
+        """
+        folder = local_folder(str(checkpoint))
+        if folder is None or not folder.is_dir():
+            raise SettingRefused(
+                f"{checkpoint} is not a folder on a local or shared file system. Give the "
+                "checkpointLocation of the query, as its script does."
+            )
+        try:
+            query_id = str(json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"])
+        except FileNotFoundError as error:
+            raise CheckpointRefused(
+                f"{folder} is not the checkpoint of a streaming query: it has no file 'metadata'. "
+                "Give the query's checkpointLocation."
+            ) from error
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise CheckpointRefused(
+                f"{folder / 'metadata'} cannot be read ({error}); docs/guarantees.md says how to "
+                "mend a checkpoint."
+            ) from error
+        return QueryPlace(folder, query_id, decision_log)
+
+    def __str__(self) -> str:
+        return f"query {self.query_id}, checkpoint {self.folder}"
+
+    def known_sinks(self) -> KnownSinks | None:
+        """What the checkpoint has on file of the query's sinks; None: nothing, or another query's.
+
+        Raises:
+            CheckpointRefused: the file cannot be read.
+        """
+        try:
+            known = read_known_sinks(self.folder)
+        except (OSError, ValueError) as error:
+            raise CheckpointRefused(
+                f"{self}: the file of its sinks cannot be read: {error}"
+            ) from error
+        return known if known is not None and known.query_id == self.query_id else None
+
+    def open_log(self) -> DecisionLog:
+        """The query's decision log. The caller closes it.
+
+        Raises:
+            SettingRefused: the decisions are elsewhere, and it was not said where: the empty log
+                in the checkpoint would say of everything that it is undecided.
+            Unavailable: its place does not answer.
+        """
+        known = self.known_sinks()
+        elsewhere = known.decision_log if known is not None else None
+        if self.decision_log is None and elsewhere not in (None, IN_CHECKPOINT):
+            raise SettingRefused(
+                f"{self} keeps its decisions at {elsewhere}. Say so with --decision-log, as the "
+                "query is told by decision_log=."
+            )
+        return open_log(self, self.decision_log)
+
+    def planned(self) -> int | None:
+        """The highest batch that Spark has begun; None: none."""
+        return _highest(self.folder / "offsets")
+
+    def finished(self) -> int | None:
+        """The highest batch that Spark has logged as done; None: none."""
+        return _highest(self.folder / "commits")
+
+
+def _highest(folder: Path) -> int | None:
+    try:
+        numbers = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+    except FileNotFoundError:
+        return None
+    return max(numbers, default=None)

@@ -1,0 +1,64 @@
+"""A fact about a query, with the time at which it was heard: an event, or what a supervisor saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from exactum.events import Event
+
+
+@dataclass(frozen=True)
+class Fact:
+    """``name`` is the class of an event (``EpochCompleted``), or one of ``SUPERVISOR_FACTS``.
+
+    ``at_ms`` is since 1970, by the clock of the machine that heard it. ``fields`` holds plain
+    values: those of the event, ``query_id``, ``batch_id`` and ``incarnation`` among them.
+    """
+
+    at_ms: int
+    name: str
+    fields: Mapping[str, Any]
+
+    @property
+    def query_id(self) -> str:
+        return str(self.fields.get("query_id", ""))
+
+    @staticmethod
+    def of(event: Event, at_ms: int) -> Fact:
+        """The event as a fact. Cheap: values are taken as they are."""
+        return Fact(
+            at_ms,
+            type(event).__name__,
+            {one.name: getattr(event, one.name) for one in fields(event)},
+        )
+
+    def to_line(self) -> str:
+        """One line of JSON, without its end. What JSON has no word for goes as text."""
+        head = {"at_ms": self.at_ms, "fact": self.name}
+        return json.dumps({**head, **self.fields}, default=str, separators=(",", ":"))
+
+    @staticmethod
+    def from_line(line: str) -> Fact | None:
+        """The fact again; None where the line is none: half a line, after a crash."""
+        try:
+            value = json.loads(line)
+            return Fact(int(value.pop("at_ms")), str(value.pop("fact")), value)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+SUPERVISOR_FACTS = (
+    "ProcessStarted",  # pid, standby
+    "ProcessEnded",  # pid, status, meaning (restart, halt, done), error, disposition, text
+    "ProcessRestarts",  # delay_s
+    "ProcessTakesOver",  # pid
+    "ProcessFrozen",  # pid, silent_s
+    "DecidedFinished",  # batch_ids, transactions, rows, left, troubles
+    "SupervisorEnds",  # status
+)
+"""What ``exactum run`` writes of a script's processes, for each query that the script has told of.
+``query_id`` is the query's.
+"""

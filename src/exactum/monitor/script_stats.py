@@ -1,0 +1,60 @@
+"""All queries of one process or one supervised script, by their facts. Safe to use from threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from exactum.monitor.fact import Fact
+from exactum.monitor.query_stats import QueryStats
+
+logger = logging.getLogger("exactum")
+
+T = TypeVar("T")
+
+QUERIES_MAX = 200
+"""Queries that are remembered; those heard of longest ago go, unless they run."""
+
+
+class ScriptStats:
+    """An outlet of a ``Recorder``; a supervisor feeds it from its channel instead."""
+
+    def __init__(self) -> None:
+        self.state = "starting"
+        """What ``exactum run`` is doing: starting, running, restarting, stopping, or its end."""
+        self.restarts = 0
+        self.queries: dict[str, QueryStats] = {}
+        self._lock = threading.Lock()
+
+    def hear(self, fact: Fact) -> None:
+        """Take a fact; those without a query change nothing here."""
+        if not fact.query_id:
+            return
+        with self._lock:
+            query = self.queries.get(fact.query_id)
+            if query is None:
+                self._make_room()
+                query = self.queries[fact.query_id] = QueryStats(fact.query_id)
+            try:
+                query.hear(fact)
+            except (KeyError, TypeError, ValueError) as error:
+                # It came from another process: a picture that lacks it is better than none.
+                logger.warning("%s of query %s is not shown: %r", fact.name, fact.query_id, error)
+
+    def take(self, facts: Sequence[Fact]) -> None:
+        """See ``recorder.Outlet``."""
+        for fact in facts:
+            self.hear(fact)
+
+    def read(self, look: Callable[[dict[str, QueryStats]], T]) -> T:
+        """What ``look`` makes of the queries while nothing changes them. It must be quick."""
+        with self._lock:
+            return look(self.queries)
+
+    def _make_room(self) -> None:
+        while len(self.queries) >= QUERIES_MAX:
+            resting = [q for q in self.queries.values() if not q.is_running]
+            oldest = min(resting or self.queries.values(), key=lambda q: q.heard_ms or 0)
+            del self.queries[oldest.query_id]
