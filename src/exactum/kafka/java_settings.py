@@ -9,7 +9,7 @@ own settings as ``client=``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from exactum.errors import SettingRefused
 
@@ -61,12 +61,23 @@ def librdkafka_settings(
     java = {n[len(PREFIX) :].lower(): v for n, v in options.items() if n.lower().startswith(PREFIX)}
     if client:
         return {"bootstrap.servers": java.get("bootstrap.servers", ""), **client}
+    return of_java(java, lambda name: _refused(name, where))
+
+
+def of_java(java: Mapping[str, str], refused: Callable[[str], SettingRefused]) -> dict[str, str]:
+    """librdkafka's settings for those of a connection by the Java client; what does not concern
+    connections is left out.
+
+    Raises:
+        SettingRefused: what ``refused`` makes of a security setting that librdkafka has no word
+            for.
+    """
     settings: dict[str, str] = {}
     for name, value in java.items():
         if name in _SAME:
             settings[name] = value
         elif name == "sasl.jaas.config":
-            settings |= _login(value, where)
+            settings |= _login(value, refused)
         elif name == "ssl.endpoint.identification.algorithm":
             settings[name] = value or "none"
         elif name in _STORES and _is_pem(name, java):
@@ -74,7 +85,7 @@ def librdkafka_settings(
         elif name in _NO_MEANING and name not in _STORES:
             continue
         elif name.startswith(_SECURITY):
-            raise _refused(name, where)
+            raise refused(name)
     return settings
 
 
@@ -83,17 +94,17 @@ def _is_pem(name: str, java: Mapping[str, str]) -> bool:
     return java.get(f"ssl.{store}.type", "JKS").upper() == "PEM"
 
 
-def _login(jaas: str, where: str) -> dict[str, str]:
+def _login(jaas: str, refused: Callable[[str], SettingRefused]) -> dict[str, str]:
     """Name and password of a plain or SCRAM login module."""
     match = _LOGIN.fullmatch(jaas)
     if match is None:
-        raise _refused("sasl.jaas.config", where)
+        raise refused("sasl.jaas.config")
     given = {
         name: re.sub(r"\\(.)", r"\1", value)
         for name, value in _LOGIN_OPTION.findall(match.group(1))
     }
     if "username" not in given or "password" not in given:
-        raise _refused("sasl.jaas.config", where)
+        raise refused("sasl.jaas.config")
     return {"sasl.username": given["username"], "sasl.password": given["password"]}
 
 

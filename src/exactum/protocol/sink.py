@@ -114,6 +114,9 @@ DEAD_LETTER_COLUMNS = (
 """(name, Spark type) of what a dead letter is written as: the original bytes, who refused it, why,
 whence it came, and the whole row."""
 
+DEAD_LETTERS = "dead letters"
+"""Name of the participant that takes dead letters."""
+
 DEAD_LETTER_ADDED = ("row_json",)
 """Columns of dead letters that a table may lack, because it was made before they were added."""
 
@@ -162,6 +165,20 @@ class Sink(Protocol):
             SettingRefused: the settings cannot hold the guarantee.
             Unavailable: the target did not answer.
         """
+
+
+def participant_names(sinks: Sequence[Sink]) -> list[str]:
+    """The sinks' names, the later of equal ones numbered: ``name``, ``name#2``, ... in the order
+    given.
+    """
+    names: list[str] = []
+    for sink in sinks:
+        name, number = sink.name, 1
+        while name in names:
+            number += 1
+            name = f"{sink.name}#{number}"
+        names.append(name)
+    return names
 
 
 Reach = Callable[[str, Mapping[str, str]], Participant | None]

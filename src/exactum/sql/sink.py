@@ -57,7 +57,7 @@ class SqlSink(NotAFunction):
         self._dialect = dialect
         self._address = address
         self._table = table
-        self._target = table_name(table, self._where)
+        self._target = TableName.of(table, self._where)
         self._mechanism = _one_of(Mechanism, "mechanism", mechanism, self._where)
         self._mode = _one_of(Mode, "mode", mode, self._where)
         self._key = _names("key", key, self._where)
@@ -158,6 +158,8 @@ class SqlSink(NotAFunction):
                 "mechanism": self._mechanism.value,
                 "mode": self._mode.value,
                 "key": json.dumps(self._key),
+                "order_by": json.dumps(self._order_by),
+                "delete_when": self._delete_when or "",
             },
         )
 
@@ -319,41 +321,6 @@ class SqlSink(NotAFunction):
                 self._dialect.loader(session, plan.target, plan.columns, None, None).finish()
         finally:
             session.rollback()
-
-
-def table_name(text: str, where: str) -> TableName:
-    """``"table"`` or ``"schema.table"``, as the server spells them; a name with a dot is written in
-    double quotes.
-
-    Raises:
-        SettingRefused: it is neither.
-    """
-    parts: list[str] = []
-    rest = text if isinstance(text, str) else ""
-    while rest:
-        if rest.startswith('"'):
-            end = rest.find('"', 1)
-            while end >= 0 and rest[end : end + 2] == '""':
-                end = rest.find('"', end + 2)
-            if end < 0:
-                parts.clear()
-                break
-            part, rest = rest[1:end].replace('""', '"'), rest[end + 1 :]
-        else:
-            end = rest.find(".") if "." in rest else len(rest)
-            part, rest = rest[:end], rest[end:]
-        parts.append(part)
-        if rest.startswith(".") and len(rest) > 1:
-            rest = rest[1:]
-        elif rest:
-            parts.clear()
-            break
-    if not 1 <= len(parts) <= 2 or not all(parts):
-        raise SettingRefused(
-            f"{where}: table must be 'table' or 'schema.table', as the server spells it and "
-            "without quotes; a name that has a dot in it is put in double quotes."
-        )
-    return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
 
 
 def _racing(session: Session, create: Callable[[], None]) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from exactum.errors import SettingRefused
+
 if TYPE_CHECKING:
     from exactum.sql.charset import Charset
 
@@ -22,6 +24,41 @@ class TableName:
 
     schema: str | None
     table: str
+
+    @staticmethod
+    def of(text: str, where: str) -> TableName:
+        """From ``"table"`` or ``"schema.table"``, as the server spells them; a name with a dot is
+        written in double quotes.
+
+        Raises:
+            SettingRefused: it is neither.
+        """
+        parts: list[str] = []
+        rest = text if isinstance(text, str) else ""
+        while rest:
+            if rest.startswith('"'):
+                end = rest.find('"', 1)
+                while end >= 0 and rest[end : end + 2] == '""':
+                    end = rest.find('"', end + 2)
+                if end < 0:
+                    parts.clear()
+                    break
+                part, rest = rest[1:end].replace('""', '"'), rest[end + 1 :]
+            else:
+                end = rest.find(".") if "." in rest else len(rest)
+                part, rest = rest[:end], rest[end:]
+            parts.append(part)
+            if rest.startswith(".") and len(rest) > 1:
+                rest = rest[1:]
+            elif rest:
+                parts.clear()
+                break
+        if not 1 <= len(parts) <= 2 or not all(parts):
+            raise SettingRefused(
+                f"{where}: table must be 'table' or 'schema.table', as the server spells it and "
+                "without quotes; a name that has a dot in it is put in double quotes."
+            )
+        return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
 
     def sibling(self, table: str) -> TableName:
         """Another table in the same schema (in MySQL: database)."""

@@ -4,17 +4,14 @@ guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from exactum import events
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.sink import Guarantee, Sink
+from exactum.protocol.sink import DEAD_LETTERS as DEAD_LETTERS
+from exactum.protocol.sink import Guarantee, Sink, participant_names
 from exactum.spark.control.stream import ControlStream
-
-DEAD_LETTERS = "dead letters"
-"""Name of the participant that takes dead letters."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +43,3 @@ class Delivery:
     decision_log: DecisionLog | str | Path | None
     control: tuple[ControlStream, ...]
     emit: events.Listener
-
-
-def participant_names(sinks: Sequence[Sink]) -> list[str]:
-    """The sinks' names, the later of equal ones numbered: ``name``, ``name#2``, ... in the order
-    given.
-    """
-    names: list[str] = []
-    for sink in sinks:
-        name, number = sink.name, 1
-        while name in names:
-            number += 1
-            name = f"{sink.name}#{number}"
-        names.append(name)
-    return names

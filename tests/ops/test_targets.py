@@ -1,0 +1,160 @@
+"""How commands reach a query's sinks: what is on file, what the user adds, and no secret shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from exactum import FileSink, KafkaSink, MySQLSink, PostgresSink
+from exactum.checkpoint.known_sinks import KnownSink, KnownSinks
+from exactum.errors import SettingRefused
+from exactum.ops.targets.access import Access, with_password
+from exactum.ops.targets.options import QueryOptions, query_options
+from exactum.ops.targets.properties_file import client_settings_of, read_properties
+from exactum.ops.targets.target import targets_of
+
+SECRET = "s3cret-word"
+TABLE = {"mechanism": "staged", "mode": "upsert", "key": '["id"]', "order_by": '["at"]'}
+KAFKA = {
+    "kind": "kafka",
+    "bootstrap.servers": "broker:9092",
+    "topic": "out",
+    "prefix": "shop",
+    "transaction_timeout_ms": "60000",
+}
+POSTGRES = {
+    "kind": "postgres",
+    "url": "postgresql://shop@one,two:5432,5433/db",
+    "table": "t",
+    **TABLE,
+}
+MYSQL = {"kind": "mysql", "url": "mysql://shop@db:3307/shop", "table": "t", **TABLE}
+FILES = {
+    "kind": "files",
+    "path": "/data/out",
+    "format": "csv",
+    "options": '{"header": false}',
+    "partition_by": '["day"]',
+}
+
+
+def known(**where: dict[str, str]) -> KnownSinks:
+    sinks = tuple(KnownSink(name, {}, place) for name, place in where.items())
+    return KnownSinks("q", sinks, frozenset(where))
+
+
+def test_sinks_are_made_of_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its own settings; several hosts and a password of the environment too."""
+    monkeypatch.setenv("MYSQL_PWD", SECRET)
+    found = targets_of(
+        known(kafka=KAFKA, postgres=POSTGRES, mysql=MYSQL, files=FILES), Access()
+    ).each
+    sinks: list[Any] = [target.required() for target in found]
+    kafka, postgres, mysql, files = sinks
+    assert isinstance(kafka, KafkaSink) and (kafka._topic, kafka._prefix) == ("out", "shop")
+    assert kafka._timeout_ms == 60_000
+    assert isinstance(postgres, PostgresSink) and isinstance(mysql, MySQLSink)
+    assert postgres._address.option("host") == "one,two"
+    assert postgres._address.option("port") == "5432,5433"
+    assert (postgres._key, postgres._order_by) == (("id",), ("at",))
+    assert mysql._address.option("password") == SECRET
+    assert isinstance(files, FileSink) and (files.name, files._partition_by) == ("files", ("day",))
+    assert SECRET not in repr(found)
+
+
+def test_what_needs_code_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink of the user's own class comes by --sinks, by its participant's name."""
+    sinks = known(**{"Uploads": {"kind": "custom"}, "kafka:out": KAFKA})
+    target = targets_of(sinks, Access()).named("Uploads")
+    assert target is not None and target.sink is None
+    with pytest.raises(SettingRefused, match="'Uploads' .* class of your own. Give it by --sinks"):
+        target.required()
+    job = tmp_path / "a_job.py"
+    job.write_text(
+        "from exactum import KafkaSink, WriteAheadSink\n"
+        "one = WriteAheadSink('/tmp/x', print, name='Uploads')\n"
+        "def two(): return {'Uploads': one}\n"
+        "def three(): return [one, KafkaSink('out', bootstrap_servers='b:1')]\n"
+        "def broken(): raise ValueError('no')\n"
+    )
+    for name in ("one", "two", "three"):
+        found = targets_of(sinks, Access(sinks=f"{job}:{name}"))
+        assert found.named("Uploads").required().name == "Uploads"  # type: ignore[union-attr]
+        assert isinstance(found.named("kafka:out").required(), KafkaSink)  # type: ignore[union-attr]
+    with pytest.raises(SettingRefused, match="no such sink"):
+        targets_of(known(other=KAFKA), Access(sinks=f"{job}:one"))
+    assert [t.name for t in targets_of(None, Access(sinks=f"{job}:three")).each] == [
+        "Uploads",
+        "kafka:out",
+    ]
+    for place in ("nowhere", f"{job}:four", f"{job}:broken", f"{tmp_path}/b.py:one"):
+        with pytest.raises(SettingRefused, match="--sinks"):
+            targets_of(sinks, Access(sinks=place))
+    with pytest.raises(SettingRefused, match="no list of this query's sinks"):
+        targets_of(None, Access())
+
+
+def test_urls_carry_passwords_and_show_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"postgresql://shop:{SECRET}@db/shop"
+    access = Access.of(urls=[f"postgres:a=b={url}"])
+    assert access.urls == {"postgres:a=b": url}
+    assert SECRET not in repr(access)
+    with pytest.raises(SettingRefused) as refused:
+        Access.of(urls=[f"nonsense {SECRET}"])
+    assert SECRET not in str(refused.value)
+    with pytest.raises(SettingRefused, match="no such sink") as refused:
+        targets_of(known(files=FILES), access)
+    assert SECRET not in str(refused.value)
+    monkeypatch.setenv("MYSQL_PWD", "p/w")
+    assert with_password("mysql://u@h/d") == "mysql://u:p%2Fw@h/d"
+    assert with_password("mysql://u:own@h/d") == "mysql://u:own@h/d"
+    assert with_password("/data/decisions") == "/data/decisions"
+
+
+def test_a_client_properties_file(tmp_path: Path) -> None:
+    """As Java reads it; and what librdkafka has no word for is refused without its value."""
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# comment\n\n security.protocol = SASL_SSL\n"
+        "sasl.mechanism:PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n"
+        f'   username="shop" \\\n   password="{SECRET}";\n'
+        "ssl.truststore.type PEM\nssl.truststore.location=/etc/ca\\u002epem\n"
+        "max.poll.records=5\nbootstrap.servers=b:1"
+    )
+    assert client_settings_of(file) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "shop",
+        "sasl.password": SECRET,
+        "ssl.ca.location": "/etc/ca.pem",
+        "bootstrap.servers": "b:1",
+    }
+    access = Access.of(file)
+    assert access.kafka_servers == "b:1" and SECRET not in repr(access)
+    assert read_properties(file)["max.poll.records"] == "5"
+    file.write_text(f"ssl.keystore.location=/x.jks\nssl.keystore.password={SECRET}\n")
+    with pytest.raises(SettingRefused, match="ssl.keystore.location") as refused:
+        client_settings_of(file)
+    assert SECRET not in str(refused.value)
+    with pytest.raises(SettingRefused, match="cannot be read"):
+        client_settings_of(tmp_path / "none")
+
+
+def test_the_options_of_a_command() -> None:
+    found: list[tuple[QueryOptions, bool]] = []
+
+    @click.command()
+    @query_options
+    @click.option("--more", is_flag=True)
+    def command(options: QueryOptions, more: bool) -> None:
+        found.append((options, more))
+
+    ran = CliRunner().invoke(command, ["--checkpoint", "/c", "--sinks", "a:b", "--more"])
+    assert ran.exit_code == 0, ran.output
+    assert found == [(QueryOptions("/c", None, Access(sinks="a:b")), True)]
+    assert CliRunner().invoke(command, []).exit_code == 2
