@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -100,6 +101,16 @@ class FileSink(NotAFunction):
         return self._name
 
     @property
+    def location(self) -> tuple[str, Any]:
+        """The folder or the URL, and obstore's store or settings for it (may hold secrets)."""
+        return self._path, self._store
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Those of its format, the defaults among them."""
+        return dict(self._format.options)
+
+    @property
     def rows(self) -> Callable[[Any], Any] | None:
         return self._rows
 
@@ -146,7 +157,9 @@ class FileSink(NotAFunction):
             where={
                 "kind": "files",
                 "path": shown(self._path),
-                "format": type(self._format).__name__,
+                "format": self._format.name,
+                "options": json.dumps(dict(self._format.options)),
+                "partition_by": json.dumps(self._partition_by),
             },
         )
 

@@ -107,11 +107,25 @@ class KafkaSink(NotAFunction):
         """See ``protocol.sink.Sink``."""
         messages.check_columns(columns, self._topic, self._where)
 
+    def connect(self) -> BrokerRequests:
+        """A connection to its brokers, which the caller closes.
+
+        Raises:
+            Unavailable, SettingRefused: as ``BrokerRequests``.
+        """
+        return BrokerRequests(self._bootstrap_servers, self._settings, self._where)
+
+    @property
+    def client_settings(self) -> Mapping[str, str]:
+        """librdkafka's settings to connect with, secrets among them."""
+        secure = {k: v for k, v in self._settings if k.startswith(("security.", "sasl.", "ssl."))}
+        return {"bootstrap.servers": self._bootstrap_servers, **secure}
+
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
         """See ``protocol.sink.Sink``."""
-        requests = BrokerRequests(self._bootstrap_servers, self._settings, self._where)
+        requests = self.connect()
         try:
             return self._open(run, participant, requests)
         except BaseException:

@@ -17,6 +17,7 @@ from exactum._version import __version__
 from exactum.errors import ExactumError
 from exactum.ops.run.command import run
 from exactum.ops.savepoint.commands import savepoint
+from exactum.ops.verify.command import verify
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended: 128 + SIGINT
@@ -41,6 +42,7 @@ def main() -> None:
 
 main.add_command(run)
 main.add_command(savepoint)
+main.add_command(verify)
 
 
 @main.group()

@@ -1,0 +1,188 @@
+"""What a folder, or a prefix in an object store, holds of a range of epochs: the files themselves,
+read and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from exactum.ops.verify.evidence import Evidence, Finding, compared
+from exactum.ops.verify.promise import Promise
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.scope import Scope
+
+BY = "files"
+HIDDEN = ".exactum"
+NAME = re.compile(r"part-(?P<batch>\d{10})-\d+-(?P<identity>[0-9a-f]{32})-\d+\.(?P<extension>.+)")
+
+
+@dataclass(frozen=True)
+class FileStore:
+    """Reads below one place. Names are paths below it, with slashes.
+
+    ``names`` lists every file that readers see and every marker of a batch.
+    """
+
+    names: Callable[[], Iterable[str]]
+    size: Callable[[str], int]
+    open: Callable[[str], IO[bytes]]
+
+
+def folder_store(folder: Path) -> FileStore:
+    """Of a folder of the operating system."""
+
+    def names() -> Iterable[str]:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                yield path.relative_to(folder).as_posix()
+
+    return FileStore(
+        names,
+        lambda name: (folder / name).stat().st_size,
+        lambda name: (folder / name).open("rb"),
+    )
+
+
+class FileEvidence:
+    """Of one participant at one place. The place is listed once, when this is made."""
+
+    def __init__(
+        self, participant: str, query_id: str, store: FileStore, options: Mapping[str, Any]
+    ) -> None:
+        """``options`` are those of the sink's format."""
+        self._participant = participant
+        self._options = options
+        self._store = store
+        scope = f"{HIDDEN}/{Scope(query_id, participant).digest[:32]}"
+        self._by_identity: dict[str, list[str]] = {}
+        self._staged: set[str] = set()
+        self._marks: set[int] = set()
+        self._scopes: set[str] = set()
+        for name in store.names():
+            self._sort(name, scope)
+
+    def _sort(self, name: str, scope: str) -> None:
+        parts = name.split("/")
+        if parts[0] == HIDDEN:
+            self._scopes.add(parts[1] if len(parts) > 1 else "")
+            if name.startswith(f"{scope}/committed/") and parts[-1].isdigit():
+                self._marks.add(int(parts[-1]))
+            if name.startswith(f"{scope}/staged/") and len(parts) > 4:
+                self._staged.add(parts[4])
+            return
+        match = NAME.fullmatch(parts[-1])
+        if match is not None:
+            self._by_identity.setdefault(match["identity"], []).append(name)
+
+    def cost_bytes(self, promises: Sequence[Promise]) -> int:
+        """Bytes of the files that are read."""
+        names = [
+            name
+            for promise in promises
+            for p in promise.record.of(self._participant)
+            for name in self._by_identity.get(p.identity, ())
+        ]
+        return sum(self._store.size(name) for name in names)
+
+    def look(
+        self, promises: Sequence[Promise], read: Callable[[int], None] = lambda size: None
+    ) -> list[Evidence]:
+        """``read`` is told the bytes of each file that is done.
+
+        Raises:
+            OSError, ValueError: the place did not answer, or a file is damaged.
+        """
+        strays = self._strays(promises)
+        return [self._evidence(promise, strays, read) for promise in promises]
+
+    def _strays(self, promises: Sequence[Promise]) -> Mapping[int, list[str]]:
+        """Files of a batch in the range that no record names, where nobody else writes here."""
+        if len(self._scopes - {""}) > 1:
+            return {}
+        named = {
+            p.identity
+            for promise in promises
+            for p in (*promise.record.of(self._participant), *promise.superseded)
+        }
+        batches = {promise.batch_id for promise in promises}
+        found: dict[int, list[str]] = {}
+        for identity, names in self._by_identity.items():
+            for name in names:
+                match = NAME.fullmatch(name.rpartition("/")[2])
+                batch_id = int(match["batch"]) if match is not None else -1
+                if identity not in named and batch_id in batches:
+                    found.setdefault(batch_id, []).append(name)
+        return found
+
+    def _evidence(
+        self, promise: Promise, strays: Mapping[int, list[str]], read: Callable[[int], None]
+    ) -> Evidence:
+        batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
+        found, why = 0, list[str]()
+        waiting = missing = False
+        for p in promise.record.of(self._participant):
+            count, trouble = self._rows(p, read)
+            found += count
+            if trouble and p.identity in self._staged:
+                waiting = True
+            elif trouble:
+                missing = True
+                why.append(trouble)
+        for stray in strays.get(batch_id, ()):
+            found += self._count(stray, read)
+            why.append(f"no record names {stray}")
+        if waiting and not missing and found <= rows:
+            text = "decided, and staged: start the query, or finish it"
+            return Evidence(batch_id, name, rows, found, Finding.IN_DOUBT, BY, text)
+        if missing and found < rows and any(mark >= batch_id for mark in self._marks):
+            text = f"it was published, and files were taken since: {'; '.join(why)}"
+            return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY, text)
+        return compared(batch_id, name, rows, found, BY, "; ".join(why))
+
+    def _rows(self, p: PreparedTransaction, read: Callable[[int], None]) -> tuple[int, str]:
+        """Rows in its files, and what is wrong with them."""
+        payload: Mapping[str, Any] = json.loads(p.payload)
+        names = sorted(self._by_identity.get(p.identity, ()))
+        found = sum(self._count(name, read) for name in names)
+        if len(names) < int(payload["count"]):
+            return found, f"{len(names)} of {payload['count']} files of {p.identity} are there"
+        return found, "" if found == p.rows else f"files of {p.identity} have {found:,} rows"
+
+    def _count(self, name: str, read: Callable[[int], None]) -> int:
+        with self._store.open(name) as file:
+            count = rows_in(name, file, self._options)
+        read(self._store.size(name))
+        return count
+
+
+def rows_in(name: str, file: IO[bytes], options: Mapping[str, Any]) -> int:
+    """The rows of one file, by its extension: Parquet's footer, lines of JSON, records of CSV.
+
+    Raises:
+        OSError, ValueError: it is damaged, or nothing is known of such files.
+    """
+    lower = name.lower()
+    if lower.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        return int(pq.ParquetFile(file).metadata.num_rows)
+    if lower.endswith(".gz"):
+        with gzip.open(file) as unzipped:
+            return rows_in(name[: -len(".gz")], cast(IO[bytes], unzipped), options)
+    if lower.endswith(".json"):
+        return sum(1 for _ in file)
+    if lower.endswith(".csv"):
+        csv.field_size_limit(2**31 - 1)
+        # A line break within quotes is a value's; a row of one null is an empty line.
+        with io.TextIOWrapper(file, "utf-8", newline="") as text:
+            records = sum(1 for _ in csv.reader(text, delimiter=options.get("delimiter", ",")))
+        return max(0, records - bool(options.get("header", True)))
+    raise ValueError(f"{name}: files of this kind cannot be counted")

@@ -1,0 +1,232 @@
+"""What the logs of a Kafka sink hold of a range of epochs."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from exactum.errors import OutcomeUnknown
+from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.routing import error_name
+from exactum.kafka.transaction import Partition
+from exactum.ops.verify.evidence import Evidence, Finding, compared
+from exactum.ops.verify.kafka_log import LogCount, Producer, count
+from exactum.ops.verify.promise import Promise
+from exactum.protocol.model import PreparedTransaction
+
+BY = "log"
+FETCH_BYTES_MAX = 8 << 20
+
+
+@dataclass(frozen=True)
+class Promised:
+    """One transaction by its record: where its records must be."""
+
+    batch_id: int
+    transactional_id: str
+    producer: Producer
+    rows: int
+    cells: Mapping[Partition, tuple[int, int]]
+    """(first offset, records) by partition."""
+    cluster: str
+    is_void: bool = False
+    """Of a record that another one supersedes: nothing of it may be visible."""
+
+
+@dataclass
+class _Sum:
+    found: int = 0
+    extra: int = 0
+    open: int = 0
+    unknown: list[str] = field(default_factory=list)
+    why: list[str] = field(default_factory=list)
+
+
+class KafkaEvidence:
+    """Of one participant. ``promises`` reads the records: twice, so that what is decided while the
+    logs' ends are looked at is known.
+    """
+
+    def __init__(
+        self,
+        participant: str,
+        requests: BrokerRequests,
+        promises: Callable[[], Sequence[Promise]],
+        first: int,
+        last: int,
+    ) -> None:
+        self._participant = participant
+        self._requests = requests
+        self._promises = promises
+        self._first, self._last = first, last
+        self._cluster = requests.cluster_id()
+        starts = first_offsets(self._promised())
+        self._gone = requests.missing(starts)
+        starts = {p: offset for p, offset in starts.items() if p not in self._gone}
+        self._ends = requests.end_offsets(starts, read_committed=False) if starts else {}
+        self._starts = starts
+        self._known = self._promised()
+        compacted = {
+            topic
+            for topic in {topic for topic, _ in starts}
+            if "compact"
+            in requests.configs("topic", topic, ("cleanup.policy",)).get("cleanup.policy", "")
+        }
+        self._compacted = compacted
+
+    @property
+    def cost(self) -> dict[Partition, int]:
+        """Offsets to walk, by partition."""
+        return {p: max(0, end - self._starts[p]) for p, end in self._ends.items()}
+
+    def look(self, walked: Callable[[int], None] = lambda offsets: None) -> list[Evidence]:
+        """Walk the logs. ``walked`` is told how many offsets were done since the last call.
+
+        Raises:
+            OutcomeUnknown: a log cannot be read, or holds another format.
+            SettingRefused: READ on a topic is not granted.
+        """
+        logs = {partition: self._count(partition, walked) for partition in sorted(self._ends)}
+        named = {each.producer for each in self._known}
+        ours = {producer_id for producer_id, _ in named}
+        sums: dict[int, _Sum] = defaultdict(_Sum)
+        for each in self._known:
+            if self._first <= each.batch_id <= self._last:
+                self._sum(each, logs, sums[each.batch_id])
+        stray = sum(
+            counted.records
+            for log in logs.values()
+            for producer, counted in log.by_producer.items()
+            if producer not in named and producer[0] in ours and counted.is_commit
+        )
+        evidence = [self._evidence(promise, sums[promise.batch_id]) for promise in self._wanted()]
+        if stray and evidence:
+            evidence[-1] = Evidence(
+                evidence[-1].batch_id,
+                self._participant,
+                evidence[-1].promised,
+                evidence[-1].promised + stray,
+                Finding.EXTRA,
+                BY,
+                f"{stray:,} records are committed by this query's producers, and no record names "
+                "them; which epoch they are of cannot be told",
+            )
+        return evidence
+
+    # ---- small steps -------------------------------------------------------------------------
+
+    def _promised(self) -> list[Promised]:
+        return [
+            of
+            for promise in self._promises()
+            for prepared, void in (
+                *((p, False) for p in promise.record.of(self._participant)),
+                *((p, True) for p in promise.superseded if p.participant == self._participant),
+            )
+            for of in [promised(promise.batch_id, prepared, is_void=void)]
+        ]
+
+    def _wanted(self) -> list[Promise]:
+        return [p for p in self._promises() if self._first <= p.batch_id <= self._last]
+
+    def _count(self, partition: Partition, walked: Callable[[int], None]) -> LogCount:
+        done = self._starts[partition]
+
+        def fetch(offset: int) -> tuple[bytes, int]:
+            nonlocal done
+            walked(max(0, offset - done))
+            done = offset
+            answer = self._requests.fetch(partition, offset, bytes_max=FETCH_BYTES_MAX)
+            if answer.error:
+                first, end = self._requests.log_bounds(partition)
+                if first > offset:
+                    return b"", first
+                if offset >= end:
+                    return b"", first
+                raise OutcomeUnknown(
+                    f"{partition[0]}-{partition[1]} could not be read from offset {offset}: "
+                    f"{error_name(answer.error)}. Verify it again."
+                )
+            return answer.records, answer.log_start_offset
+
+        found = count(fetch, self._starts[partition], self._ends[partition])
+        walked(max(0, self._ends[partition] - done))
+        return found
+
+    def _sum(self, each: Promised, logs: Mapping[Partition, LogCount], into: _Sum) -> None:
+        if each.cluster not in ("", self._cluster):
+            into.unknown.append(f"it is in cluster {each.cluster}, and this is {self._cluster}")
+            return
+        if each.rows and not each.cells:
+            into.unknown.append("its record does not say where in the log it is")
+            return
+        for partition, (first, promised_count) in each.cells.items():
+            name = f"{partition[0]}-{partition[1]}"
+            log = logs.get(partition)
+            if log is None:
+                into.why.append(f"{name} is no more")
+                continue
+            counted = log.by_producer.get(each.producer)
+            records = 0 if counted is None else counted.records
+            ended = None if counted is None else counted.is_commit
+            if each.is_void:
+                if ended:
+                    into.extra += records
+                    into.why.append(f"{name}: {records:,} of a superseded record are visible")
+                continue
+            if log.start_offset > first and records < promised_count:
+                into.unknown.append(f"{name}: retention has taken offsets below {log.start_offset}")
+            elif partition[0] in self._compacted and records < promised_count:
+                into.unknown.append(f"{name} is compacted: older records of a key are gone")
+            elif ended is None and counted is not None:
+                into.open += records
+                into.why.append(f"{name}: its transaction is open")
+            elif ended is False:
+                into.why.append(f"{name}: its transaction was aborted")
+            else:
+                into.found += records
+                if records < promised_count:
+                    into.why.append(f"{name}: {records:,} of {promised_count:,} records")
+
+    def _evidence(self, promise: Promise, of: _Sum) -> Evidence:
+        rows = promise.rows(self._participant)
+        why = "; ".join(dict.fromkeys([*of.unknown, *of.why]))
+        name = self._participant
+        if of.extra:
+            return Evidence(
+                promise.batch_id, name, rows, of.found + of.extra, Finding.EXTRA, BY, why
+            )
+        if of.unknown:
+            return Evidence(promise.batch_id, name, rows, None, Finding.UNKNOWABLE, BY, why)
+        if of.open and of.found + of.open == rows:
+            return Evidence(promise.batch_id, name, rows, of.found, Finding.IN_DOUBT, BY, why)
+        return compared(promise.batch_id, name, rows, of.found, BY, why)
+
+
+def promised(batch_id: int, prepared: PreparedTransaction, *, is_void: bool) -> Promised:
+    """What the payload of a record says, read by itself."""
+    payload = json.loads(prepared.payload)
+    return Promised(
+        batch_id,
+        str(payload["transactional_id"]),
+        (int(payload["producer_id"]), int(payload["producer_epoch"])),
+        prepared.rows,
+        {
+            (topic, int(index)): (int(first), int(count))
+            for topic, cells in payload.get("partitions", {}).items()
+            for index, (first, count) in cells.items()
+        },
+        str(payload.get("cluster_id", "")),
+        is_void,
+    )
+
+
+def first_offsets(promised: Sequence[Promised]) -> dict[Partition, int]:
+    """Where the oldest of them begins in each partition."""
+    found: dict[Partition, int] = {}
+    for each in promised:
+        for partition, (first, _) in each.cells.items():
+            found[partition] = min(first, found.get(partition, first))
+    return found

@@ -1,0 +1,262 @@
+"""What a SQL target holds of a range of epochs: by its ledger, and in PostgreSQL by its rows, too.
+
+The ledger's row is written in the transaction that makes an epoch's rows visible. PostgreSQL keeps
+with each row the transaction that wrote it (``xmin``), so the rows of that very transaction can be
+counted, whatever the writer claims. MySQL and MariaDB show no such thing: there the ledger speaks
+alone. What users or triggers have changed since is another transaction's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from exactum.ops.verify.evidence import Evidence, Finding, compared
+from exactum.ops.verify.promise import Promise
+from exactum.protocol.model import PreparedTransaction
+from exactum.sql.dialect import DIRECTORY, LEDGER, Dialect, Session
+from exactum.sql.plan import SqlScope
+from exactum.sql.table import TableName
+
+WHOLE_EPOCH = "*"
+LEDGER_ROWS = """
+SELECT batch_id, identity, digest, row_count FROM {ledger}
+WHERE scope = %s AND batch_id >= %s ORDER BY batch_id"""
+LEDGER_ROWS_AND_XIDS = """
+SELECT batch_id, identity, digest, row_count, xmin::text FROM {ledger}
+WHERE scope = %s AND batch_id >= %s ORDER BY batch_id"""
+STAGED = "SELECT identity FROM {directory} WHERE scope = %s"
+ROWS_BY_XID = """
+SELECT xmin::text, count(*) FROM {target} WHERE xmin::text = ANY(%s) GROUP BY 1"""
+SIZE = "SELECT pg_relation_size(%s::regclass)"
+BY_LEDGER, BY_ROWS = "ledger", "rows"
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """``xid`` is the transaction that wrote it, None where the server does not tell."""
+
+    batch_id: int
+    identity: str
+    digest: str
+    rows: int
+    xid: str | None
+
+
+@dataclass(frozen=True)
+class SqlAccess:
+    """How to ask one server: a session of its own, how it quotes a table, the prepared
+    transactions it holds, and whether rows tell who wrote them.
+    """
+
+    session: Session
+    quote_table: Callable[[TableName], str]
+    prepared: Callable[[str], Sequence[str]]
+    """From a prefix to the names of prepared transactions."""
+    rows_tell: bool
+
+
+def access_by(dialect: Dialect, session: Session) -> SqlAccess:
+    """How to ask through a session of this dialect."""
+    is_postgres = dialect.scheme == "postgres"
+    if is_postgres:
+        from exactum.sql.postgres.statements import quote_table
+    else:
+        from exactum.sql.mysql.statements import quote_table
+    return SqlAccess(
+        session,
+        quote_table,
+        lambda prefix: dialect.list_prepared(session, prefix),
+        rows_tell=is_postgres,
+    )
+
+
+class SqlEvidence:
+    """Of one participant in one database."""
+
+    def __init__(self, participant: str, query_id: str, access: SqlAccess) -> None:
+        self._participant = participant
+        self._scope = SqlScope(query_id, participant)
+        self._access = access
+
+    def cost_bytes(self, promises: Sequence[Promise]) -> int:
+        """Bytes of the tables that are read whole; 0 where only the ledger is asked."""
+        if not self._access.rows_tell:
+            return 0
+        sizes = 0
+        for target in {_target(p) for p in self._prepared(promises) if not _is_upsert(p)}:
+            name = self._access.quote_table(target).replace("%%", "%")
+            sizes += int(self._access.session.query(SIZE, (name,))[0][0])
+        self._access.session.rollback()
+        return sizes
+
+    def look(self, promises: Sequence[Promise]) -> list[Evidence]:
+        """
+        Raises:
+            SqlFailure: the server did not answer, or refused.
+        """
+        if not promises:
+            return []
+        named = self._prepared(promises)
+        if not named:
+            return [
+                Evidence(p.batch_id, self._participant, 0, 0, Finding.EXACT, BY_LEDGER)
+                for p in promises
+            ]
+        ledger = self._ledger(named, promises[0].batch_id)
+        highest = max((row.batch_id for row in ledger), default=-1)
+        counts = self._counts(named, ledger)
+        waiting = self._waiting(named)
+        return [self._evidence(promise, ledger, highest, counts, waiting) for promise in promises]
+
+    # ---- facts -------------------------------------------------------------------------------
+
+    def _prepared(self, promises: Sequence[Promise]) -> list[PreparedTransaction]:
+        return [p for promise in promises for p in promise.record.of(self._participant)]
+
+    def _ledger(self, named: Sequence[PreparedTransaction], first: int) -> list[LedgerRow]:
+        text = LEDGER_ROWS_AND_XIDS if self._access.rows_tell else LEDGER_ROWS
+        found: list[LedgerRow] = []
+        for ledger in {_target(p).sibling(LEDGER) for p in named}:
+            rows = self._access.session.query(
+                text.format(ledger=self._access.quote_table(ledger)), (self._scope.text, first)
+            )
+            found += [
+                LedgerRow(
+                    int(row[0]),
+                    str(row[1]),
+                    str(row[2]),
+                    int(row[3]),
+                    str(row[4]) if self._access.rows_tell else None,
+                )
+                for row in rows
+            ]
+        self._access.session.rollback()
+        return found
+
+    def _counts(
+        self, named: Sequence[PreparedTransaction], ledger: Sequence[LedgerRow]
+    ) -> Mapping[str, int]:
+        """Rows that stand in the targets, by the transaction that wrote them."""
+        xids = sorted({row.xid for row in ledger if row.xid is not None})
+        found: dict[str, int] = {}
+        if not xids:
+            return found
+        for target in {_target(p) for p in named if not _is_upsert(p)}:
+            text = ROWS_BY_XID.format(target=self._access.quote_table(target))
+            for xid, count in self._access.session.query(text, (xids,)):
+                found[str(xid)] = found.get(str(xid), 0) + int(count)
+        self._access.session.rollback()
+        return found
+
+    def _waiting(self, named: Sequence[PreparedTransaction]) -> set[str]:
+        """Transactions that are staged or prepared on the server."""
+        found = set(self._access.prepared(self._scope.gid_prefix))
+        for directory in {_target(p).sibling(DIRECTORY) for p in named}:
+            text = STAGED.format(directory=self._access.quote_table(directory))
+            rows = self._access.session.query(text, (self._scope.text,))
+            found |= {str(row[0]) for row in rows}
+        self._access.session.rollback()
+        return found
+
+    # ---- judgement ---------------------------------------------------------------------------
+
+    def _evidence(
+        self,
+        promise: Promise,
+        ledger: Sequence[LedgerRow],
+        highest: int,
+        counts: Mapping[str, int],
+        waiting: set[str],
+    ) -> Evidence:
+        its = promise.record.of(self._participant)
+        batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
+        if not its:
+            return Evidence(batch_id, name, 0, 0, Finding.EXACT, BY_LEDGER)
+        is_staged = _payload(its[0])["mechanism"] == "staged"
+        wanted = {WHOLE_EPOCH: _digest(its)} if is_staged else {p.identity: None for p in its}
+        there = [row for row in ledger if row.batch_id == batch_id]
+        other = [
+            row
+            for row in there
+            if row.identity not in wanted or wanted[row.identity] not in (None, row.digest)
+        ]
+        if other:
+            why = "the ledger has transactions of this batch that no record names"
+            found = sum(row.rows for row in there)
+            return Evidence(
+                batch_id, name, rows, max(found, rows + 1), Finding.EXTRA, BY_LEDGER, why
+            )
+        if len(there) < len(wanted):
+            return self._not_there(promise, its, there, highest, waiting)
+        return self._standing(promise, its, there, counts, is_staged=is_staged)
+
+    def _not_there(
+        self,
+        promise: Promise,
+        its: Sequence[PreparedTransaction],
+        there: Sequence[LedgerRow],
+        highest: int,
+        waiting: set[str],
+    ) -> Evidence:
+        batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
+        known = {row.identity for row in there}
+        left = [p for p in its if p.identity not in known]
+        found = sum(row.rows for row in there)
+        if all(p.identity in waiting for p in left):
+            why = "decided, and waiting in the database: start the query, or finish it"
+            return Evidence(batch_id, name, rows, found, Finding.IN_DOUBT, BY_LEDGER, why)
+        if highest > batch_id:
+            why = "its ledger row is pruned; that of a later batch speaks for it"
+            return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY_LEDGER, why)
+        why = "neither the ledger nor the staging has it"
+        return Evidence(batch_id, name, rows, found, Finding.MISSING, BY_LEDGER, why)
+
+    def _standing(
+        self,
+        promise: Promise,
+        its: Sequence[PreparedTransaction],
+        there: Sequence[LedgerRow],
+        counts: Mapping[str, int],
+        *,
+        is_staged: bool,
+    ) -> Evidence:
+        batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
+        by_ledger = sum(row.rows for row in there) if is_staged else rows
+        if not self._access.rows_tell:
+            why = "this server does not tell which transaction wrote a row"
+            return compared(batch_id, name, rows, by_ledger, BY_LEDGER, why)
+        if any(_is_upsert(p) for p in its):
+            why = "an upsert's rows are replaced by later ones, so they are not counted"
+            return compared(batch_id, name, rows, by_ledger, BY_LEDGER, why)
+        found = sum(counts.get(str(row.xid), 0) for row in there)
+        if found < rows and not is_staged:
+            why = (
+                f"{found:,} rows carry its transaction's id; rows that were loaded behind a "
+                "savepoint carry another one, as do rows that were changed since"
+            )
+            return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY_ROWS, why)
+        why = "rows that somebody changed or deleted since count as missing" if found < rows else ""
+        return compared(batch_id, name, rows, found, BY_ROWS, why)
+
+
+def _payload(prepared: PreparedTransaction) -> Mapping[str, object]:
+    payload: Mapping[str, object] = json.loads(prepared.payload)
+    return payload
+
+
+def _target(prepared: PreparedTransaction) -> TableName:
+    schema, table = json.loads(prepared.payload)["target"]
+    return TableName(schema, table)
+
+
+def _is_upsert(prepared: PreparedTransaction) -> bool:
+    return _payload(prepared).get("mode") == "upsert"
+
+
+def _digest(prepared: Sequence[PreparedTransaction]) -> str:
+    """As docs/targets.md says of the ledger: SHA-256 over the sorted identities, 32 digits."""
+    text = "\n".join(sorted(p.identity for p in prepared))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

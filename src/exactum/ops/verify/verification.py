@@ -1,0 +1,193 @@
+"""Verifies a query: its records, each sink's evidence, and where asked the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.errors import ExactumError, SettingRefused
+from exactum.ops.targets.target import QueryTargets, Target
+from exactum.ops.verify.evidence import Evidence, Finding
+from exactum.ops.verify.file_evidence import FileEvidence, folder_store
+from exactum.ops.verify.kafka_evidence import KafkaEvidence
+from exactum.ops.verify.promise import Promise, Promises, promises
+
+Progress = Callable[[int], None]
+"""Told how much is done, in the unit of ``SinkCheck.unit``."""
+
+
+@dataclass(frozen=True)
+class SinkCheck:
+    """One sink, ready to be looked at. ``cost`` is in ``unit`` (offsets, bytes)."""
+
+    name: str
+    cost: int
+    unit: str
+    look: Callable[[Progress], list[Evidence]]
+
+
+@dataclass(frozen=True)
+class EpochRange:
+    """Batches to verify; None: from the first, to the last that is on record."""
+
+    first: int | None = None
+    last: int | None = None
+
+
+class Verification:
+    """Of one query. Entered while it looks, for its connections."""
+
+    def __init__(self, place: QueryPlace, targets: QueryTargets, epochs: EpochRange) -> None:
+        """
+        Raises:
+            ExactumError: the decision log cannot be read, or there is no such epoch.
+        """
+        self._place = place
+        self._targets = targets
+        self._epochs = epochs
+        newest = place.planned()
+        if newest is None:
+            raise SettingRefused(f"{place} has not begun any micro-batch: nothing is promised yet.")
+        self._newest = newest
+        self.promises = self.read()
+        self._open = ExitStack()
+
+    def __enter__(self) -> Verification:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def read(self) -> Promises:
+        """The records of the range, as they are now."""
+        return self._read(self._epochs.first, self._epochs.last)
+
+    def _read(self, first: int | None, last: int | None) -> Promises:
+        log = self._place.open_log()
+        try:
+            newest = max(self._newest, self._place.planned() or 0)
+            return promises(log, newest, first, last)
+        finally:
+            log.close()
+
+    def checks(self, only: str | None = None) -> Iterator[SinkCheck]:
+        """One for each sink that the records name.
+
+        Raises:
+            SettingRefused: ``only`` is none of them.
+        """
+        names = self.promises.participants()
+        if only is not None and only not in names:
+            raise SettingRefused(
+                f"No record of these epochs names a sink {only!r}. They name: "
+                f"{', '.join(map(repr, names)) or 'none'}."
+            )
+        for name in names if only is None else [only]:
+            yield self._check(name, self._targets.named(name))
+
+    def _check(self, name: str, target: Target | None) -> SinkCheck:
+        if target is None:
+            return self._unknowable(name, "the checkpoint has nothing on file of this sink")
+        if target.sink is None:
+            return self._unknowable(name, target.why)
+        try:
+            return self._by_kind(name, target.sink)
+        except (ExactumError, OSError, ValueError) as error:
+            return self._unknowable(name, str(error))
+
+    def _by_kind(self, name: str, sink: Any) -> SinkCheck:
+        from exactum.files.sink import FileSink
+        from exactum.kafka.sink import KafkaSink
+        from exactum.sql.sink import SqlSink
+
+        if isinstance(sink, KafkaSink):
+            return self._kafka(name, sink)
+        if isinstance(sink, SqlSink):
+            return self._sql(name, sink)
+        if isinstance(sink, FileSink):
+            return self._files(name, sink)
+        return self._unknowable(name, "a target of your own: nobody but you can count its rows")
+
+    def _kafka(self, name: str, sink: Any) -> SinkCheck:
+        requests = sink.connect()
+        self._open.callback(requests.close)
+        each = self.promises.each
+        looked = KafkaEvidence(
+            name,
+            requests,
+            lambda: self._read(self._epochs.first, None).each,
+            each[0].batch_id,
+            each[-1].batch_id,
+        )
+        return SinkCheck(name, sum(looked.cost.values()), "offsets", looked.look)
+
+    def _sql(self, name: str, sink: Any) -> SinkCheck:
+        from exactum.ops.verify.sql_evidence import SqlEvidence, access_by
+        from exactum.sql.dialect import Role, SqlFailure
+        from exactum.sql.failure import port_error
+
+        where = f"sink {name!r} at {sink.address.where}"
+        try:
+            session = sink.dialect.connect(sink.address, Role.DRIVER, "exactum verify", 10.0)
+            self._open.callback(session.close)
+            looked = SqlEvidence(name, self._place.query_id, access_by(sink.dialect, session))
+            cost = looked.cost_bytes(self.promises.each)
+        except SqlFailure as failure:
+            raise port_error(failure, where) from failure
+
+        def look(progress: Progress) -> list[Evidence]:
+            try:
+                found = looked.look(self.promises.each)
+            except SqlFailure as failure:
+                raise port_error(failure, where) from failure
+            progress(cost)
+            return found
+
+        return SinkCheck(name, cost, "bytes", look)
+
+    def _files(self, name: str, sink: Any) -> SinkCheck:
+        from pathlib import Path
+
+        path, store = sink.location
+        if "://" in path:
+            from exactum.ops.verify.object_files import object_store
+
+            files = object_store(path, store)
+        else:
+            files = folder_store(Path(path))
+        looked = FileEvidence(name, self._place.query_id, files, sink.options)
+        each = self.promises.each
+        return SinkCheck(
+            name, looked.cost_bytes(each), "bytes", lambda progress: looked.look(each, progress)
+        )
+
+    def _unknowable(self, name: str, why: str) -> SinkCheck:
+        def look(_: Progress) -> list[Evidence]:
+            return [unknown(promise, name, why) for promise in self.promises.each]
+
+        return SinkCheck(name, 0, "offsets", look)
+
+
+def looked(check: SinkCheck, promised: Sequence[Promise], progress: Progress) -> list[Evidence]:
+    """What a sink's check finds; where its target fails meanwhile, that nothing is known."""
+    try:
+        return check.look(progress)
+    except (ExactumError, OSError, ValueError) as error:
+        return [unknown(promise, check.name, str(error)) for promise in promised]
+
+
+def unknown(promise: Promise, name: str, why: str) -> Evidence:
+    return Evidence(
+        promise.batch_id, name, promise.rows(name), None, Finding.UNKNOWABLE, "nothing", why
+    )
+
+
+def summed(evidence: Sequence[Evidence]) -> Mapping[Finding, int]:
+    """How many epochs of all sinks there are of each finding."""
+    found: dict[Finding, int] = {}
+    for each in evidence:
+        found[each.finding] = found.get(each.finding, 0) + 1
+    return found

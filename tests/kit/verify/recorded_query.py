@@ -1,0 +1,114 @@
+"""A checkpoint as Spark and exactum leave it, made without Spark: real sinks, real coordinator, tasks
+played here. For tests of the commands that read one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from exactum.checkpoint.known_sinks import IN_CHECKPOINT, KnownSink, KnownSinks, write_known_sinks
+from exactum.checkpoint.layout import DECISIONS
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import (
+    PreparedTransaction,
+    SourceOffsets,
+    new_incarnation,
+)
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
+from exactum.testing.task_job import TaskJob
+
+Columns = Sequence[tuple[str, str]]
+Tasks = Callable[[int], Sequence[Sequence[Any]]]
+"""From a batch to what each of its tasks writes: Arrow record batches."""
+
+
+class DriverDied(BaseException):
+    """The driver of a test dies at this point: nothing of the coordinator cleans up after it."""
+
+
+class RecordedQuery:
+    """One query and its checkpoint ``folder``. ``sinks`` by participant name, with the columns that
+    each is given and what its tasks write.
+    """
+
+    def __init__(
+        self, folder: Path, sinks: Mapping[str, tuple[Callable[[], Sink], Columns, Tasks]]
+    ) -> None:
+        self.folder = folder
+        self.query_id = str(uuid.uuid4())
+        self._sinks = sinks
+        for name in ("offsets", "commits"):
+            (folder / name).mkdir(parents=True)
+        (folder / "metadata").write_text(json.dumps({"id": self.query_id}))
+
+    def run(
+        self,
+        batches: Sequence[int],
+        offsets: Callable[[int], SourceOffsets] = lambda batch_id: SourceOffsets(),
+        *,
+        dies_after_decision: bool = False,
+        dies_before_decision: bool = False,
+    ) -> None:
+        """One driver's life. It dies in its last batch, where it is told to; what its tasks left
+        open stays so.
+        """
+        run = QueryRun(self.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        opened = {n: make().open(run, n, columns) for n, (make, columns, _) in self._sinks.items()}
+        write_known_sinks(
+            self.folder,
+            KnownSinks(
+                self.query_id,
+                tuple(
+                    KnownSink(name, dict(sink.trace), dict(sink.where), tuple(self._sinks[name][1]))
+                    for name, sink in opened.items()
+                ),
+                frozenset(opened),
+                IN_CHECKPOINT,
+            ),
+        )
+        log = FileDecisionLog(self.folder / DECISIONS, self.query_id)
+        last = batches[-1]
+
+        def decided(event: Any) -> None:
+            if (
+                dies_after_decision
+                and type(event).__name__ == "EpochDecided"
+                and event.batch_id == last
+            ):
+                raise DriverDied
+
+        coordinator = Coordinator(
+            run, [sink.participant for sink in opened.values()], log, on_event=decided
+        )
+        try:
+            for batch_id in batches:
+                (self.folder / "offsets" / str(batch_id)).write_text("v1\n{}\n-\n")
+                write = self._write(
+                    opened, batch_id, dies=dies_before_decision and batch_id == last
+                )
+                coordinator.run(batch_id, offsets(batch_id), write)
+                (self.folder / "commits" / str(batch_id)).write_text("v1\n{}\n")
+        except DriverDied:
+            pass
+        finally:
+            for sink in opened.values():
+                sink.participant.close()
+
+    def _write(
+        self, opened: Mapping[str, OpenSink], batch_id: int, *, dies: bool
+    ) -> Callable[[WriteOrder], Sequence[PreparedTransaction]]:
+        def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
+            prepared: list[PreparedTransaction] = []
+            for name, sink in opened.items():
+                job = TaskJob(sink.writers, self._sinks[name][2](batch_id))
+                prepared += job(order)
+            if dies:
+                raise DriverDied
+            return prepared
+
+        return write

@@ -1,0 +1,99 @@
+"""What a folder of files says of a range of epochs, by reading them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exactum import FileSink
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.ops.verify.evidence import Evidence
+from exactum.ops.verify.file_evidence import FileEvidence, folder_store
+from exactum.ops.verify.promise import promises
+from tests.kit.verify.recorded_query import RecordedQuery
+
+ROWS = 7
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    ("parquet", {}),
+    ("json", {"compression": "gzip"}),
+    ("csv", {}),
+    ("csv", {"header": False, "delimiter": ";", "compression": "gzip"}),
+]
+
+
+def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
+    """Texts with line breaks and quotes, each of them one row."""
+    texts = ["a\nb", 'c"d;,', None, "", "e\n\nf", "plain", "g"]
+    days = [f"2026-01-0{1 + i % 2}" for i in range(ROWS)]
+    return [[pa.record_batch({"text": texts, "day": days})] for _ in range(2)]
+
+
+class World:
+    def __init__(self, folder: Path, kind: str, options: dict[str, Any]) -> None:
+        self.out, self.options = folder / "out", options
+        self.query = RecordedQuery(
+            folder / "checkpoint",
+            {
+                "files": (
+                    lambda: FileSink(
+                        str(self.out), format=kind, partition_by=["day"], options=options
+                    ),
+                    (("text", "string"), ("day", "string")),
+                    tasks,
+                )
+            },
+        )
+
+    def look(self) -> list[Evidence]:
+        place = QueryPlace.of(self.query.folder)
+        log = place.open_log()
+        found = promises(log, place.planned() or 0, None, None).each
+        log.close()
+        looked = FileEvidence("files", place.query_id, folder_store(self.out), self.options)
+        read: list[int] = []
+        evidence = looked.look(found, read.append)
+        assert sum(read) == looked.cost_bytes(found) or any(e.text != "exact" for e in evidence)
+        return evidence
+
+    def files(self, batch_id: int) -> list[Path]:
+        return sorted(self.out.rglob(f"day=*/part-{batch_id:010d}-*"))
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_every_row_is_counted_once(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+    """Whatever the values are: a line of CSV may be no record, and a record may be two lines."""
+    world = World(tmp_path, kind, options)
+    world.query.run([0, 1])
+    kept = ROWS - (kind == "csv")  # the sink refuses a row that would be an empty line
+    assert [(e.text, e.found) for e in world.look()] == [("exact", 2 * kept)] * 2
+
+
+def test_missing_extra_and_in_doubt(tmp_path: Path) -> None:
+    """A decided epoch that is staged is in doubt; a file that is gone is unknowable, since a
+    compaction may have taken it, until its marker is gone, too; a file that no record names is
+    extra.
+    """
+    world = World(tmp_path, "parquet", {})
+    world.query.run([0, 1, 2], dies_after_decision=True)
+    assert [e.text for e in world.look()] == ["exact", "exact", "in doubt"]
+    world.query.run([2, 3])
+    assert [e.text for e in world.look()] == ["exact"] * 4
+    lost = world.files(3)[0]
+    content = lost.read_bytes()
+    lost.unlink()
+    unknowable = world.look()[-1]
+    assert unknowable.text == "unknowable"
+    assert "were taken since" in unknowable.why
+    for marker in (world.out / ".exactum").rglob("committed/*"):
+        marker.unlink()
+    assert world.look()[-1].text.startswith("missing")
+    lost.write_bytes(content)
+    name = lost.name.split("-")
+    stranger = lost.with_name("-".join([*name[:3], "0" * 32, *name[4:]]))
+    stranger.write_bytes(content)
+    extra = world.look()[-1]
+    assert extra.text.startswith("extra")
+    assert stranger.name in extra.why

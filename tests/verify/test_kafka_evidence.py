@@ -1,0 +1,205 @@
+"""What the logs of Kafka say of a range of epochs, read by headers: exact, missing, extra, in doubt,
+unknowable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from exactum import KafkaSink
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.kafka.requests import BrokerRequests
+from exactum.local import LocalKafka
+from exactum.ops.verify.against_input import InputReader, OutputReader, against_input, offsets_of
+from exactum.ops.verify.evidence import Evidence, Finding
+from exactum.ops.verify.kafka_evidence import KafkaEvidence, promised
+from exactum.ops.verify.promise import promises
+from exactum.protocol.model import SourceOffsets
+from tests.kit.verify.recorded_query import RecordedQuery
+
+pytestmark = pytest.mark.broker
+
+ROWS = 6
+"""Of one task; there are two."""
+
+
+def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
+    return [
+        [
+            pa.record_batch(
+                {
+                    "key": [f"{batch_id}/{task}/{i}" for i in range(ROWS)],
+                    "value": [f"value {i}" for i in range(ROWS)],
+                }
+            )
+        ]
+        for task in range(2)
+    ]
+
+
+class World:
+    """A query into a topic of four partitions, and what verifying says of it."""
+
+    def __init__(self, kafka: LocalKafka, topic: str, folder: Path) -> None:
+        self.servers, self.topic = kafka.bootstrap_servers, topic
+        self.query = RecordedQuery(
+            folder,
+            {
+                "kafka:out": (
+                    lambda: KafkaSink(topic, bootstrap_servers=self.servers),
+                    (("key", "string"), ("value", "string")),
+                    tasks,
+                )
+            },
+        )
+        self.place = QueryPlace.of(folder)
+
+    def look(self, first: int = 0, last: int = 100) -> list[Evidence]:
+        log = self.place.open_log()
+        newest = self.place.planned()
+        assert newest is not None
+        requests = BrokerRequests(self.servers, (), "a test")
+        try:
+            looked = KafkaEvidence(
+                "kafka:out",
+                requests,
+                lambda: promises(log, newest, None, None).each,
+                first,
+                last,
+            )
+            walked: list[int] = []
+            found = looked.look(walked.append)
+            assert sum(walked) == sum(looked.cost.values())
+            return found
+        finally:
+            requests.close()
+            log.close()
+
+
+@pytest.fixture
+def world(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> World:
+    return World(kafka, topic("out"), tmp_path / "checkpoint")
+
+
+def findings(evidence: list[Evidence]) -> list[str]:
+    return [each.text for each in evidence]
+
+
+def test_a_decided_epoch_is_exact_in_doubt_or_missing(world: World) -> None:
+    """Epochs that stand are exact; one whose driver died after its decision is in doubt; once the
+    broker has aborted it, its rows are missing; a range leaves the others out.
+    """
+    world.query.run([0, 1, 2])
+    assert findings(world.look()) == ["exact"] * 3
+    assert [e.found for e in world.look(1, 1)] == [2 * ROWS]
+    world.query.run([3, 4], dies_after_decision=True)
+    assert findings(world.look()) == ["exact"] * 4 + ["in doubt"]
+    log = world.place.open_log()
+    transactions = [
+        promised(4, p, is_void=False).transactional_id
+        for record in log.read(4)
+        for p in record.prepared
+    ]
+    log.close()
+    for name in transactions[:1]:
+        producer = Producer({"bootstrap.servers": world.servers, "transactional.id": name})
+        producer.init_transactions(30)
+    last = world.look()[-1]
+    assert (last.text, last.found) == (f"missing {2 * ROWS - last.found}", last.found)
+    assert "aborted" in last.why
+    world.query.run([4, 5])  # salvages what was aborted, under a record that supersedes
+    assert findings(world.look()) == ["exact"] * 6
+
+
+def test_what_no_record_names_is_extra(world: World) -> None:
+    """A record that is gone leaves its committed rows without a name."""
+    world.query.run([0, 1, 2])
+    (record,) = [
+        path
+        for path in (world.query.folder / "exactum" / "decisions").iterdir()
+        if path.name.startswith("00000000000000000002") or path.name.startswith("2-")
+        if "commit" in path.read_text()
+    ]
+    record.unlink()
+    assert findings(world.look()) == ["exact", f"extra {2 * ROWS}"]
+
+
+def test_what_retention_took_is_unknowable(world: World) -> None:
+    """Never missing: nobody can tell any more. A topic that is no more is missing all."""
+    world.query.run([0, 1])
+    ends = offsets(world, 0)
+    admin = AdminClient({"bootstrap.servers": world.servers})
+    cells = [TopicPartition(world.topic, index, end) for (_, index), end in ends.items()]
+    for future in admin.delete_records(cells).values():
+        future.result(30)
+    first, second = world.look()
+    assert (first.finding, first.found) == (Finding.UNKNOWABLE, None)
+    assert "retention" in first.why
+    assert second.finding is Finding.EXACT
+    for future in admin.delete_topics([world.topic]).values():
+        future.result(30)
+    gone = world.look()
+    assert findings(gone) == [f"missing {2 * ROWS}"] * 2
+    assert "is no more" in gone[0].why
+
+
+def offsets(world: World, batch_id: int) -> dict[tuple[str, int], int]:
+    """Where each partition goes on after a batch."""
+    log = world.place.open_log()
+    found: dict[tuple[str, int], int] = {}
+    for p in log.read(batch_id)[-1].prepared:
+        for partition, (first, count) in promised(batch_id, p, is_void=False).cells.items():
+            found[partition] = max(found.get(partition, 0), first + count)
+    log.close()
+    return found
+
+
+def test_a_copy_is_compared_with_its_input(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The same keys are exact; a key of another name is different, a record too few is missing;
+    aborted records of the input do not count.
+    """
+    source = topic("in", partitions=1)
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    producer = Producer({**servers, "transactional.id": source})
+    producer.init_transactions(30)
+    for aborted in (True, False):
+        producer.begin_transaction()
+        for batch in tasks(0):
+            for row in batch[0].to_pylist():
+                producer.produce(source, row["value"], row["key"], partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30) if aborted else producer.commit_transaction(30)
+    end = 2 * (2 * ROWS + 1)
+    world = World(kafka, topic("out"), tmp_path / "checkpoint")
+    world.query.run([0], lambda batch_id: SourceOffsets(end=(f'{{"{source}":{{"0":{end}}}}}',)))
+    log = world.place.open_log()
+    (promise,) = promises(log, 0, None, None).each
+    log.close()
+    reader, requests = InputReader(servers), BrokerRequests(kafka.bootstrap_servers, (), "a test")
+    output = OutputReader(requests).tally
+    try:
+        name, ends = "kafka:out", offsets_of(promise.record.offsets.end)
+        assert against_input(promise, name, {}, ends, reader, output).text == "exact"
+        assert against_input(promise, name, {}, ends, reader, None).text == "exact"
+        assert against_input(promise, name, None, ends, reader, output).text == "unknowable"
+        fewer = {p: o - 2 for p, o in ends.items()}
+        assert against_input(promise, name, {}, fewer, reader, output).text == "extra 1"
+        for row in [{"key": "another", "value": ""}]:
+            producer.begin_transaction()
+            producer.produce(source, row["value"], row["key"], partition=0)
+            producer.commit_transaction(30)
+        shifted = {p: o + 2 for p, o in ends.items()}
+        begun = {(source, 0): end // 2 + 1}  # leaves the first committed one out
+        different = against_input(promise, name, begun, shifted, reader, output)
+        assert different.finding is Finding.DIFFERENT, different
+    finally:
+        reader.close()
+        requests.close()

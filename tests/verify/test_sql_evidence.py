@@ -1,0 +1,96 @@
+"""What a database says of a range of epochs: its ledger, and in PostgreSQL the rows' own
+transactions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.ops.verify.evidence import Evidence
+from exactum.ops.verify.promise import promises
+from exactum.ops.verify.sql_evidence import SqlEvidence, access_by
+from exactum.sql.dialect import Role
+from exactum.sql.sink import SqlSink
+from tests.kit.sql.sql_database import SqlDatabase
+from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
+from tests.kit.verify.recorded_query import RecordedQuery
+from tests.sql.conftest import database, mariadb, postgres
+
+__all__ = ["database", "mariadb", "postgres"]
+ROWS = 12
+"""Of one batch of ``tasks_of``."""
+
+
+class World:
+    def __init__(self, database: SqlDatabase, folder: Path, **settings: object) -> None:
+        database.run("CREATE TABLE out_rows (id bigint PRIMARY KEY, name varchar(50))")
+        self.database = database
+        self.tells = database.dialect.name == "PostgreSQL"
+
+        def sink() -> SqlSink:
+            from exactum import MySQLSink, PostgresSink
+
+            kind = PostgresSink if self.tells else MySQLSink
+            return kind(database.url, table="out_rows", **settings)
+
+        self.query = RecordedQuery(folder, {"out": (sink, ID_AND_NAME, tasks_of)})
+
+    def look(self) -> list[Evidence]:
+        place = QueryPlace.of(self.query.folder)
+        log = place.open_log()
+        found = promises(log, place.planned() or 0, None, None).each
+        log.close()
+        dialect = self.database.dialect
+        session = dialect.connect(self.database.address, Role.DRIVER, "a test", 5.0)
+        try:
+            looked = SqlEvidence("out", place.query_id, access_by(dialect, session))
+            assert (looked.cost_bytes(found) > 0) == (self.tells and not self.upserts(found))
+            return looked.look(found)
+        finally:
+            session.close()
+
+    def upserts(self, found: object) -> bool:
+        return '\\"mode\\": \\"upsert\\"' in repr(found) or '"mode": "upsert"' in repr(found)
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path, mechanism: str) -> None:
+    """Exact as long as all is there; a deleted row is missing where rows tell who wrote them; what
+    is decided and waits is in doubt; a ledger row that no record names is extra.
+    """
+    world = World(database, tmp_path, mechanism=mechanism)
+    world.query.run([0, 1, 2], dies_after_decision=True)
+    assert [e.text for e in world.look()] == ["exact", "exact", "in doubt"]
+    world.query.run([2, 3])
+    evidence = world.look()
+    assert [e.text for e in evidence] == ["exact"] * 4
+    assert [e.found for e in evidence] == [ROWS] * 4
+    assert {e.by for e in evidence} == {"rows" if world.tells else "ledger"}
+    database.run("DELETE FROM out_rows WHERE id = 1000")
+    second = world.look()[1]
+    if world.tells:
+        assert second.text == ("missing 1" if mechanism == "staged" else "unknowable")
+        assert "deleted since" in second.why or "changed since" in second.why
+    else:
+        assert (second.text, "does not tell" in second.why) == ("exact", True)
+    database.run(
+        "INSERT INTO exactum_ledger (scope, batch_id, identity, digest, attempt, row_count) "
+        "SELECT scope, 3, 'x', 'y', 0, 1 FROM exactum_ledger WHERE batch_id = 3 LIMIT 1"
+    )
+    assert world.look()[-1].text.startswith("extra")
+    database.run("DELETE FROM exactum_ledger WHERE batch_id >= 2")
+    assert [e.text for e in world.look()][2:] == [f"missing {ROWS}"] * 2
+
+
+def test_an_upsert_is_known_by_the_ledger(database: SqlDatabase, tmp_path: Path) -> None:
+    """Its rows are replaced by later ones, so nobody counts them."""
+    world = World(database, tmp_path, mode="upsert", key="id")
+    world.query.run([0, 1])
+    database.run("DELETE FROM out_rows")
+    evidence = world.look()
+    assert [(e.text, e.by) for e in evidence] == [("exact", "ledger")] * 2
+    database.run("DELETE FROM exactum_ledger WHERE batch_id = 0")
+    assert [e.text for e in world.look()] == ["unknowable", "exact"]

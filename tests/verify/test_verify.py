@@ -1,0 +1,116 @@
+"""``exactum verify`` over one query with a sink of each kind, as somebody types it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from exactum import FileSink, KafkaSink, PostgresSink
+from exactum.local import LocalKafka, LocalPostgres
+from exactum.ops.cli import main
+from tests.kit.sql import postgres_server
+from tests.kit.sql.sql_database import SqlDatabase
+from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
+from tests.kit.verify.recorded_query import RecordedQuery
+
+postgres = postgres_server.postgres
+ROWS = 12
+
+
+def messages(batch_id: int) -> list[list[pa.RecordBatch]]:
+    texts = [f"{batch_id}/{i}" for i in range(ROWS)]
+    return [[pa.record_batch({"key": texts, "value": texts})]]
+
+
+@pytest.fixture
+def query(
+    kafka: LocalKafka,
+    postgres: LocalPostgres,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[RecordedQuery]:
+    monkeypatch.setenv("PGPASSWORD", postgres.password)
+    with postgres_server.Database.cleaned(postgres) as database:
+        yield made(kafka, database, topic("out"), tmp_path)
+
+
+def made(kafka: LocalKafka, database: SqlDatabase, topic: str, folder: Path) -> RecordedQuery:
+    database.run("CREATE TABLE verified (id bigint PRIMARY KEY, name varchar(50))")
+    return RecordedQuery(
+        folder / "checkpoint",
+        {
+            "kafka": (
+                lambda: KafkaSink(topic, bootstrap_servers=kafka.bootstrap_servers),
+                (("key", "string"), ("value", "string")),
+                messages,
+            ),
+            "table": (
+                lambda: PostgresSink(database.url, table="verified"),
+                ID_AND_NAME,
+                tasks_of,
+            ),
+            "files": (
+                lambda: FileSink(str(folder / "files"), format="json"),
+                ID_AND_NAME,
+                tasks_of,
+            ),
+        },
+    )
+
+
+def verified(query: RecordedQuery, *more: str) -> Result:
+    return CliRunner().invoke(main, ["verify", "--checkpoint", str(query.folder), *more])
+
+
+@pytest.mark.broker
+@pytest.mark.postgres
+def test_every_sink_of_a_query(query: RecordedQuery) -> None:
+    """Exact, with status 0 and its cost said beforehand; in doubt in every sink after a death, with
+    status 1; exact again once the query has started; JSON for programs; wrong arguments say what is
+    there.
+    """
+    query.run([0, 1])
+    result = verified(query)
+    assert result.exit_code == 0, result.output
+    for part in ("To read: kafka:", "offsets", "0 to 1", "Epochs by sink: 6 exact."):
+        assert part in result.output, result.output
+    query.run([2, 3], dies_after_decision=True)
+    result = verified(query, "--json")
+    assert result.exit_code == 1
+    epochs = json.loads(result.stdout)["epochs"]
+    assert [e["finding"] for e in epochs if e["batch_id"] == 3] == ["in doubt"] * 3
+    assert {e["finding"] for e in epochs if e["batch_id"] < 3} == {"exact"}
+    query.run([3, 4])
+    assert verified(query).exit_code == 0
+    some = verified(query, "--from", "1", "--to", "2", "--sink", "table", "--json")
+    assert [(e["batch_id"], e["by"]) for e in json.loads(some.stdout)["epochs"]] == [
+        (1, "rows"),
+        (2, "rows"),
+    ]
+    assert "no batch from 9 to 4" in verified(query, "--from", "9").output
+    assert "'kafka', 'table', 'files'" in verified(query, "--sink", "nobody").output
+
+
+@pytest.mark.broker
+@pytest.mark.postgres
+def test_what_cannot_be_reached_is_unknowable(query: RecordedQuery) -> None:
+    """The other sinks are verified all the same, and the status says that not all is known; a
+    decision log that lies elsewhere is asked for, never taken for empty.
+    """
+    query.run([0])
+    known = query.folder / "exactum" / "sinks.json"
+    text = known.read_text()
+    known.write_text(text.replace("@127.0.0.1:", "@nobody.invalid:"))
+    result = verified(query)
+    assert result.exit_code == 2, result.output
+    assert "2 exact, 1 unknowable" in result.output
+    known.write_text(text.replace('"decision_log": ""', '"decision_log": "postgresql://db/log"'))
+    result = verified(query)
+    assert result.exit_code == 1
+    assert "--decision-log" in result.output
