@@ -6,7 +6,7 @@ oracle then says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from exactum.errors import ExactumError
@@ -14,7 +14,17 @@ from exactum.protocol import resolve
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
 from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.model import GRANT, CommitPermit, Decision, DecisionRecord, Epoch
+from exactum.protocol.model import (
+    GRANT,
+    CommitPermit,
+    Decision,
+    DecisionRecord,
+    Epoch,
+    Incarnation,
+    Sighting,
+)
+from exactum.protocol.participant import Participant
+from exactum.protocol.takeover import TakenOver, abort_undecided
 from exactum.testing import MemoryDecisionLog, Setup, System, interpose
 from exactum.testing.memory import Around
 from exactum.testing.memory_slots import MemorySlotLog, SlotStorage
@@ -199,6 +209,60 @@ class RemovesThenMarks(MemorySlotLog):
         return 0
 
 
+def aborts_unfenced(
+    query_id: str,
+    batch_id: int,
+    ports: Sequence[Participant],
+    log: DecisionLog,
+    chosen: Callable[[Sighting], bool],
+) -> TakenOver:
+    """An operator's abort of what is open and named by no COMMIT, and no record of its own."""
+    for port in ports:
+        port.abort(resolve.leftovers(port.list_open(), log.read(batch_id)))
+    return TakenOver(None)
+
+
+def aborts_what_came_later(
+    query_id: str,
+    batch_id: int,
+    ports: Sequence[Participant],
+    log: DecisionLog,
+    chosen: Callable[[Sighting], bool],
+) -> TakenOver:
+    """An operator's abort that lists what is open after its record was made."""
+    done = abort_undecided(query_id, batch_id, ports, log, chosen)
+    if done.fence is not None:
+        for port in ports:
+            port.abort(port.list_open())
+    return done
+
+
+def aborts_what_is_salvaged(
+    query_id: str,
+    batch_id: int,
+    ports: Sequence[Participant],
+    log: DecisionLog,
+    chosen: Callable[[Sighting], bool],
+) -> TakenOver:
+    """An operator's abort that carries nothing out on its way to the free slot."""
+    seen = [s for port in ports for s in port.list_open()]
+    records: list[DecisionRecord] = []
+    while found := log.read(batch_id):
+        records += found
+        if resolve.standing_commit(found) is None:
+            break
+        batch_id += 1
+    attempt = len(log.read(batch_id))
+    mine = DecisionRecord(
+        Epoch(query_id, batch_id), attempt, Decision.ABORT, Incarnation("operator")
+    )
+    if log.decide(mine) == mine:
+        left = resolve.leftovers(seen, records)
+        for port in ports:
+            port.abort([s for s in left if s.participant == port.name])
+    return TakenOver(None)
+
+
 def _slots(kind: type[MemorySlotLog]) -> System:
     def make(setup: Setup, storage: SlotStorage, around: Around) -> DecisionLog:
         return kind(storage, QUERY_ID, around)
@@ -300,5 +364,26 @@ BROKEN: Sequence[Broken] = (
         "a? b? a* b*",
         "too many",
         Setup(3, slots=True),
+    ),
+    Broken(
+        "an operator aborts unfenced",
+        System(abort=aborts_unfenced),
+        "a? D? a? D* a*",
+        "which D aborted",
+        Setup(1),
+    ),
+    Broken(
+        "an operator lists after his record",
+        System(abort=aborts_what_came_later),
+        "a? a! D? b? D* b*",
+        "which D aborted",
+        Setup(1),
+    ),
+    Broken(
+        "an operator takes copies for leftovers",
+        System(abort=aborts_what_is_salvaged),
+        "a? x b? D? b? D* b*",
+        "which D aborted",
+        Setup(1),
     ),
 )

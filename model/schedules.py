@@ -53,6 +53,7 @@ WHAT: tuple[tuple[str, str], ...] = (
     ("epochs decided", "EpochDecided"),
     ("epochs redelivered", "EpochRedelivered"),
     ("batches finished by a finisher", "batches finished by a finisher"),
+    ("transactions aborted by an operator", "aborted by an operator"),
     ("sweeps that aborted something", "LeftoversSwept"),
 )
 

@@ -31,6 +31,9 @@ pytestmark = pytest.mark.slow
         ("a? x A? a? A* b*", Setup(batches=1), 2),
         ("a? x b? a* c*", Setup(batches=1, participants=2, forgets=True), 2),
         ("a? b? a* b*", Setup(batches=3, slots=True), 5),
+        ("a? D? a? D* a* b*", Setup(batches=1, retried=1), 2),
+        ("a? x b? D? b? D* a* b*", Setup(batches=1), 2),
+        ("a? D? D~ a? D* b*", Setup(batches=1), 2),
     ],
 )
 def test_every_schedule_of_a_pattern_keeps_the_promise(

@@ -16,7 +16,7 @@ from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Write
 from exactum.testing.faults import Crash, interpose
 from exactum.testing.memory import MemoryParticipant, MemoryWrite
-from exactum.testing.schedule import FAULTS, FINISHERS
+from exactum.testing.schedule import FAULTS, FINISHERS, OPERATORS
 from exactum.testing.world import QUERY_ID, World
 
 CALLS_MAX = 2_000
@@ -26,7 +26,8 @@ SPARKS_OWN = frozenset({"restart", "offsets", "commits"})
 
 
 class Process:
-    """Spark's micro-batch loop around a coordinator, or a finisher if its letter says so.
+    """Spark's micro-batch loop around a coordinator; or a finisher or an operator, if its letter
+    says so.
 
     ``ending`` is what it raised, None while it runs and where it came to its end.
     """
@@ -137,7 +138,12 @@ class Process:
 
     def _live(self) -> None:
         try:
-            self._finish() if self.finisher else self._spark()
+            if self.finisher:
+                self._finish()
+            elif self.letter in OPERATORS:
+                self._abort()
+            else:
+                self._spark()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (the oracle judges how it ended)
@@ -179,6 +185,14 @@ class Process:
         committed = [transaction for port in ports for transaction in commit_decided(port, permits)]
         for batch in finished(permits, committed):
             world.happened["batches finished by a finisher"] += batch.transactions > 0
+
+    def _abort(self) -> None:
+        world = self._world
+        _, ports = self._ports()
+        log = world.system.log(world.setup, world.storage, self.around)
+        self.began_batch = self._first_batch()
+        done = world.system.abort(QUERY_ID, self.began_batch, ports, log, lambda sighting: True)
+        world.happened["aborted by an operator"] += len(done.aborted)
 
     def _ports(self) -> tuple[QueryRun, list[Participant]]:
         run = QueryRun(QUERY_ID, Incarnation(self.letter), Guarantee.EXACTLY_ONCE)

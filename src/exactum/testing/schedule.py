@@ -13,6 +13,7 @@ Before the colon the ``Setup``; after it the steps, one after another:
     a+    incarnation a's next call is carried out twice, as by a client that sends again
     A3    a finisher (no driver: it commits what is decided, see ``protocol.finish``); it takes all
           of the above
+    D3    an operator who aborts what nobody decided (see ``protocol.takeover``); all of the above
     x     every transaction that is not settled expires now
     t     a late task of the process that ran last opens a transaction that nobody will prepare
 """
@@ -27,10 +28,12 @@ LETTERS = "abcdefghijklmnopqrsuvwy"
 """Names of incarnations. ``t`` and ``x`` are steps, ``z`` is the last restart."""
 FINISHERS = "ABC"
 """Names of finishers."""
+OPERATORS = "DEF"
+"""Names of operators who abort."""
 FAULTS = "-~+"
 """Steps that strike one call."""
 
-_STEP = re.compile(rf"[{LETTERS}{FINISHERS}](\d+|[*!~+-])|x|t")
+_STEP = re.compile(rf"[{LETTERS}{FINISHERS}{OPERATORS}](\d+|[*!~+-])|x|t")
 _SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)(o?)(g?)(s?)")
 
 
@@ -92,7 +95,7 @@ def draw(rng: random.Random, setup: Setup, *, incarnations: int, steps_max: int)
     for _ in range(rng.randint(3, steps_max)):
         letter, dice = rng.choice(letters), rng.random()
         if dice < 0.04:
-            letter, dice = rng.choice(FINISHERS[:2]), rng.random()
+            letter, dice = rng.choice(FINISHERS[:2] + OPERATORS[:2]), rng.random()
         if dice < 0.06:
             steps.append(f"{letter}!")
         elif dice < 0.15:

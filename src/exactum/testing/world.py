@@ -12,9 +12,10 @@ from typing import Protocol
 from exactum import events
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.model import DecisionRecord
+from exactum.protocol.model import DecisionRecord, Sighting
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import QueryRun
+from exactum.protocol.takeover import TakenOver, abort_undecided
 from exactum.testing.faults import interpose
 from exactum.testing.memory import Around, MemoryDecisionLog, MemoryTarget, Row
 from exactum.testing.memory_slots import MemorySlotLog, SlotStorage
@@ -40,6 +41,10 @@ class MakeCoordinator(Protocol):
     ) -> Coordinator: ...
 
 
+Abort = Callable[
+    [str, int, Sequence[Participant], DecisionLog, Callable[[Sighting], bool]], TakenOver
+]
+"""``abort_undecided`` itself, or a broken one."""
 MakeLog = Callable[[Setup, SlotStorage, Around], DecisionLog]
 """A decision log whose calls, or whose storage's calls, go through the ``Around``."""
 
@@ -59,6 +64,7 @@ class System:
 
     log: MakeLog = memory_log
     coordinator: MakeCoordinator = Coordinator
+    abort: Abort = abort_undecided
 
 
 @dataclass

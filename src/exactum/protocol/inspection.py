@@ -1,0 +1,110 @@
+"""The inspection port: what an operator asks of a sink's target. Looking changes nothing there: no
+table is made, nothing is tried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+from exactum.protocol.model import Incarnation, PreparedTransaction
+from exactum.protocol.participant import Participant
+
+
+class TransactionState(Enum):
+    """Where a transaction stands, as its target tells."""
+
+    OPEN = "open"  # being written, or prepared: the target makes no difference
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    GONE = "gone"  # the target knows nothing of it, so nobody made it visible by this name
+    UNKNOWN = "unknown"  # the target cannot tell
+
+    @property
+    def unsettled(self) -> bool:
+        """It waits for somebody to end it."""
+        return self in (TransactionState.OPEN, TransactionState.PREPARED)
+
+
+@dataclass(frozen=True)
+class TransactionView:
+    """One transaction as its target shows it. None stands for what the target does not tell.
+
+    ``query_id`` and ``participant`` are None where its name is not one of exactum's. ``began_ms``
+    is since 1970, by the target's clock; ``timeout_ms`` is None for one that never times out.
+    ``details`` are further facts, one in each text: partitions and offsets, files, who owns it.
+    """
+
+    participant: str | None
+    identity: str
+    query_id: str | None
+    incarnation: Incarnation | None
+    state: TransactionState
+    began_ms: int | None = None
+    timeout_ms: int | None = None
+    batch_id: int | None = None
+    attempt: int | None = None
+    rows: int | None = None
+    details: tuple[str, ...] = ()
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """How long ago it began, by a clock that may be another one than the target's."""
+        return None if self.began_ms is None else max(0, now_ms - self.began_ms)
+
+    def left_ms(self, now_ms: int) -> int | None:
+        """Until the target aborts it by itself; None: it does not, or does not tell when."""
+        age_ms = self.age_ms(now_ms)
+        return None if age_ms is None or self.timeout_ms is None else self.timeout_ms - age_ms
+
+    def of_record(
+        self, prepared: PreparedTransaction, batch_id: int, attempt: int
+    ) -> TransactionView:
+        """The same, with what its decision record knows of it."""
+        return replace(self, batch_id=batch_id, attempt=attempt, rows=prepared.rows)
+
+
+class Inspector(Protocol):
+    """One sink of one query, for an operator. Used by one thread."""
+
+    @property
+    def name(self) -> str:
+        """Its participant's."""
+
+    def list_open(self) -> Sequence[TransactionView]:
+        """What is open or prepared under this query's and this participant's name, of any
+        incarnation.
+
+        Raises:
+            Unavailable: the target did not answer.
+            SettingRefused: the user may not ask.
+        """
+
+    def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
+        """Where each of these stands now, in the same order, with details. They are all that one
+        record names of this participant, or some of them.
+
+        Raises:
+            Unavailable, SettingRefused: as ``list_open``.
+        """
+
+    def participant(self) -> Participant:
+        """What commits and aborts them, made without the checks of a start. Closed with this."""
+
+    def close(self) -> None:
+        """Let go of connections. Leaves every open transaction as it is."""
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A sink that an operator's commands can look into; all of exactum's own are."""
+
+    def inspector(self, query_id: str, participant: str) -> Inspector:
+        """Connect, and check nothing but that.
+
+        Raises:
+            SettingRefused: the target refused the credentials.
+            Unavailable: it did not answer.
+        """
