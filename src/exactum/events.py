@@ -26,7 +26,8 @@ class RunStarted(Event):
     ``batch_id`` is the first batch it writes itself, and ``offsets`` are where that one begins: one
     JSON text for each source in Spark's order, or None; empty where the query has no checkpoint
     yet. ``redelivered`` are the batches of earlier runs whose recorded commit was sent again,
-    ``swept`` how many leftover transactions were aborted.
+    ``swept`` how many leftover transactions were aborted. ``timeouts_ms`` maps each sink whose
+    target aborts a transaction that is open for too long to how long that is.
     """
 
     run_id: str
@@ -36,6 +37,7 @@ class RunStarted(Event):
     offsets: tuple[str | None, ...]
     redelivered: tuple[int, ...]
     swept: int
+    timeouts_ms: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,14 @@ class OlderRunsFenced(Event):
 
 @dataclass(frozen=True)
 class EpochRedelivered(Event):
-    """A recorded commit of an earlier incarnation was sent again and is acknowledged."""
+    """A recorded commit of an earlier incarnation was sent again and is acknowledged.
+    ``rows_by_sink`` as in ``EpochCompleted``.
+    """
 
     attempt: int
     transactions: int
     rows: int
+    rows_by_sink: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

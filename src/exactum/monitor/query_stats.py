@@ -88,6 +88,14 @@ class QueryStats:
     """The batch that was completed last."""
     begun: tuple[int, int] | None = None
     """The batch at hand, and since when; None between two batches."""
+    open_since_ms: int | None = None
+    """Since when transactions of the query may be open: the begin of the oldest batch that is not
+    known to be settled, also one whose driver has died.
+    """
+    timeouts_ms: dict[str, int] = field(default_factory=dict)
+    """How long a transaction may be open, by sink, where its target sets a limit to that."""
+    has_stopped: bool = False
+    """The last run was stopped, or had read all that it was to read."""
     in_doubt: InDoubt | None = None
     last_decision_ms: int | None = None
     last_commit_ms: int | None = None
@@ -138,10 +146,11 @@ class QueryStats:
     # ---- runs --------------------------------------------------------------------------------
 
     def _hear_RunStarted(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+        self.runs += of["incarnation"] != self.incarnation
         self.name, self.run_id, self.incarnation = of["name"], of["run_id"], of["incarnation"]
         self.guarantee, self.checkpoint = of["guarantee"], of["checkpoint"]
-        self.is_running, self.run_began_ms = True, at_ms
-        self.runs += 1
+        self.is_running, self.has_stopped, self.run_began_ms = True, False, at_ms
+        self.timeouts_ms = dict(of.get("timeouts_ms") or {})
         self.stalled.clear()
 
     def _hear_RunEnded(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
@@ -150,10 +159,16 @@ class QueryStats:
         self.is_running, self.begun = False, None
         if of["error"]:
             self.last_failure = LastFailure(at_ms, of["error"], of["disposition"], of["reason"])
+        else:
+            self.has_stopped, self.open_since_ms = True, None
+
+    def _hear_ProcessFrozen(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+        self.is_running, self.begun = False, None
 
     def _hear_ProcessEnded(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
         self.is_running, self.begun = False, None
         if of["meaning"] != "done":
+            self.has_stopped = False
             failure = LastFailure(at_ms, of["error"], of["disposition"], of["text"])
             self.last_failure = failure
 
@@ -171,8 +186,14 @@ class QueryStats:
 
     def _hear_EpochBegan(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
         self.begun = int(of["batch_id"]), at_ms
+        if self.open_since_ms is None:
+            self.open_since_ms = at_ms
         records = of["input_records"]
         self._input_records = {} if records is None else {int(of["batch_id"]): int(records)}
+
+    def _hear_OlderRunsFenced(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+        # What was open before is committed or aborted.
+        self.in_doubt, self.open_since_ms = None, None if self.begun is None else at_ms
 
     def _hear_EpochDecided(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
         self.last_decision_ms = at_ms
@@ -183,7 +204,7 @@ class QueryStats:
     def _hear_EpochCompleted(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
         batch_id, rows = int(of["batch_id"]), int(of["rows"])
         self.epoch, self.last_commit_ms = batch_id, at_ms
-        self.begun = self.in_doubt = None
+        self.begun = self.in_doubt = self.open_since_ms = None
         self.epochs["committed"] += 1
         self.transactions["committed"] += int(of["transactions"])
         self.rows += rows
@@ -197,17 +218,28 @@ class QueryStats:
             self.phase_seconds.setdefault(name, Histogram()).add(ms / 1000)
 
     def _hear_EpochRedelivered(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
-        self.epoch, self.last_commit_ms, self.in_doubt = int(of["batch_id"]), at_ms, None
+        batch_id = int(of["batch_id"])
         self.epochs["redelivered"] += 1
-        self.transactions["committed"] += int(of["transactions"])
+        if self.epoch is None or batch_id > self.epoch:
+            # Nobody has told of it: its driver died before it could.
+            self.epoch, self.last_commit_ms = batch_id, at_ms
+            self.transactions["committed"] += int(of["transactions"])
+            self.rows += int(of["rows"])
+            self.rows_by_sink.update(of.get("rows_by_sink") or {})
+            self.rows_read += self._input_records.pop(batch_id, 0)
+        self.in_doubt = self.open_since_ms = None
+        if self.begun is not None and self.begun[0] == batch_id:
+            self.begun = None
 
     def _hear_DecidedFinished(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
         if of["batch_ids"] and not of["left"]:
             self.in_doubt, self.last_commit_ms = None, at_ms
+        elif of["batch_ids"] and self.in_doubt is None:  # its driver died before it could tell
+            self.in_doubt = InDoubt(int(of["batch_ids"][-1]), at_ms, int(of["left"]), 0)
 
     def _hear_EpochAbandoned(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
         self.epochs["abandoned"] += 1
-        self.begun = None
+        self.begun = self.open_since_ms = None
 
     def _hear_TransactionsExpired(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
         self.transactions["expired"] += int(of["transactions"])

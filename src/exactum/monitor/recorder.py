@@ -23,6 +23,8 @@ from exactum.monitor.fact import Fact
 logger = logging.getLogger("exactum")
 
 QUEUE_MAX = 10_000
+RUNS_MAX = 200
+"""Runs at hand whose begin is kept for outlets that come later."""
 HAND_ON_EVERY_S = 0.5
 WARN_EVERY_S = 60.0
 LAST_TIMEOUT_S = 2.0
@@ -44,6 +46,8 @@ class Recorder:
     def __init__(self, queue_max: int = QUEUE_MAX) -> None:
         self._queue: queue.Queue[Fact] = queue.Queue(queue_max)
         self._outlets: list[Outlet] = []
+        self._running: dict[str, Fact] = {}  # by query: how the run at hand began
+        self._greetings: list[tuple[Outlet, Sequence[Fact]]] = []
         self._dropped = 0
         self._told_s: dict[int, float] = {}
         self._lock = threading.Lock()
@@ -61,6 +65,7 @@ class Recorder:
 
     def put(self, fact: Fact) -> None:
         """Take a fact. Never blocks."""
+        self._note_run(fact)
         if not self._outlets:
             return
         try:
@@ -69,11 +74,28 @@ class Recorder:
             with self._lock:
                 self._dropped += 1
 
+    def _note_run(self, fact: Fact) -> None:
+        if fact.name == "RunStarted":
+            with self._lock:
+                self._running.pop(fact.query_id, None)
+                if len(self._running) >= RUNS_MAX:
+                    del self._running[next(iter(self._running))]
+                self._running[fact.query_id] = fact
+        elif fact.name == "RunEnded":
+            with self._lock:
+                known = self._running.get(fact.query_id)
+                if known is not None and known.fields["incarnation"] == fact.fields["incarnation"]:
+                    del self._running[fact.query_id]
+
     def add(self, outlet: Outlet) -> None:
-        """From now on ``outlet`` gets every fact. The first one starts the thread. Idempotent."""
+        """From now on ``outlet`` gets every fact, after those that the runs at hand began with. The
+        first one starts the thread. Idempotent.
+        """
         with self._lock:
-            if not any(one is outlet for one in self._outlets):
-                self._outlets = [*self._outlets, outlet]
+            if any(one is outlet for one in self._outlets):
+                return
+            self._outlets = [*self._outlets, outlet]
+            self._greetings.append((outlet, [*self._running.values()]))
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="exactum-recorder", daemon=True
@@ -109,11 +131,18 @@ class Recorder:
                 facts.append(self._queue.get_nowait())
             except queue.Empty:
                 break
-        for outlet in self._outlets:
-            try:
-                outlet.take(facts)
-            except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
-                self._warn(outlet, error)
+        with self._lock:
+            outlets, greetings, self._greetings = self._outlets, self._greetings, []
+        for outlet, begun in greetings:
+            self._give(outlet, begun)
+        for outlet in outlets:
+            self._give(outlet, facts)
+
+    def _give(self, outlet: Outlet, facts: Sequence[Fact]) -> None:
+        try:
+            outlet.take(facts)
+        except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
+            self._warn(outlet, error)
 
     def _warn(self, outlet: Outlet, error: Exception) -> None:
         now_s = time.monotonic()

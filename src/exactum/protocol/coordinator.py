@@ -201,6 +201,7 @@ class Coordinator(EpochProtocol):
                 final.attempt,
                 len(final.prepared),
                 rows_of(final.prepared),
+                rows_by_participant(final.prepared),
             )
         )
         return final

@@ -268,6 +268,7 @@ def start(
             undo.callback(log.close)
         sinks = OpenedSinks(delivery.targets, run, columns)
         undo.callback(sinks.close)
+        run_start.opened(sinks)
         former = FormerSinks(context, sinks, shown_place(delivery.decision_log))
         attending.append(former)
         standing_epochs = StandingEpochs(context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from exactum import events
 from exactum.protocol.sink import Guarantee
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run_context import RunContext
 
 
@@ -21,7 +22,13 @@ class RunStart(EpochListener):
         self._first: Batch | None = None
         self._redelivered: list[int] = []
         self._swept = 0
+        self._timeouts_ms: dict[str, int] = {}
         self._said = False
+
+    def opened(self, sinks: OpenedSinks) -> None:
+        """The run's sinks are open. Called before anything is emitted."""
+        if self._fences:
+            self._timeouts_ms = sinks.timeouts_ms
 
     def listen(self, event: events.Event) -> None:
         self._context.emit(event)
@@ -57,5 +64,6 @@ class RunStart(EpochListener):
                 offsets=() if offsets is None else offsets.end if is_next else offsets.start,
                 redelivered=tuple(self._redelivered),
                 swept=self._swept,
+                timeouts_ms=self._timeouts_ms,
             )
         )
