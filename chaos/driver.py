@@ -1,7 +1,7 @@
 """A process that runs queries one after another as it is asked to, until it is killed or nobody is
 left to ask.
 
-Its one argument is the folder in which acts appear: ``0.json``, ``1.json`` ...
+Its one argument is the folder in which specs appear: ``0.json``, ``1.json`` ...
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from chaos.job_spec import JobSpec, Result
+from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 from tests.kit.targets.bank import POSTINGS, records
@@ -155,7 +156,7 @@ def log_of(spec: JobSpec) -> Any:
         from exactum.sql.decision_log import open_decision_log
 
         return open_decision_log(spec.log, query_id)
-    return FileDecisionLog(Path(spec.checkpoint, "exactum", "decisions"), query_id)
+    return FileDecisionLog(Path(spec.checkpoint, DECISIONS), query_id)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,14 @@ from confluent_kafka import Producer
 
 from chaos.query_oracle import OracleFailure
 from chaos.servers import Driver, HarnessFailure, LedKafka, full
+from exactum.checkpoint.layout import DECISIONS
 from tests.kit.crash import oracle
 
 if TYPE_CHECKING:
     from chaos.cell_run import CellRun
 
 NETWORK_S = 2.5
-"""How long a network stays broken: longer than a request takes, shorter than anybody's patience."""
+"""How long a network stays broken: longer than a request takes, shorter than any timeout."""
 DELAY_S = 0.4
 DOWN_S = 0.5
 """How long a killed server stays down after the query was let go."""
@@ -206,7 +207,7 @@ def damage(how: str) -> Callable[[CellRun], None]:
 
 def harmed(cell_run: CellRun, folder: Path) -> Path:
     """The newest file of Spark's logs or of the decision log: what a power failure would hit."""
-    logs = [folder / "offsets", folder / "commits", folder / "exactum" / "decisions"]
+    logs = [folder / "offsets", folder / "commits", folder / DECISIONS]
     newest = [
         max(log.glob("[0-9]*"), key=lambda p: p.stat().st_mtime_ns)
         for log in logs

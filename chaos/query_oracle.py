@@ -16,6 +16,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from chaos.servers import Servers
+from exactum.checkpoint.layout import DECISIONS
 from tests.kit.crash import oracle
 from tests.kit.targets.ledger import Posting, Targets, Transfers
 
@@ -147,11 +148,8 @@ class QueryOracle:
         """The postings of decided epochs. Those of all transfers, where offsets do not tell
         them.
         """
-        if (
-            self.twice
-            or self.upstream
-            or not (self.checkpoint.folder / "exactum" / "decisions").exists()
-        ):
+        logged = (self.checkpoint.folder / DECISIONS).exists()
+        if self.twice or self.upstream or not logged:
             return Counter(self.transfers.postings)
         return Counter(self.transfers.before(self.checkpoint.ends(self.checkpoint.decided())))
 

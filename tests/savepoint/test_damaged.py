@@ -75,7 +75,7 @@ def test_a_whole_one_is_shown_and_deleted(savepoint: Path, tmp_path: Path) -> No
 
 def test_a_supervised_script_starts_from_one(savepoint: Path, tmp_path: Path) -> None:
     """exactum run --from-savepoint: the checkpoint is there before the script is, a second start
-    leaves it as it is, and another query's checkpoint goes before a savepoint."""
+    leaves it as it is, and another query's checkpoint takes precedence over a savepoint."""
     script, target = tmp_path / "script.py", tmp_path / "restored"
     script.write_text(f"from pathlib import Path; assert Path({str(target)!r}, 'commits').is_dir()")
 
@@ -95,7 +95,7 @@ def test_a_supervised_script_starts_from_one(savepoint: Path, tmp_path: Path) ->
     (target / "exactum" / "restored.json").unlink()
     refused = start(*options)
     assert refused.exit_code == 1
-    assert "goes before a savepoint" in refused.output
+    assert "takes precedence over a savepoint" in refused.output
 
 
 def largest(folder: Path) -> Path:
@@ -262,7 +262,7 @@ def test_a_savepoint_replaces_nothing(checkpoint: Path, savepoint: Path, tmp_pat
     assert (savepoint / "manifest.json").read_bytes() == before
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
-    with pytest.raises(CheckpointRefused, match="goes before a savepoint"):
+    with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
         restore(savepoint, str(tmp_path / "used"))
 
 

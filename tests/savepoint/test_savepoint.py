@@ -225,7 +225,7 @@ def test_going_back_is_a_fork(
     monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
     with pytest.raises(CheckpointRefused, match="has gone on to epoch"):
         restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
-    with pytest.raises(CheckpointRefused, match="goes before a savepoint"):
+    with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
         restore(tmp_path / "savepoint", str(totals.checkpoint))
     before = totals.written()
     restored = restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)

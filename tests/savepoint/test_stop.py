@@ -234,7 +234,7 @@ def test_restoring_twice(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointRefused, match="as fork, not as same"):
         restore(tmp_path / "savepoint", str(tmp_path / "fork"), Identity.SAME)
     create(str(checkpoint), tmp_path / "other")
-    with pytest.raises(CheckpointRefused, match="goes before a savepoint"):
+    with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
         restore(tmp_path / "other", str(tmp_path / "fork"))
 
 

@@ -254,9 +254,8 @@ class SlotLog(ABC):
         doomed = sorted((s for s in slots(names) if s[0] < below), key=lambda s: (s[0], -s[1]))
         self._remove([slot_name(*slot) for slot in doomed[:REMOVED_MAX]])
         if len(doomed) <= REMOVED_MAX:
-            self._remove(
-                [n for n in names if (marker := _FLOOR.fullmatch(n)) and int(marker[1]) < below]
-            )
+            floors = ((name, floor_of(name)) for name in names)
+            self._remove([name for name, floor in floors if floor is not None and floor < below])
             self._remove_debris(names)
             self._pruned_below = below
         return min(len(doomed), REMOVED_MAX)
@@ -264,8 +263,8 @@ class SlotLog(ABC):
     # ---- small steps -------------------------------------------------------------------------
 
     def _see_floor(self, names: Iterable[str]) -> None:
-        found = (_FLOOR.fullmatch(name) for name in names if name.startswith("floor-"))
-        self._floor = max([self._floor, *(int(m[1]) for m in found if m)])
+        found = map(floor_of, names)
+        self._floor = max([self._floor, *(floor for floor in found if floor is not None)])
 
     def _refuse_below(self, record: DecisionRecord) -> None:
         if record.epoch.batch_id < self._floor:
@@ -292,6 +291,12 @@ def slot_name(batch_id: int, attempt: int) -> str:
 def slots(names: Iterable[str]) -> list[tuple[int, int]]:
     """The (batch id, attempt) of every record among ``names``."""
     return [(int(m[1]), int(m[2])) for m in map(_RECORD.fullmatch, names) if m]
+
+
+def floor_of(name: str) -> int | None:
+    """The batch below which everything is pruned, if ``name`` is a marker that says so."""
+    marker = _FLOOR.fullmatch(name)
+    return int(marker[1]) if marker else None
 
 
 def content_of(record: DecisionRecord) -> bytes:

@@ -16,18 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint import offset_log
-from exactum.checkpoint.layout import DECISIONS, OWN, REQUESTS, RETIRED, RUNS
+from exactum.checkpoint.layout import DECISIONS, OWN, REQUESTS, RESTORED, RETIRED, RUNS
 from exactum.checkpoint.state_store import Vanished, stores
 from exactum.errors import CheckpointRefused
-from exactum.files.slot_log import slots
+from exactum.files.slot_log import floor_of, slots
 
-RESTORED = OWN / "restored.json"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _OWN_OF_EPOCH = re.compile(r"(\d{20})\.json")
 """A record of exactum's that belongs to one epoch."""
 _STATE_OF_EPOCH = re.compile(r"(\d+)(?:_[0-9a-f-]{36})?")
 """Metadata or a schema of Spark's state that belongs to one epoch."""
-_FLOOR = re.compile(r"floor-(\d{20})")
 _NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORED)
 
 
@@ -213,9 +211,9 @@ def _plain(folder: Path, path: Path, batch_id: int | None) -> list[str]:
 def _epoch_of(folder: Path, path: Path) -> int:
     """The epoch that a file belongs to; -1 for a file that belongs to none."""
     if path.parent == folder / DECISIONS:
-        slot, floor = slots([path.name]), _FLOOR.fullmatch(path.name)
+        slot, floor = slots([path.name]), floor_of(path.name)
         # A floor f says that everything below f is pruned: it belongs to what follows f - 1.
-        return slot[0][0] if slot else int(floor[1]) - 1 if floor else -1
+        return slot[0][0] if slot else -1 if floor is None else floor - 1
     own = path.is_relative_to(folder / OWN)
     found = (_OWN_OF_EPOCH if own else _STATE_OF_EPOCH).fullmatch(path.name)
     return int(found[1]) if found else -1

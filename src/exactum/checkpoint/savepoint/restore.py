@@ -22,7 +22,7 @@ from enum import Enum
 from pathlib import Path
 
 from exactum.checkpoint import offset_log, retirement
-from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.layout import DECISIONS, RESTORED
 from exactum.checkpoint.run_file import outliving
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.copies import copy_files, move_into_place, writing
@@ -70,9 +70,9 @@ def restore(
     epoch. Idempotent.
 
     The folder must be absent or empty, or made of this savepoint before: a query's own checkpoint
-    goes before a savepoint. ``replace`` moves one that is there aside instead. ``original_is_gone``
-    is for ``Identity.SAME``: the caller vouches that the original checkpoint is lost and that no
-    driver of it lives.
+    takes precedence over a savepoint. ``replace`` moves one that is there aside instead.
+    ``original_is_gone`` is for ``Identity.SAME``: the caller vouches that the original checkpoint
+    is lost and that no driver of it lives.
 
     Raises:
         CheckpointRefused: the savepoint is damaged, or starting from it like this would be unsafe.
@@ -87,9 +87,9 @@ def restore(
     occupied = folder.exists() and any(folder.iterdir())
     if occupied and not replace:
         raise CheckpointRefused(
-            f"There is a checkpoint in {folder} already, and it goes before a savepoint: start the "
-            "query without one. Or give another --checkpoint, or move it aside with --replace. "
-            "Nothing was changed."
+            f"There is a checkpoint in {folder} already, and it takes precedence over a savepoint: "
+            "start the query without one. Or give another --checkpoint, or move it aside with "
+            "--replace. Nothing was changed."
         )
     if occupied:
         _refuse_unless_at_rest(folder)
@@ -130,7 +130,7 @@ def _restored_before(folder: Path, manifest: Manifest, identity: Identity) -> Re
         CheckpointRefused: it was made of this savepoint under the other identity.
     """
     try:
-        value = json.loads((folder / cut.RESTORED).read_text())
+        value = json.loads((folder / RESTORED).read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
     if value.get("savepoint") != manifest.id:
@@ -258,9 +258,9 @@ def _build(
             "parent_query_id": manifest.query_id,
             "restored_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
-        make_folder(built / cut.RESTORED.parent)
-        write_durably(built / cut.RESTORED, (json.dumps(value, indent=2) + "\n").encode())
-        sync_folder(built / cut.RESTORED.parent)
+        make_folder(built / RESTORED.parent)
+        write_durably(built / RESTORED, (json.dumps(value, indent=2) + "\n").encode())
+        sync_folder(built / RESTORED.parent)
         sync_folder(built)
     except BaseException:
         shutil.rmtree(built, ignore_errors=True)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from exactum.checkpoint.layout import DECISIONS
-
-_COMMIT = re.compile(r"\d+")
-_RECORD = re.compile(r"\d{20}-\d+\.json")
+from exactum.files.slot_log import slot_name, slots
 
 
 class ShownCheckpoint:
@@ -31,27 +27,32 @@ class ShownCheckpoint:
 
     def last_commit(self) -> int:
         """The last batch that Spark's own commit log calls done; -1 before the first."""
-        return max((int(name) for name in _names(self.folder / "commits", _COMMIT)), default=-1)
+        return max(
+            (int(name) for name in _names(self.folder / "commits") if name.isdigit()), default=-1
+        )
 
     def last_record(self) -> str:
         """The name of the newest record in the decision log; empty before the first."""
-        return max(_names(self.folder / DECISIONS, _RECORD), default="")
+        return max(_records(self.folder / DECISIONS), default="")
 
     def decided(self) -> int:
         """How many COMMIT records have been seen since the beginning (old ones are pruned from the
         folder).
         """
         decisions = self.folder / DECISIONS
-        for name in _names(decisions, _RECORD):
+        for name in _records(decisions):
             if name not in self._commits and name not in self._aborts:
                 record = json.loads((decisions / name).read_text())
                 (self._commits if record["decision"] == "commit" else self._aborts).add(name)
         return len(self._commits)
 
 
-def _names(folder: Path, pattern: re.Pattern[str]) -> Iterator[str]:
+def _records(decisions: Path) -> list[str]:
+    return [slot_name(*slot) for slot in slots(_names(decisions))]
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        names = os.listdir(folder)
+        return os.listdir(folder)
     except FileNotFoundError:
-        return
-    yield from (name for name in names if pattern.fullmatch(name))
+        return []
