@@ -27,7 +27,7 @@ with watchdog.after(60, print):
 
 
 def threads() -> set[threading.Thread]:
-    return {t for t in threading.enumerate() if t.name == "exactum watchdog"}
+    return {t for t in threading.enumerate() if t.name == "exactum-watchdog"}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_what_takes_too_long_is_acted_on_once(watchdog: Watchdog) -> None:
         ):
             assert due.wait(WAIT_S)
             time.sleep(0.05)
-    assert called == ["exactum watchdog"]
+    assert called == ["exactum-watchdog"]
 
 
 def test_one_thread_for_all(watchdog: Watchdog) -> None:

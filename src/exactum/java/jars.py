@@ -246,7 +246,7 @@ def _run_ivy(java: str, work: Path, recipe: str, say: Callable[[str, bool], None
         errors="replace",
     ) as process:
         watch = threading.Timer(ATTEMPT_TIMEOUT_S, process.kill)
-        watch.daemon = True
+        watch.name, watch.daemon = "exactum-ivy-timeout", True
         watch.start()
         try:
             for line in process.stdout or ():

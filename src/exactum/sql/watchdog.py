@@ -40,7 +40,7 @@ class Watchdog:
         due_s = time.monotonic() + delay_s
         with self._changed:
             if self._wakes_s is None:
-                threading.Thread(target=self._watch, name="exactum watchdog", daemon=True).start()
+                threading.Thread(target=self._watch, name="exactum-watchdog", daemon=True).start()
                 self._wakes_s = due_s
             elif due_s < self._wakes_s:
                 self._changed.notify()

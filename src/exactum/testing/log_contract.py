@@ -91,7 +91,7 @@ class LogContract:
     def test_threads_that_race_agree(self) -> None:
         """Of many incarnations that decide one slot, one wins, and all are told the same one."""
         logs = [self.open_log(QUERY_ID) for _ in range(4)]
-        with ThreadPoolExecutor(4) as pool:
+        with ThreadPoolExecutor(4, "exactum-race") as pool:
             for batch_id in range(10):
                 mine = [record(batch_id, 0, f"i{i}") for i in range(4)]
                 told = list(pool.map(lambda log, m: log.decide(m), logs, mine))

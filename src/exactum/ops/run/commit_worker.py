@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.checkpoint.decision_place import open_log
-from exactum.errors import ExactumError, SettingRefused
+from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
 from exactum.protocol.model import CommitPermit, PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, Sink
@@ -32,6 +32,8 @@ SINK_TIMEOUT_S = 12.0
 """How long a sink may take: less than the supervisor waits for the answer that says what became
 of all of them.
 """
+SINKS_MAX = 64
+"""How many sinks are finished at once. One that hangs counts until this process ends."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
     all the same.
 
     Raises:
+        Unavailable: too many sinks hang since earlier calls.
         ExactumError: the decision log did not answer, or refused.
     """
     log = open_log(handover.running, handover.decision_log)
@@ -66,6 +69,11 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
         for name, sink, columns in named
         if any(permit.record.of(name) for permit in permits)
     ]
+    hanging = sum(isinstance(thread, _Part) for thread in threading.enumerate())
+    if hanging + len(parts) > SINKS_MAX:
+        raise Unavailable(
+            f"{hanging} sinks of this script are being finished and have not answered yet."
+        )
     deadline_s = time.monotonic() + timeout_s
     for part in parts:
         part.start()
@@ -74,9 +82,9 @@ def finish(handover: Handover, batch_id: int, timeout_s: float = SINK_TIMEOUT_S)
     for part in parts:
         part.join(max(0.0, deadline_s - time.monotonic()))
         if part.is_alive():
-            troubles[part.name] = f"no answer within {timeout_s:.0f} s"
+            troubles[part.sink_name] = f"no answer within {timeout_s:.0f} s"
         elif part.trouble is not None:
-            troubles[part.name] = part.trouble
+            troubles[part.sink_name] = part.trouble
         committed += part.committed
     return FinishReport(finished(permits, committed), troubles)
 
@@ -94,7 +102,8 @@ class _Part(threading.Thread):
         by: QueryRun,
         permits: Sequence[CommitPermit],
     ) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(name=f"exactum-finish-{name}", daemon=True)
+        self.sink_name = name
         self._sink = sink
         self._columns = columns
         self._by = by
@@ -104,7 +113,7 @@ class _Part(threading.Thread):
 
     def run(self) -> None:
         try:
-            participant = self._sink.open(self._by, self.name, self._columns).participant
+            participant = self._sink.open(self._by, self.sink_name, self._columns).participant
             try:
                 self.committed = commit_decided(participant, self._permits)
             finally:
@@ -129,7 +138,7 @@ class CommitWorker:
                 if message.kind == "handover":
                     self._take(message)
                 else:
-                    threading.Thread(target=self._finish, args=(message,), daemon=True).start()
+                    self._begin(message)
 
     def _take(self, message: ChannelMessage) -> None:
         query_id = str(message.fields["query_id"])
@@ -138,6 +147,13 @@ class CommitWorker:
         except Exception as error:  # noqa: BLE001  (whatever a sink's class raises)
             self._handovers.pop(query_id, None)
             self._send("trouble", query_id=query_id, at=message.kind, text=_text(error))
+
+    def _begin(self, message: ChannelMessage) -> None:
+        """One thread for each query at most: the supervisor asks anew only after an answer, and
+        ends this process where none comes.
+        """
+        name = f"exactum-finish-{message.fields['query_id']}"
+        threading.Thread(target=self._finish, args=(message,), name=name, daemon=True).start()
 
     def _finish(self, message: ChannelMessage) -> None:
         query_id = str(message.fields["query_id"])

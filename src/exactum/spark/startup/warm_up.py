@@ -58,7 +58,7 @@ def _import() -> None:
 def start_workers(spark: SparkSession) -> None:
     """Start workers in the background; returns at once. Nothing depends on it."""
     threading.Thread(
-        target=touch_workers, args=(spark,), name="exactum-warmth", daemon=True
+        target=touch_workers, args=(spark,), name="exactum-warm-up", daemon=True
     ).start()
 
 
