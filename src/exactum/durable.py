@@ -87,6 +87,13 @@ def make_folder(folder: str | Path) -> None:
         sync_folder(one.parent)
 
 
+def sync_open(descriptor: int) -> None:
+    """What was written to the open file is durable after, and no write error since it was opened is
+    missed.
+    """
+    os.fsync(descriptor)
+
+
 def sync_file(path: Path) -> None:
     """What was written to ``path``, by whichever descriptor, is durable after. Idempotent."""
     descriptor = os.open(path, os.O_RDONLY)

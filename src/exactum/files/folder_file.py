@@ -7,6 +7,8 @@ import os
 
 import pyarrow as pa
 
+from exactum.durable import sync_open
+
 
 class FolderFile:
     """A file written through Arrow's own stream and fsynced through a descriptor that was open all
@@ -31,7 +33,7 @@ class FolderFile:
             self.stream.close()
             if self._descriptor is None:
                 raise ValueError("finish() of a file that was discarded")
-            os.fsync(self._descriptor)
+            sync_open(self._descriptor)
             return os.fstat(self._descriptor).st_size
         finally:
             self.discard()

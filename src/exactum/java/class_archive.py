@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from exactum.durable import sync_file
 from exactum.java.jars import cache_folder
 from exactum.java.program import java_program
 
@@ -60,8 +61,7 @@ class ClassArchive:
             ) as beside:
                 copy = Path(beside) / MADE_NAME
                 shutil.copyfile(made, copy)
-                with copy.open("rb") as file:
-                    os.fsync(file.fileno())
+                sync_file(copy)
                 os.replace(copy, self.path)
         made.unlink()
         return True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint.state_store import Vanished
-from exactum.durable import make_folder, sync_folder
+from exactum.durable import make_folder, sync_folder, sync_open
 from exactum.errors import Unavailable
 
 CHUNK_BYTES = 1 << 20
@@ -106,5 +106,5 @@ def _copy(source: Path, target: Path) -> tuple[int, str]:
             writer.write(chunk)
             size += len(chunk)
         writer.flush()
-        os.fsync(writer.fileno())
+        sync_open(writer.fileno())
     return size, digest.hexdigest()
