@@ -24,7 +24,8 @@ from kafka.errors import RetriableError
 
 from bench import report
 from bench.load import Load, fill
-from bench.process import Life, tree
+from bench.process import ContenderProcess, tree
+from exactum.checkpoint.layout import DECISIONS
 from exactum.local import LocalKafka
 from kafka import KafkaAdminClient
 
@@ -99,7 +100,7 @@ def run(epochs: int, kept: Path | None = None) -> list[Sample]:
             "out",
         ]
         log = Path(folder) / "log"
-        driver = Life([*command, str(checkpoint), GROUP, str(RECORDS_PER_EPOCH)], log)
+        driver = ContenderProcess([*command, str(checkpoint), GROUP, str(RECORDS_PER_EPOCH)], log)
         try:
             while driver.status() is None:
                 time.sleep(SAMPLE_EVERY_S)
@@ -145,7 +146,7 @@ def look(driver: int, checkpoint: Path, admin: KafkaAdminClient) -> Sample | Non
         memory["python"],
         files,
         sum(len(found) for found in admin.list_transactions().values()),
-        len(list((checkpoint / "exactum" / "decisions").glob("*.json"))),
+        len(list((checkpoint / DECISIONS).glob("*.json"))),
         sum(len(names) for _, _, names in os.walk(checkpoint)),
         sum(end - committed.get(int(partition), 0) for partition, end in ends.items()),
     )

@@ -20,7 +20,7 @@ from exactum.local.guard import Guard
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SAMPLE_INTERVAL_S = 0.05
-LIFE_SAMPLE_INTERVAL_S = 0.5
+CONTENDER_SAMPLE_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ContenderFailed(RuntimeError):
     """
 
 
-class Life:
+class ContenderProcess:
     """A contender that runs until it is killed: its CPU and memory, sampled in the background.
 
     Memory is the sum of the processes' proportional set sizes: what they share counts once.
@@ -197,7 +197,7 @@ class Life:
         self._process.wait()
 
     def _sample(self) -> None:
-        while not self._ended.wait(LIFE_SAMPLE_INTERVAL_S):
+        while not self._ended.wait(CONTENDER_SAMPLE_INTERVAL_S):
             self.cpu_s()
             self.peak_mib = max(
                 self.peak_mib, sum(proportional_mib(pid) for pid, _ in tree(self.pid))

@@ -35,9 +35,9 @@ class Savepoint:
     """One savepoint in the making, held half-way by ``chaos.savepoint_process``."""
 
     def __init__(self, cell_run: CellRun) -> None:
-        self._scene = cell_run
+        self._cell_run = cell_run
         self._path = cell_run.folder / "savepoint"
-        self._folder = cell_run.servers.folder / f"{cell_run.folder.name}-saver"
+        self._folder = cell_run.servers.folder / f"{cell_run.folder.name}-savepoint"
         self._folder.mkdir()
         checkpoint = cell_run.query_oracle.checkpoint.folder
         self._log = self._folder / "log"
@@ -81,7 +81,7 @@ class Savepoint:
         Raises:
             AssertionError: neither.
         """
-        cell_run, made = self._scene, self.made()
+        cell_run, made = self._cell_run, self.made()
         if made.error:
             if made.error not in EXCUSED.get(cell_run.fault.kind, ()):
                 raise SavepointFailure(

@@ -18,7 +18,7 @@ from bench.peers.order import Order
 from bench.peers.place import ROOT, Place, Run
 from bench.peers.records import Feeder
 from bench.peers.result import Results, shortened
-from bench.process import ContenderFailed, Life, kill_tree
+from bench.process import ContenderFailed, ContenderProcess, kill_tree
 
 BYTES = 100
 RATE_PER_S = 2_000
@@ -127,7 +127,9 @@ def bench(
     results.add(**row, **found)
 
 
-def killed(run: Run, lives: list[Life], means: Means, instant_s: float) -> dict[str, Any]:
+def killed(
+    run: Run, lives: list[ContenderProcess], means: Means, instant_s: float
+) -> dict[str, Any]:
     """Raises ContenderFailed: it did not start, or did not come back."""
     run.first_after(lives[0], 0, START_TIMEOUT_MS)
     if means.name == STANDBY:

@@ -18,7 +18,7 @@ from bench.peers.contender import AGGREGATE, COPY, FAN_OUT, POSTGRES, Contender
 from bench.peers.place import Place, Run
 from bench.peers.records import Gates
 from bench.peers.result import Results, shortened
-from bench.process import ContenderFailed, Life
+from bench.process import ContenderFailed, ContenderProcess
 
 INTERVAL_MS = 500
 THREADS_SHOWN = 12
@@ -84,7 +84,11 @@ def bench(
 
 
 def measured(
-    life: Life, run: Run, gates: Gates, loads: list[int], broker_cpu_s: Callable[[], float]
+    life: ContenderProcess,
+    run: Run,
+    gates: Gates,
+    loads: list[int],
+    broker_cpu_s: Callable[[], float],
 ) -> dict[str, Any]:
     """Raises ContenderFailed: it died, or a load did not come through."""
     took_s, spent_s, broker_s = [], [], []

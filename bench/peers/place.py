@@ -18,7 +18,7 @@ from bench.peers.order import Order
 from bench.peers.reader import Both, Gauge, Reader, Table
 from bench.peers.records import Writer
 from bench.peers.settings import PARTITIONS, TABLE
-from bench.process import ContenderFailed, Life, cpu_seconds
+from bench.process import ContenderFailed, ContenderProcess, cpu_seconds
 from exactum.local import LocalKafka, LocalPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,10 +39,12 @@ class Run:
     folder: Path
     environment: dict[str, str]
 
-    def start(self) -> Life:
-        return Life(self.command, self.folder / "log", self.environment)
+    def start(self) -> ContenderProcess:
+        return ContenderProcess(self.command, self.folder / "log", self.environment)
 
-    def wait(self, life: Life, expected: int, quiet_ms: int, timeout_ms: int) -> dict[str, Any]:
+    def wait(
+        self, life: ContenderProcess, expected: int, quiet_ms: int, timeout_ms: int
+    ) -> dict[str, Any]:
         """As ``Gauge.wait``, for ``timeout_ms`` at most. Raises ContenderFailed if the life ends
         meanwhile.
         """
@@ -53,7 +55,7 @@ class Run:
                 break
         return seen
 
-    def first_after(self, life: Life, sent_us: int, timeout_ms: int) -> int:
+    def first_after(self, life: ContenderProcess, sent_us: int, timeout_ms: int) -> int:
         """As ``Gauge.first_after``. Raises ContenderFailed if none is seen in time, or the life
         ends meanwhile.
         """

@@ -19,7 +19,7 @@ from bench.peers.place import Place, Run
 from bench.peers.reader import Reader
 from bench.peers.records import Feeder
 from bench.peers.result import Results, shortened
-from bench.process import ContenderFailed, Life
+from bench.process import ContenderFailed, ContenderProcess
 
 BYTES = 100
 INTERVALS_MS = (100, 500, 1_000, 5_000)
@@ -104,7 +104,11 @@ def with_latencies(window: dict[str, Any], reader: Reader) -> dict[str, Any]:
 
 
 def followed(
-    life: Life, run: Run, feeder: Feeder, interval_ms: int, rates: Sequence[tuple[str, float]]
+    life: ContenderProcess,
+    run: Run,
+    feeder: Feeder,
+    interval_ms: int,
+    rates: Sequence[tuple[str, float]],
 ) -> list[dict[str, Any]]:
     """Raises ContenderFailed: it died, or nothing of it was seen."""
     feeder.rate(1_000)
@@ -126,7 +130,7 @@ def followed(
     return windows
 
 
-def watched(life: Life, seconds: float) -> dict[str, Any]:
+def watched(life: ContenderProcess, seconds: float) -> dict[str, Any]:
     """The cores that were used in a stretch of time, and its beginning and end."""
     from_us, spent_s = time.time_ns() // 1000, life.cpu_s()
     time.sleep(seconds)

@@ -78,7 +78,7 @@ def write(query_oracle: QueryOracle, postings: Sequence[Posting]) -> None:
     assert producer.flush(30) == 0
 
 
-def test_the_books_catch_what_is_lost_doubled_or_too_early(
+def test_the_oracle_catches_what_is_lost_doubled_or_too_early(
     servers: Servers, tmp_path: Path
 ) -> None:
     """The oracle itself, without exactum: it passes what is right, and nothing else."""
@@ -101,7 +101,7 @@ def test_the_books_catch_what_is_lost_doubled_or_too_early(
         query_oracle.check_exact()
 
 
-def test_the_books_catch_an_open_transaction(
+def test_the_oracle_catches_an_open_transaction(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything is there, and a transaction of the query is still open."""

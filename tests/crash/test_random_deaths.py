@@ -38,8 +38,10 @@ def test_killed_at_random_steps(
     deaths = int(os.environ.get("EXACTUM_CRASH_DEATHS", "2"))
     print(f"replay with EXACTUM_CRASH_SEED={seed} EXACTUM_CRASH_DEATHS={deaths}")
     random_ = random.Random(seed)
-    act = {"mode": "total", "max_offsets": 30}
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=300 + 150 * deaths, act=act)
+    spec = {"mode": "total", "max_offsets": 30}
+    world = new_world(
+        kafka.bootstrap_servers, topic, tmp_path, records=300 + 150 * deaths, spec=spec
+    )
     with world.reader() as reader:
         for _ in range(deaths):
             step, when = random_.choice(STEPS), random_.choice(("before", "after"))

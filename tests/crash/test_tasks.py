@@ -69,7 +69,7 @@ def test_failing_tasks_and_state(
         topic,
         tmp_path,
         records=240,
-        act={"max_offsets": 90},
+        spec={"max_offsets": 90},
         session={"master": f"local[2,{TRIES}]"},
     )
     queries = {
@@ -80,13 +80,13 @@ def test_failing_tasks_and_state(
     }
     state = world.beside("state", [topic("out", partitions=3)], max_offsets=60, mode="total")
     killed = {"step": "batch", "when": "after", "nth": 1}
-    acts = [
+    specs = [
         *(query.played() for query in queries.values()),
         state.played(stop_after=2, drain=False, max_offsets=10),
         state.played(faults=[killed]),
     ]
     with CommittedReader(kafka.bootstrap_servers, state.outputs) as reader:
-        with world.job(*acts) as job:
+        with world.job(*specs) as job:
             job.dies()
             assert [job.faults.count(f"FAULT {action}") for action in ("die", "raise")] == [
                 2,

@@ -42,7 +42,7 @@ def test_decided_and_timed_out_is_salvaged(
         topic,
         tmp_path,
         records=240,
-        act={"sink": {"transaction_timeout_ms": TIMEOUT_MS}},
+        spec={"sink": {"transaction_timeout_ms": TIMEOUT_MS}},
     )
     with world.reader() as reader:
         die_and_time_out(world)

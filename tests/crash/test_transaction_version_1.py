@@ -70,7 +70,7 @@ def test_decided_and_timed_out(
     """The salvage works there as well."""
     sink = {"transaction_timeout_ms": TIMEOUT_MS}
     world = new_world(
-        older.bootstrap_servers, older_topic, tmp_path, records=120, act={"sink": sink}
+        older.bootstrap_servers, older_topic, tmp_path, records=120, spec={"sink": sink}
     )
     with world.reader() as reader:
         die_and_time_out(world)

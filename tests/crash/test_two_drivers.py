@@ -67,7 +67,7 @@ def test_two_running_drivers_leave_one_exact_output(
     exact.
     """
     world = new_world(
-        kafka.bootstrap_servers, topic, tmp_path, records=3000, act={"max_offsets": 30}
+        kafka.bootstrap_servers, topic, tmp_path, records=3000, spec={"max_offsets": 30}
     )
     with world.reader() as reader, world.job() as first:
         first.until(lambda: len(first.events()) > 3, "it has completed an epoch")

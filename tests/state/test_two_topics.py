@@ -52,7 +52,7 @@ def test_two_topics_of_different_rates(
     for name, count in of_an_epoch.items():
         sources[name].produce(servers, count * EPOCHS_OF_A_LIFE * (deaths + 1))
     outputs = {name: topic(name, partitions=3) for name in ("union", "join")}
-    act: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "bootstrap_servers": servers,
         **{
             name: {"topic": s.topic, "max_offsets": of_an_epoch[name]}
@@ -66,7 +66,7 @@ def test_two_topics_of_different_rates(
         folder.mkdir(parents=True)
         return Job(
             folder.parent,
-            [{**act, "folder": str(folder)}],
+            [{**spec, "folder": str(folder)}],
             {},
             Path(two_topics.__file__),
         )

@@ -73,7 +73,7 @@ class Bank:
         self, name: str, death: Mapping[str, Any] | None, max_offsets: int = PER_EPOCH
     ) -> Command:
         targets = self.targets
-        act = {
+        spec = {
             "folder": str(self._folder),
             "bootstrap_servers": self.servers,
             "source": self.transfers.topic,
@@ -86,7 +86,7 @@ class Bank:
         }
         play = {
             "session": SESSION,
-            "act": act,
+            "spec": spec,
             "api": self.api.url,
             "folder": str(self._folder),
             "death": death,

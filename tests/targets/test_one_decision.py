@@ -35,10 +35,10 @@ class Bank:
         postgres: LocalPostgres,
         mariadb: LocalMariaDB,
         folder: Path,
-        **act: Any,
+        **spec: Any,
     ) -> None:
         number = next(_numbers)
-        self._act = act
+        self._spec = spec
         self._folder = folder
         self._lives = 0
         servers = kafka.bootstrap_servers
@@ -50,7 +50,7 @@ class Bank:
             kafka.create_topic(topic, partitions=2)
         self.targets.create()
 
-    def life(self, *faults: Mapping[str, Any], **act: Any) -> Job:
+    def life(self, *faults: Mapping[str, Any], **spec: Any) -> Job:
         self._lives += 1
         folder = self._folder / f"life{self._lives}"
         folder.mkdir()
@@ -65,8 +65,8 @@ class Bank:
             "files": str(targets.files),
             "checkpoint": str(self._folder / "checkpoint"),
             "faults": faults,
-            **self._act,
-            **act,
+            **self._spec,
+            **spec,
         }
         return Job(folder, [whole], {}, SCRIPT)
 

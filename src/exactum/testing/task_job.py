@@ -99,15 +99,15 @@ class TaskJob:
                 with contextlib.suppress(Exception):  # it would be left to the driver
                     writer.abort()
             else:
-                self._bury(opened)
+                self._kill_all(opened)
             if isinstance(error, ExactumError):
                 raise
             raise EpochAborted(f"Task {task} failed: {type(error).__name__}: {error}") from error
         except Crash:
-            self._bury(opened)
+            self._kill_all(opened)
             raise
 
-    def _bury(self, opened: Sequence[Writer]) -> None:
+    def _kill_all(self, opened: Sequence[Writer]) -> None:
         for writer in opened:
             self._kill(writer)
 

@@ -1,8 +1,8 @@
 """The job under test, run as a process of its own: Kafka in, a transformation, Kafka out, exactly
 once.
 
-Its one argument is a JSON object: ``session`` (master, conf) and ``acts``, queries that run one
-after another in that session. The keys of an act are the fields of ``Act``.
+Its one argument is a JSON object: ``session`` (master, conf) and ``specs``, queries that run one
+after another in that session. The keys of a spec are the fields of ``QuerySpec``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
+from exactum.checkpoint.layout import DECISIONS
 from exactum.events import EpochCompleted, Event
 from exactum.files.decision_log import FileDecisionLog
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
@@ -28,7 +29,7 @@ POLL_S = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
-class Act:
+class QuerySpec:
     """One query. ``folder`` takes its event log and its result; a file ``stop`` in it stops the
     query.
     """
@@ -46,14 +47,14 @@ class Act:
     faults: Sequence[Mapping[str, Any]] = ()
 
 
-def transformed(spark: SparkSession, act: Act) -> DataFrame:
+def transformed(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     frame = exactum.read_kafka(
         spark,
-        act.source,
-        bootstrap_servers=act.bootstrap_servers,
-        maxOffsetsPerTrigger=act.max_offsets,
+        spec.source,
+        bootstrap_servers=spec.bootstrap_servers,
+        maxOffsetsPerTrigger=spec.max_offsets,
     ).selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
-    if act.mode == "upper":
+    if spec.mode == "upper":
         # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for
         # each life.
         return frame.selectExpr("key", "concat('N', substring(value, 2)) AS value")
@@ -62,9 +63,9 @@ def transformed(spark: SparkSession, act: Act) -> DataFrame:
     return totals.selectExpr("key", "concat(`count(1)`, ':', `sum(number)`) AS value")
 
 
-def start(spark: SparkSession, act: Act) -> tuple[StreamingQuery, Any, threading.Event]:
-    folder = Path(act.folder)
-    faults = Faults([Fault(**{"folder": act.folder, **f}) for f in act.faults])
+def start(spark: SparkSession, spec: QuerySpec) -> tuple[StreamingQuery, Any, threading.Event]:
+    folder = Path(spec.folder)
+    faults = Faults([Fault(**{"folder": spec.folder, **f}) for f in spec.faults])
     enough = threading.Event()
     completed = 0
 
@@ -75,20 +76,20 @@ def start(spark: SparkSession, act: Act) -> tuple[StreamingQuery, Any, threading
                 json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n"
             )
         completed += isinstance(event, EpochCompleted)
-        if act.stop_after and completed >= act.stop_after:
+        if spec.stop_after and completed >= spec.stop_after:
             enough.set()
 
     def log() -> FileDecisionLog:
-        query_id = json.loads(Path(act.checkpoint, "metadata").read_text())["id"]
-        return FileDecisionLog(Path(act.checkpoint, "exactum", "decisions"), query_id)
+        query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
+        return FileDecisionLog(Path(spec.checkpoint, DECISIONS), query_id)
 
     exact = exactum.exactly_once(
         *(
             FaultySink(
-                exactum.KafkaSink(topic, bootstrap_servers=act.bootstrap_servers, **act.sink),
+                exactum.KafkaSink(topic, bootstrap_servers=spec.bootstrap_servers, **spec.sink),
                 faults,
             )
-            for topic in act.outputs
+            for topic in spec.outputs
         ),
         decision_log=FaultyLog(log, faults),
         on_event=on_event,
@@ -98,22 +99,22 @@ def start(spark: SparkSession, act: Act) -> tuple[StreamingQuery, Any, threading
         faults.around("batch", lambda: exact(frame, batch_id))
 
     writer = (
-        transformed(spark, act)
+        transformed(spark, spec)
         .writeStream.foreachBatch(each_batch)
-        .outputMode("append" if act.mode == "upper" else "update")
-        .option("checkpointLocation", act.checkpoint)
+        .outputMode("append" if spec.mode == "upper" else "update")
+        .option("checkpointLocation", spec.checkpoint)
     )
     writer = (
         writer.trigger(availableNow=True)
-        if act.drain
+        if spec.drain
         else writer.trigger(processingTime="0 seconds")
     )
     return writer.start(), exact, enough
 
 
-def run(spark: SparkSession, act: Act) -> None:
-    folder = Path(act.folder)
-    query, exact, enough = start(spark, act)
+def run(spark: SparkSession, spec: QuerySpec) -> None:
+    folder = Path(spec.folder)
+    query, exact, enough = start(spark, spec)
     result: dict[str, Any] = {"outcome": "finished"}
     try:
         while not query.awaitTermination(POLL_S):
@@ -134,8 +135,8 @@ def main(argument: str) -> None:
     logging.getLogger("exactum").setLevel(logging.DEBUG)
     play = json.loads(argument)
     spark = exactum.local_session("crash", **play["session"])
-    for act in play["acts"]:
-        run(spark, Act(**act))
+    for spec in play["specs"]:
+        run(spark, QuerySpec(**spec))
     spark.stop()
 
 

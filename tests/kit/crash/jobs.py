@@ -39,14 +39,14 @@ class Job:
     def __init__(
         self,
         folder: Path,
-        acts: Sequence[Mapping[str, Any]],
+        specs: Sequence[Mapping[str, Any]],
         session: Mapping[str, Any],
         script: Path = HERE / "job.py",
     ) -> None:
         self.folder = folder
-        self._acts = acts
+        self._specs = specs
         self._log = folder / "job.log"
-        play = json.dumps({"session": {**SESSION, **session}, "acts": acts})
+        play = json.dumps({"session": {**SESSION, **session}, "specs": specs})
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(script), play],
@@ -99,14 +99,14 @@ class Job:
             raise self.failed(f"the job was to be killed, and ended with {code}")
 
     def finishes(self) -> list[dict[str, Any]]:
-        """Wait until all acts are done and return their results."""
+        """Wait until all specs are done and return their results."""
         code = self.wait()
         if code != 0:
             raise self.failed(f"the job ended with {code}")
-        return [self.result(number) for number in range(len(self._acts))]
+        return [self.result(number) for number in range(len(self._specs))]
 
     def result(self, number: int = 0) -> dict[str, Any]:
-        """How an act ended: ``outcome`` finished, stopped or failed; then ``error``,
+        """How a spec ended: ``outcome`` finished, stopped or failed; then ``error``,
         ``message``, ``spark``.
         """
         result: dict[str, Any] = json.loads(self.act_folder(number).joinpath("result").read_text())
@@ -117,7 +117,7 @@ class Job:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def act_folder(self, number: int = 0) -> Path:
-        return Path(self._acts[number]["folder"])
+        return Path(self._specs[number]["folder"])
 
     def until(
         self, reached: Callable[[], bool], what: str, timeout_s: float = JOB_TIMEOUT_S
@@ -132,7 +132,7 @@ class Job:
             time.sleep(0.005)
 
     def ended(self, number: int = 0) -> bool:
-        """Whether an act has left its result."""
+        """Whether a spec has left its result."""
         return (self.act_folder(number) / "result").exists()
 
     def held(self, number: int = 0) -> None:
@@ -163,7 +163,7 @@ class World:
     folder: Path
     source: oracle.Input
     outputs: Sequence[str]
-    act: Mapping[str, Any] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
     session: Mapping[str, Any] = field(default_factory=dict)
     lives: int = 0
 
@@ -171,12 +171,12 @@ class World:
     def checkpoint(self) -> oracle.Checkpoint:
         return oracle.Checkpoint(self.folder / "checkpoint", self.source.topic)
 
-    def job(self, *acts: Mapping[str, Any]) -> Job:
-        """Start the job with these acts (one, if none is given), each over the world's own act."""
+    def job(self, *specs: Mapping[str, Any]) -> Job:
+        """Start the job with these specs (one, if none is given), each over the world's own spec."""
         self.lives += 1
         folder = self.folder / f"life{self.lives}"
         whole = []
-        for number, act in enumerate(acts or ({},)):
+        for number, spec in enumerate(specs or ({},)):
             act_folder = folder / str(number)
             act_folder.mkdir(parents=True)
             whole.append(
@@ -186,8 +186,8 @@ class World:
                     "source": self.source.topic,
                     "outputs": list(self.outputs),
                     "checkpoint": str(self.folder / "checkpoint"),
-                    **self.act,
-                    **act,
+                    **self.spec,
+                    **spec,
                 }
             )
         return Job(folder, whole, self.session)
@@ -195,16 +195,16 @@ class World:
     def reader(self) -> oracle.CommittedReader:
         return oracle.CommittedReader(self.bootstrap_servers, self.outputs)
 
-    def beside(self, name: str, outputs: Sequence[str], **act: Any) -> World:
+    def beside(self, name: str, outputs: Sequence[str], **spec: Any) -> World:
         """Another query over the same input: a checkpoint and topics of its own."""
         folder = self.folder / name
         folder.mkdir()
-        return World(self.bootstrap_servers, folder, self.source, outputs, act, self.session)
+        return World(self.bootstrap_servers, folder, self.source, outputs, spec, self.session)
 
-    def played(self, **act: Any) -> dict[str, Any]:
-        """This world's query as an act of another world's job."""
+    def played(self, **spec: Any) -> dict[str, Any]:
+        """This world's query as a spec of another world's job."""
         mine = {"outputs": list(self.outputs), "checkpoint": str(self.folder / "checkpoint")}
-        return {**mine, **self.act, **act}
+        return {**mine, **self.spec, **spec}
 
     def check_exact(self, reader: oracle.CommittedReader) -> None:
         """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
@@ -241,14 +241,14 @@ def new_world(
     *,
     records: int,
     outputs: int = 1,
-    act: Mapping[str, Any] | None = None,
+    spec: Mapping[str, Any] | None = None,
     session: Mapping[str, Any] | None = None,
 ) -> World:
     """Topics of three partitions each, and ``records`` numbered records in the input."""
     source = oracle.Input(create_topic("in", partitions=3))
     source.produce(bootstrap_servers, records)
     topics = [create_topic(f"out{number}", partitions=3) for number in range(outputs)]
-    return World(bootstrap_servers, folder, source, topics, act or {}, session or {})
+    return World(bootstrap_servers, folder, source, topics, spec or {}, session or {})
 
 
 def live_and_die(world: World, deaths: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

@@ -1,7 +1,7 @@
 """The job of ``test_two_topics``: one driver with two queries over the same two topics, a union and
 a join.
 
-Its one argument is a JSON object: ``session`` (master, conf) and ``acts``, of which there is one.
+Its one argument is a JSON object: ``session`` (master, conf) and ``specs``, of which there is one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import exactum
 from exactum.events import EpochCompleted, Event
 
 
-def read(spark: SparkSession, act: dict[str, Any], name: str) -> DataFrame:
+def read(spark: SparkSession, spec: dict[str, Any], name: str) -> DataFrame:
     return exactum.read_kafka(
         spark,
-        act[name]["topic"],
-        bootstrap_servers=act["bootstrap_servers"],
-        maxOffsetsPerTrigger=act[name]["max_offsets"],
+        spec[name]["topic"],
+        bootstrap_servers=spec["bootstrap_servers"],
+        maxOffsetsPerTrigger=spec[name]["max_offsets"],
     )
 
 
-def union(spark: SparkSession, act: dict[str, Any]) -> DataFrame:
+def union(spark: SparkSession, spec: dict[str, Any]) -> DataFrame:
     """Every record with where it comes from, and the time of the epoch that read it."""
-    both = read(spark, act, "fast").unionByName(read(spark, act, "slow"))
+    both = read(spark, spec, "fast").unionByName(read(spark, spec, "slow"))
     place = (
         "concat_ws('/', topic, partition, offset, CAST(value AS STRING), "
         "unix_millis(current_timestamp()))"
@@ -37,10 +37,10 @@ def union(spark: SparkSession, act: dict[str, Any]) -> DataFrame:
     return both.selectExpr("CAST(key AS STRING) AS key", f"{place} AS value")
 
 
-def join(spark: SparkSession, act: dict[str, Any]) -> DataFrame:
+def join(spark: SparkSession, spec: dict[str, Any]) -> DataFrame:
     """Every pair of a fast and a slow record with the same key."""
     fast, slow = (
-        read(spark, act, name).selectExpr(
+        read(spark, spec, name).selectExpr(
             "CAST(key AS STRING) AS key", f"CAST(value AS STRING) AS {name}"
         )
         for name in ("fast", "slow")
@@ -48,17 +48,17 @@ def join(spark: SparkSession, act: dict[str, Any]) -> DataFrame:
     return fast.join(slow, "key").selectExpr("key", "concat(fast, ':', slow) AS value")
 
 
-def start(frame: DataFrame, act: dict[str, Any], name: str) -> StreamingQuery:
+def start(frame: DataFrame, spec: dict[str, Any], name: str) -> StreamingQuery:
     def on_event(event: Event) -> None:
         if isinstance(event, EpochCompleted):
-            with Path(act["folder"], f"{name}-epochs").open("a") as file:
+            with Path(spec["folder"], f"{name}-epochs").open("a") as file:
                 file.write(f"{event.batch_id}\n")
 
-    sink = exactum.KafkaSink(act[name]["topic"], bootstrap_servers=act["bootstrap_servers"])
+    sink = exactum.KafkaSink(spec[name]["topic"], bootstrap_servers=spec["bootstrap_servers"])
     return (
         frame.writeStream.queryName(name)
         .foreachBatch(exactum.exactly_once(sink, on_event=on_event))
-        .option("checkpointLocation", act[name]["checkpoint"])
+        .option("checkpointLocation", spec[name]["checkpoint"])
         .trigger(availableNow=True)
         .start()
     )
@@ -66,9 +66,9 @@ def start(frame: DataFrame, act: dict[str, Any], name: str) -> StreamingQuery:
 
 def main(argument: str) -> None:
     play = json.loads(argument)
-    act = play["acts"][0]
+    spec = play["specs"][0]
     spark = exactum.local_session("two topics", **play["session"])
-    queries = [start(union(spark, act), act, "union"), start(join(spark, act), act, "join")]
+    queries = [start(union(spark, spec), spec, "union"), start(join(spark, spec), spec, "join")]
     for query in queries:
         query.awaitTermination()
     spark.stop()

@@ -1,7 +1,7 @@
 """The job under test: transfers in from Kafka; two postings for each into Kafka, PostgreSQL,
 MariaDB and files.
 
-Run as a process of its own by ``jobs.Job``: the keys of an act are the fields of ``Act``.
+Run as a process of its own by ``jobs.Job``: the keys of a spec are the fields of ``BankSpec``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
+from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
 
@@ -27,7 +28,7 @@ POSTINGS = (
 
 
 @dataclass(frozen=True)
-class Act:
+class BankSpec:
     """One query; ``folder`` takes its result."""
 
     folder: str
@@ -43,13 +44,13 @@ class Act:
     faults: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
-def postings(spark: SparkSession, act: Act) -> DataFrame:
+def postings(spark: SparkSession, spec: BankSpec) -> DataFrame:
     """(id, account, amount): each transfer takes from one account and gives to the other."""
     frame = exactum.read_kafka(
         spark,
-        act.source,
-        bootstrap_servers=act.bootstrap_servers,
-        maxOffsetsPerTrigger=act.max_offsets,
+        spec.source,
+        bootstrap_servers=spec.bootstrap_servers,
+        maxOffsetsPerTrigger=spec.max_offsets,
     )
     transfers = frame.selectExpr(
         "from_json(CAST(value AS STRING), 'id long, source string, target string, amount long') "
@@ -69,33 +70,33 @@ def main(argument: str) -> None:
     )
     play = json.loads(argument)
     spark = exactum.local_session("bank", **play["session"])
-    for one in play["acts"]:
-        run(spark, Act(**one))
+    for one in play["specs"]:
+        run(spark, BankSpec(**one))
     spark.stop()
 
 
-def run(spark: SparkSession, act: Act) -> None:
-    faults = Faults([Fault(**{"folder": act.folder, **f}) for f in act.faults])
+def run(spark: SparkSession, spec: BankSpec) -> None:
+    faults = Faults([Fault(**{"folder": spec.folder, **f}) for f in spec.faults])
     sinks = (
-        exactum.KafkaSink(act.topic, bootstrap_servers=act.bootstrap_servers, rows=records),
-        exactum.PostgresSink(act.postgres, table="postings", mechanism=act.mechanism),
-        exactum.MySQLSink(act.mysql, table="postings", mechanism=act.mechanism),
-        exactum.FileSink(act.files, partition_by=["account"]),
+        exactum.KafkaSink(spec.topic, bootstrap_servers=spec.bootstrap_servers, rows=records),
+        exactum.PostgresSink(spec.postgres, table="postings", mechanism=spec.mechanism),
+        exactum.MySQLSink(spec.mysql, table="postings", mechanism=spec.mechanism),
+        exactum.FileSink(spec.files, partition_by=["account"]),
     )
 
     def log() -> FileDecisionLog:
-        query_id = json.loads(Path(act.checkpoint, "metadata").read_text())["id"]
-        return FileDecisionLog(Path(act.checkpoint, "exactum", "decisions"), query_id)
+        query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
+        return FileDecisionLog(Path(spec.checkpoint, DECISIONS), query_id)
 
     exact = exactum.exactly_once(
         *(FaultySink(sink, faults) for sink in sinks), decision_log=FaultyLog(log, faults)
     )
     query = (
-        postings(spark, act)
+        postings(spark, spec)
         .writeStream.foreachBatch(
             lambda frame, batch_id: faults.around("batch", lambda: exact(frame, batch_id))
         )
-        .option("checkpointLocation", act.checkpoint)
+        .option("checkpointLocation", spec.checkpoint)
         .trigger(availableNow=True)
         .start()
     )
@@ -108,8 +109,8 @@ def run(spark: SparkSession, act: Act) -> None:
             "error": type(exact.error).__name__,
             "message": str(exact.error or error),
         }
-    (Path(act.folder) / "result.tmp").write_text(json.dumps(result))
-    (Path(act.folder) / "result.tmp").rename(Path(act.folder) / "result")
+    (Path(spec.folder) / "result.tmp").write_text(json.dumps(result))
+    (Path(spec.folder) / "result.tmp").rename(Path(spec.folder) / "result")
 
 
 if __name__ == "__main__":

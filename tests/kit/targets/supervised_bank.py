@@ -1,7 +1,7 @@
 """The bank's job as an ordinary script, for ``exactum run``: every kind of target in one epoch, and
 one planned death.
 
-Its one argument is a JSON object: ``session``, ``act`` (the fields of ``bank.Act``), ``api``, a
+Its one argument is a JSON object: ``session``, ``spec`` (the fields of ``bank.BankSpec``), ``api``, a
 URL, ``folder``, where events and the API's write-ahead log go, and ``death``: None or
 
     {"at": "prepared", "batch_id": 1}    SIGKILL of the driver when all have prepared and nothing is decided
@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import exactum
+from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord
-from tests.kit.targets.bank import Act, postings, records
+from tests.kit.targets.bank import BankSpec, postings, records
 
 TABLES = ("postings", "postings_prepared")
 WAIT_S = 120.0
@@ -56,7 +57,7 @@ class MortalLog:
 
     def _log(self) -> FileDecisionLog:
         query_id = json.loads((self._checkpoint / "metadata").read_text())["id"]
-        return FileDecisionLog(self._checkpoint / "exactum" / "decisions", query_id)
+        return FileDecisionLog(self._checkpoint / DECISIONS, query_id)
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         if record.decision is Decision.COMMIT and record.epoch.batch_id == self._batch_id:
@@ -79,7 +80,7 @@ def die() -> None:
 
 
 def main(play: dict[str, Any]) -> None:
-    act, folder, death = Act(**play["act"]), Path(play["folder"]), play["death"] or {}
+    spec, folder, death = BankSpec(**play["spec"]), Path(play["folder"]), play["death"] or {}
 
     def on_event(event: exactum.events.Event) -> None:
         name = type(event).__name__
@@ -97,29 +98,29 @@ def main(play: dict[str, Any]) -> None:
             die()
 
     spark = exactum.local_session("bank", **play["session"])
-    log = MortalLog(act.checkpoint, death["batch_id"]) if death.get("at") == "prepared" else None
+    log = MortalLog(spec.checkpoint, death["batch_id"]) if death.get("at") == "prepared" else None
     exact = exactum.exactly_once(
-        *sinks(act, play["api"], folder), decision_log=log, on_event=on_event
+        *sinks(spec, play["api"], folder), decision_log=log, on_event=on_event
     )
     query = (
-        postings(spark, act)
+        postings(spark, spec)
         .writeStream.foreachBatch(exact)
-        .option("checkpointLocation", act.checkpoint)
+        .option("checkpointLocation", spec.checkpoint)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
 
 
-def sinks(act: Act, api: str, folder: Path) -> Sequence[Any]:
+def sinks(spec: BankSpec, api: str, folder: Path) -> Sequence[Any]:
     staged, prepared = TABLES
     return (
-        exactum.KafkaSink(act.topic, bootstrap_servers=act.bootstrap_servers, rows=records),
-        exactum.PostgresSink(act.postgres, table=staged, mechanism="staged"),
-        exactum.PostgresSink(act.postgres, table=prepared, mechanism="prepared"),
-        exactum.MySQLSink(act.mysql, table=staged, mechanism="staged"),
-        exactum.MySQLSink(act.mysql, table=prepared, mechanism="prepared"),
-        exactum.FileSink(act.files, partition_by=["account"]),
+        exactum.KafkaSink(spec.topic, bootstrap_servers=spec.bootstrap_servers, rows=records),
+        exactum.PostgresSink(spec.postgres, table=staged, mechanism="staged"),
+        exactum.PostgresSink(spec.postgres, table=prepared, mechanism="prepared"),
+        exactum.MySQLSink(spec.mysql, table=staged, mechanism="staged"),
+        exactum.MySQLSink(spec.mysql, table=prepared, mechanism="prepared"),
+        exactum.FileSink(spec.files, partition_by=["account"]),
         ApiSink(folder / "wal", api),
     )
 

@@ -18,7 +18,7 @@ LIVE_REFRESHES_PER_SECOND = 4
 
 
 @dataclass(frozen=True)
-class Standing:
+class QueryNumbers:
     """One query's numbers at a moment. ``open_transactions`` is None for a sink without
     transactions.
     """
@@ -39,21 +39,21 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Standings:
+class DemoNumbers:
     """All numbers at a moment."""
 
     phase: str
     produced: int
-    queries: Sequence[Standing] = ()
+    queries: Sequence[QueryNumbers] = ()
 
 
 class Screen:
-    """Shows ``standings()`` again and again while it is entered, and lines by ``say``, which
+    """Shows ``numbers()`` again and again while it is entered, and lines by ``say``, which
     threads may call.
     """
 
-    def __init__(self, standings: Callable[[], Standings], console: Console | None = None) -> None:
-        self._standings = standings
+    def __init__(self, numbers: Callable[[], DemoNumbers], console: Console | None = None) -> None:
+        self._numbers = numbers
         self._console = console or Console(highlight=False)
         self._began = time.monotonic()
         self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
@@ -103,17 +103,15 @@ class Screen:
         if self._is_live or self.seconds - self._printed_s < PLAIN_INTERVAL_S:
             return
         self._printed_s = self.seconds
-        now = self._standings()
-        numbers = " | ".join(
-            [f"produced {now.produced:,}", *(_line(query) for query in now.queries)]
-        )
-        self.say(numbers if now.produced else f"{now.phase} ...")
+        now = self._numbers()
+        line = " | ".join([f"produced {now.produced:,}", *(_line(query) for query in now.queries)])
+        self.say(line if now.produced else f"{now.phase} ...")
 
     def _clock(self) -> str:
         return f"[{self.seconds:3.0f} s]"
 
     def _table(self) -> Table:
-        now = self._standings()
+        now = self._numbers()
         table = Table(
             title=f"{self._clock()} {now.phase}",
             title_justify="left",
@@ -146,7 +144,7 @@ def _number(value: int | None, style: str = "") -> Text:
     return Text("-" if value is None else f"{value:,}", style if value else "")
 
 
-def _line(query: Standing) -> str:
+def _line(query: QueryNumbers) -> str:
     transactions = "" if query.open_transactions is None else f"open {query.open_transactions}, "
     return (
         f"{query.name}: committed {query.committed:,}, duplicates {query.duplicates:,}, in flight "

@@ -18,7 +18,7 @@ from types import TracebackType
 from exactum.local import LocalKafka, broker_jars, spark_kafka_jars
 from exactum.ops.demo import reader
 from exactum.ops.demo.broker_view import BrokerView
-from exactum.ops.demo.screen import Screen, Standings
+from exactum.ops.demo.screen import DemoNumbers, Screen
 from exactum.ops.demo.source import Source
 from exactum.ops.demo.subject import EXACTUM, SPARK, Subject
 from exactum.ops.demo.verdict import Verdict
@@ -65,7 +65,7 @@ class Show:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._folder = Path(tempfile.gettempdir(), f"exactum-demo-{secrets.token_hex(4)}")
-        self._screen = Screen(self._standings)
+        self._screen = Screen(self._numbers)
         self._kafka = LocalKafka(data_dir=self._folder / "kafka")
         self._begin_chaos, self._stop = threading.Event(), threading.Event()
         self._phase = "starting"
@@ -105,9 +105,7 @@ class Show:
         self._enter("starting the broker")
         ending.callback(self._kafka.stop)
         if not self._settings.keep:
-            ending.callback(
-                self._kafka.kill
-            )  # nobody needs its data any more, so it need not take leave
+            ending.callback(self._kafka.kill)  # nobody needs its data any more, so it is killed
         self._kafka.start()
         contenders = [EXACTUM, SPARK] if self._settings.comparison else [EXACTUM]
         for topic in (ORDERS, *(contender.topic for contender in contenders)):
@@ -174,7 +172,7 @@ class Show:
         self._produced = stage.source.stop()
         self._enter(f"production is over after {self._produced:,} orders, the queries finish")
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
-        before, changed = self._standings(), time.monotonic()
+        before, changed = self._numbers(), time.monotonic()
         # All orders seen is not the end: a batch may be on its way a second time.
         while time.monotonic() - changed < REST_S or not all(
             query.finished for query in before.queries
@@ -183,7 +181,7 @@ class Show:
                 self._screen.say(f"a query has not finished within {DRAIN_TIMEOUT_S:.0f} s")
                 return
             self._watch(stage)
-            if (now := self._standings()) != before:
+            if (now := self._numbers()) != before:
                 before, changed = now, time.monotonic()
 
     def _judge(self, stage: Stage) -> list[Verdict]:
@@ -219,10 +217,10 @@ class Show:
         self._phase = phase
         self._screen.say(phase)
 
-    def _standings(self) -> Standings:
+    def _numbers(self) -> DemoNumbers:
         produced = self._produced
-        return Standings(
-            self._phase, produced, [subject.standing(produced) for subject in self._subjects]
+        return DemoNumbers(
+            self._phase, produced, [subject.numbers(produced) for subject in self._subjects]
         )
 
     def _dispose(

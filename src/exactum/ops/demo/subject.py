@@ -12,7 +12,7 @@ from exactum.ops.demo.broker_view import BrokerView
 from exactum.ops.demo.chaos import Aim, Chaos, plan
 from exactum.ops.demo.checkpoint import ShownCheckpoint
 from exactum.ops.demo.driver import Driver
-from exactum.ops.demo.screen import Standing
+from exactum.ops.demo.screen import QueryNumbers
 from exactum.ops.demo.tally import Tally
 
 
@@ -88,9 +88,9 @@ class Subject:
             say=say,
         )
 
-    def standing(self, produced: int) -> Standing:
+    def numbers(self, produced: int) -> QueryNumbers:
         """The numbers of this moment."""
-        return Standing(
+        return QueryNumbers(
             name=self.name,
             state=self.chaos.state,
             committed=self.tally.committed,
