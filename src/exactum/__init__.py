@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from exactum.formats.text_format import String
     from exactum.kafka.sink import KafkaSink
     from exactum.log_format import JsonFormatter
+    from exactum.monitor.metrics_server import register_metrics, serve_metrics
     from exactum.spark.control.stream import control_stream
     from exactum.spark.decoding.decode import decode
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
@@ -71,6 +72,8 @@ __all__ = [
     "local",
     "local_session",
     "read_kafka",
+    "register_metrics",
+    "serve_metrics",
 ]
 
 _WHERE = {
@@ -96,6 +99,8 @@ _WHERE = {
     "exactly_once": "exactum.spark.foreach_batch",
     "local_session": "exactum.spark.session",
     "read_kafka": "exactum.spark.source.read_kafka",
+    "register_metrics": "exactum.monitor.metrics_server",
+    "serve_metrics": "exactum.monitor.metrics_server",
 }
 _MODULES = ("errors", "events", "local")
 

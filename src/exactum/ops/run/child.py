@@ -37,8 +37,9 @@ class Child:
 
     ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in
     ``exactly_once``. ``works``: it has completed an epoch. ``heard_s`` is when it last said
-    something, ``turn_s`` when it got its turn. ``began``: a query of it has begun. ``reports`` are
-    the errors that ended its queries, by query id, ``last`` that of the script.
+    something, ``turn_s`` when it got its turn. ``began``: a query of it has begun. ``dropped``:
+    events that it could not tell, until its last beat. ``reports`` are the errors that ended its
+    queries, by query id, ``last`` that of the script.
     """
 
     def __init__(self, command: Sequence[str], *, captured: Collection[str] = ()) -> None:
@@ -69,6 +70,7 @@ class Child:
         self.began = False
         self.works = False
         self.heard_s = self.turn_s = time.monotonic()
+        self.dropped = 0
         self.reports: dict[str, Report] = {}
         self.last: LastError | None = None
 
@@ -94,6 +96,9 @@ class Child:
             if not data:
                 self._silent = True
             messages += self._decoder.feed(data)
+        for message in messages:
+            if message.kind == "beat":
+                self.dropped = int(message.fields.get("dropped", 0))
         return messages
 
     def give_turn(self) -> None:

@@ -11,6 +11,7 @@ import click
 
 from exactum.errors import SettingRefused
 from exactum.ops.run.duration import seconds
+from exactum.ops.run.listen_address import ListenAddress, listen_address
 from exactum.ops.run.restart import (
     ExponentialDelay,
     FailureRate,
@@ -148,6 +149,15 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
     "--watch", is_flag=True, help="Show the queries' progress; live on a terminal, else as lines."
 )
 @click.option(
+    "--listen",
+    type=listen_address,
+    default="127.0.0.1:4141",
+    show_default=True,
+    metavar="[HOST:]PORT",
+    help="Where metrics and probes are served; where it is taken, the next free port. none: "
+    "nowhere.",
+)
+@click.option(
     "--no-kill", is_flag=True, hidden=True, help="Leave a frozen process alive (tests of fencing)."
 )
 def run(
@@ -163,6 +173,7 @@ def run(
     checkpoint: str | None,
     identity: str,
     watch: bool,
+    listen: ListenAddress | None,
     no_kill: bool,
     **strategy: float | int | None,
 ) -> None:
@@ -178,10 +189,11 @@ def run(
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.script_facts import ScriptFacts
     from exactum.ops.run.supervisor import Supervisor
+    from exactum.ops.run.web import serving
 
     chosen = strategy_of(restart, strategy)
-    facts = ScriptFacts()
-    with RunDisplay(facts.stats, watch=watch) as view:
+    facts = ScriptFacts(standby=standby)
+    with RunDisplay(facts.stats, watch=watch) as view, serving(listen, facts, view.say):
         _restore(from_savepoint, checkpoint, identity, view.say)
         plan = Plan(
             command=(sys.executable, str(script), *arguments),

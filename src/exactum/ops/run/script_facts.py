@@ -9,24 +9,61 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from exactum.checkpoint.offset_log import local_folder
 from exactum.monitor.fact import Fact
 from exactum.monitor.history_outlet import HistoryOutlet
+from exactum.monitor.process_view import ProcessView
 from exactum.monitor.recorder import Recorder
 from exactum.monitor.script_stats import ScriptStats
+from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
 
 
 class ScriptFacts:
-    """Used by the supervisor's thread; ``stats`` may be read by others."""
+    """Used by the supervisor's thread; ``stats``, ``process`` and ``silent_s`` by others, too.
 
-    def __init__(self, stats: ScriptStats | None = None) -> None:
+    ``standby``: one is asked for.
+    """
+
+    def __init__(self, stats: ScriptStats | None = None, *, standby: bool = False) -> None:
+        self._standby = standby
+        self._view = ProcessView(has_standby=False if standby else None)
+        self._heard_s: float | None = None
+        self._looked_s = time.monotonic()
+        self._dropped: dict[int, int] = {0: 0}  # of the last process, and of all before it
         self.stats = stats if stats is not None else ScriptStats()
         self._history = HistoryOutlet(minutes=False)
         self._recorder = Recorder()
         self._disposition = ""  # of the error with which the last process ended
+
+    def looked(self, active: Child | None, standby: Child | None) -> None:
+        """The supervisor has looked at its processes, as it does several times a second."""
+        if active is not None:
+            if active.pid not in self._dropped:
+                self._dropped = {0: sum(self._dropped.values())}
+            self._dropped[active.pid] = active.dropped
+        is_ready = standby is not None and standby.ready
+        self._heard_s = active.heard_s if active is not None and active.joined else None
+        self._view = ProcessView(
+            pid=None if active is None else active.pid,
+            has_begun=active is not None and active.began,
+            has_standby=is_ready if self._standby else None,
+            dropped=sum(self._dropped.values()),
+        )
+        self._looked_s = time.monotonic()
+
+    def process(self) -> ProcessView:
+        """What the supervisor sees of its processes."""
+        heard_s = self._heard_s
+        silent_s = None if heard_s is None else max(0.0, time.monotonic() - heard_s)
+        return replace(self._view, silent_s=silent_s)
+
+    def silent_s(self) -> float:
+        """For how long the supervisor has not looked at its processes."""
+        return time.monotonic() - self._looked_s
 
     def heard(self, name: str, fields: Mapping[str, Any]) -> None:
         """An event of a query, as the script has told it."""

@@ -142,6 +142,7 @@ class Supervisor:
         self._kill_overdue(now_s)
         self._go_on(now_s)
         self._start_standby(now_s)
+        self._facts.looked(self._active, self._standby)
         self._tick()
 
     def _children(self) -> list[Child]:

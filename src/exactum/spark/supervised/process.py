@@ -67,6 +67,7 @@ class SupervisedProcess:
         stands by for.
         """
         self._asked = False
+        self._dropped = 0
         self._failed: dict[str, str] = {}  # what was told of queries that have ended
         self._pulse: Callable[[], object] = lambda: None
         self.stopping = threading.Event()
@@ -161,6 +162,7 @@ class SupervisedProcess:
             self._queue.put_nowait((message, threading.Event()))
         except queue.Full:
             logger.debug("the supervisor does not listen; dropped: %s", message.kind)
+            self._dropped += message.kind == "event"
 
     def _send_queued(self) -> None:
         """The only one who sends, so messages are never cut; it waits as long as the supervisor
@@ -185,6 +187,7 @@ class SupervisedProcess:
                 ValueError,
             ) as error:  # what comes next is to be told all the same
                 logger.warning("not told to exactum run: %s", error)
+                self._dropped += message.kind == "event"
             except OSError as error:
                 logger.debug("the supervisor is gone: %s", error)
                 gone = True
@@ -205,7 +208,7 @@ class SupervisedProcess:
             except Exception as error:  # noqa: BLE001  (a session that was stopped; the script goes on without)
                 logger.debug("the JVM did not answer: %s", error)
                 self._pulse = lambda: None
-            self.tell("beat")
+            self.tell("beat", dropped=self._dropped)
             time.sleep(BEAT_EVERY_S)
 
     # ---- being told --------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+"""Whether queries are ready: what a readiness probe asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from exactum.monitor.process_view import ProcessView
+from exactum.monitor.query_stats import QueryStats
+
+SILENT_MAX_S = 15.0
+"""A process that was not heard of for longer is taken for frozen."""
+
+
+def unready(queries: Mapping[str, QueryStats], process: ProcessView | None = None) -> list[str]:
+    """Why not every query works, a sentence each; empty where all do.
+
+    ``process``: where there is a supervisor, what it sees. A query that was stopped, or has read
+    all that it was to read, does not count.
+    """
+    if process is not None:
+        why = _process_unready(process)
+        if why:
+            return [why]
+    if not queries:
+        return ["No query has begun."]
+    resting = [one for one in queries.values() if not one.is_running and not one.has_stopped]
+    return [f"Query {one.label} does not run{_reason(one)}." for one in resting]
+
+
+def _process_unready(process: ProcessView) -> str:
+    if process.pid is None:
+        return "No process runs: the script has ended, or is about to be started again."
+    if process.silent_s is not None and process.silent_s > SILENT_MAX_S:
+        return f"Process {process.pid} has not been heard of for {process.silent_s:.0f} s."
+    if not process.has_begun:
+        return f"Process {process.pid} has not begun a query yet."
+    return ""
+
+
+def _reason(query: QueryStats) -> str:
+    failure = query.last_failure
+    if failure is None:
+        return " yet"
+    return f"; what it ended with last: {failure.error or failure.reason}"
