@@ -12,6 +12,32 @@ CONNECT_TIMEOUT_MS = 5_000
 DEADLINE_MS = 10_000
 
 
+def short_lived(settings: Mapping[str, str], where: str) -> BrokerRequests:
+    """Connections for a question or two of an onlooker, who gives up within seconds and closes
+    them.
+
+    ``settings`` are librdkafka's, with ``bootstrap.servers``; ``where`` names the caller in errors.
+
+    Raises:
+        SettingRefused: kafka-python cannot connect with these settings.
+        Unavailable: no broker answered.
+    """
+    plain = tuple(
+        sorted(
+            (name, value)
+            for name, value in settings.items()
+            if name.startswith(("security.", "sasl.", "ssl."))
+        )
+    )
+    return BrokerRequests(
+        settings["bootstrap.servers"],
+        plain,
+        where,
+        connect_timeout_ms=CONNECT_TIMEOUT_MS,
+        deadline_ms=DEADLINE_MS,
+    )
+
+
 @dataclass(frozen=True)
 class Holder:
     """``transactional_id`` is None where the user may not see it."""
@@ -35,20 +61,7 @@ def holders(
             settings.
         Unavailable: no answer within some seconds.
     """
-    plain = tuple(
-        sorted(
-            (name, value)
-            for name, value in settings.items()
-            if name.startswith(("security.", "sasl.", "ssl."))
-        )
-    )
-    requests = BrokerRequests(
-        settings["bootstrap.servers"],
-        plain,
-        where,
-        connect_timeout_ms=CONNECT_TIMEOUT_MS,
-        deadline_ms=DEADLINE_MS,
-    )
+    requests = short_lived(settings, where)
     try:
         found: dict[Partition, int] = {}
         for partition, producers in requests.describe_producers(last_stable_offsets).items():

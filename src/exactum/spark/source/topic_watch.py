@@ -2,7 +2,8 @@
 gone of them.
 
 It looks when a run begins, before anything is written, and every few seconds from then on; what it
-finds wrong refuses the next batch. It tells of transactions upstream that hold the query back, too.
+finds wrong refuses the next batch. It tells of transactions upstream that hold the query back, and
+how far the query is behind, too.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from exactum import events
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.kafka.open_transactions import Holder, holders
 from exactum.kafka.topic_requests import TopicSeen
+from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
+from exactum.spark.source.input_lags import InputLags
 from exactum.spark.source.upstream_stall import Stall, StallTracker
 from exactum.spark.source.watched_source import Look, WatchedSource
 
@@ -43,6 +46,7 @@ class TopicWatch(EpochListener):
         self._watched = tuple(watched)
         self._running = context.query
         self._context = context
+        self._lags = InputLags(watched, context)
         self._stalls = [StallTracker(source.chosen.stall_after_s) for source, _ in watched]
         self._looks: list[Look | None] = [None] * len(
             self._watched
@@ -57,6 +61,7 @@ class TopicWatch(EpochListener):
     def begin(self, batch: Batch) -> None:
         if batch.first:
             self._look_thread.join(FIRST_LOOK_TIMEOUT_S)
+            self._lags.begin(batch)
         self._batch = batch
         if self._changed is not None:
             raise CheckpointRefused(self._changed)
@@ -67,6 +72,10 @@ class TopicWatch(EpochListener):
             index = source.source.index
             start = batch.offsets.start[index] if index < len(batch.offsets.start) else None
             source.check(look, start, batch.offsets.end[index])
+
+    def done(self, batch: Batch, completed: Completed) -> None:
+        """See the base class."""
+        self._lags.done(batch)
 
     def idle(self) -> None:
         """Look again in the background, if it is time."""
@@ -97,10 +106,19 @@ class TopicWatch(EpochListener):
                     self._context.emit(events.TopicForgotten(*self._name(), name))
                 look = source.look(topics)
                 self._looks[place] = look
+                self._lags.saw(place, look)
                 if source.read_committed:
                     self._tell_of_stalls(self._stalls[place], look, settings)
             except Exception as error:  # noqa: BLE001  (a thread has nobody else to tell)
                 self._warn_once(f"{source.source.index} {type(error).__name__}", error)
+        if not self._closed:
+            self._tell_of_lags()
+
+    def _tell_of_lags(self) -> None:
+        try:
+            self._lags.tell(self._name()[1])
+        except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
+            logger.debug("%s: how far it is behind is not known: %r", self._running, error)
 
     def _settled_topics(self, source: WatchedSource) -> Mapping[str, TopicSeen]:
         """The topics that are there. What would stop the query for good is looked at again for some

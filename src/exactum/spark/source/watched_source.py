@@ -26,7 +26,9 @@ _NEW = (
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen at one moment: topics by name, where partitions begin, and their two ends."""
+    """What was seen at one moment: topics by name, where partitions begin, and their two ends (the
+    last stable offset only where the source reads committed records).
+    """
 
     topics: Mapping[str, TopicSeen]
     beginnings: Offsets
@@ -79,13 +81,10 @@ class WatchedSource:
             p for p in self._subscribed.partitions(topics) if p[1] < topics[p[0]].partitions
         ]
         beginnings = self._requests.offsets(partitions, EARLIEST, read_committed=False)
+        # Before the last stable offsets: what is appended in between is not behind a transaction.
+        marks = self._requests.offsets(partitions, LATEST, read_committed=False)
         stable = (
             self._requests.offsets(partitions, LATEST, read_committed=True)
-            if self.read_committed
-            else {}
-        )
-        marks = (
-            self._requests.offsets(partitions, LATEST, read_committed=False)
             if self.read_committed
             else {}
         )

@@ -1,0 +1,258 @@
+"""How far a query is behind its topics, in records and in seconds: what the event ``InputLag``
+says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming import StreamingQuery
+
+from exactum import events
+from exactum.kafka.record_time import batch_time_ms
+from exactum.local import LocalKafka
+from exactum.spark.run import query_watch
+from exactum.spark.source import topic_watch
+from exactum.spark.source.lag_table import LOOKS_MAX, LagTable, TopicLag
+from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics, eventually
+
+P = ("orders", 0)
+FIRST_ONLY = {"processingTime": "1 hour"}
+"""One batch, and then the query waits."""
+
+
+@pytest.fixture
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.4)
+    monkeypatch.setattr(query_watch, "LOOK_EVERY_S", 0.2)
+
+
+def lags(stream: Stream) -> list[events.InputLag]:
+    return [event for event in stream.events if isinstance(event, events.InputLag)]
+
+
+@contextmanager
+def running(stream: Stream, frame: Any, **trigger: Any) -> Iterator[StreamingQuery]:
+    query = stream.start(frame, **(trigger or {"processingTime": "100 milliseconds"}))
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def until_lag(stream: Stream, what: str, holds: Callable[[events.InputLag], bool]) -> Any:
+    """The last event, once it is like that; only those from now on count."""
+    seen = len(lags(stream))
+
+    def now() -> bool:
+        return len(lags(stream)) > seen and holds(lags(stream)[-1])
+
+    try:
+        eventually(now, what)
+    except AssertionError:
+        raise AssertionError(f"{what}; the last ones were {lags(stream)[-3:]}") from None
+    return lags(stream)[-1]
+
+
+# ---- the table -------------------------------------------------------------------------------
+
+
+def test_the_moment_lies_between_two_looks() -> None:
+    """Where the end passed the position, in proportion; an end that stood still passed it after
+    the last look that saw it there.
+    """
+    table = LagTable()
+    for at_s, end in ((0.0, 100), (5.0, 100), (10.0, 200), (20.0, 300)):
+        table.saw({P: end}, at_s)
+    assert table.behind({P: 100}) == {P: 200}
+    assert table.passed_s(P, 100) == 5.0
+    assert table.passed_s(P, 150) == 7.5
+    assert table.passed_s(P, 299) == pytest.approx(19.9)
+    assert table.passed_s(P, 300) is None
+    assert table.behind({P: 301}) == {P: 0}
+
+
+def test_nobody_knows_what_no_look_reaches_back_to() -> None:
+    """After a restart in the midst of a lag the age is unknown until it is learned, and never 0."""
+    table = LagTable()
+    table.saw({P: 500}, 1000.0)
+    assert (table.behind({P: 100}), table.passed_s(P, 100)) == ({P: 400}, None)
+    table.learned(P, 100, 400.0)
+    table.saw({P: 500}, 1005.0)
+    assert table.passed_s(P, 100) == 400.0
+    assert table.passed_s(P, 300) == 400.0  # no younger than what is known of an older record
+    assert not table.reaches_back(P, 300)
+    table.learned(P, 300, 700.0)
+    assert table.passed_s(P, 300) == 700.0
+    table.saw({P: 600}, 1010.0)
+    assert table.passed_s(P, 500) == 1005.0
+    assert table.passed_s(P, 299) is None  # a position never goes back
+
+
+def test_a_log_that_lost_records_is_another_log() -> None:
+    """What was seen before an end went back says nothing about what comes after it."""
+    table = LagTable()
+    table.saw({P: 100}, 0.0)
+    table.saw({P: 200}, 5.0)
+    table.saw({P: 150}, 10.0)
+    assert table.passed_s(P, 120) is None
+
+
+def test_partitions_that_are_gone_are_forgotten() -> None:
+    table = LagTable()
+    table.saw({P: 100, ("other", 0): 5}, 0.0)
+    table.saw({P: 100}, 5.0)
+    assert table.behind({P: 0, ("other", 0): 0}) == {P: 100}
+
+
+def test_two_sources_of_one_topic() -> None:
+    """Records add up, the older age counts, and what one of them does not know is not known."""
+    one, two = TopicLag(2, 5, 1.0, 0), TopicLag(2, 7, 9.0, 3)
+    assert one.plus(two) == TopicLag(4, 12, 9.0, 3)
+    assert one.plus(TopicLag(2, 7, None, 0)).seconds is None
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.floats(0.1, 60), st.integers(0, 1000)), min_size=2, max_size=LOOKS_MAX * 5
+    ),
+    share=st.floats(0, 1),
+)
+def test_the_moment_is_right_within_the_looks_around_it(
+    steps: list[tuple[float, int]], share: float
+) -> None:
+    """However the end moves and however long the lag lasts: what is said lies between two looks
+    that were made, the earlier of which saw the end at or before the position, and is bounded.
+    """
+    table, now_s, end = LagTable(), 0.0, 0
+    looks = []
+    for pause_s, more in steps:
+        now_s, end = now_s + pause_s, end + more
+        table.saw({P: end}, now_s)
+        looks.append((now_s, end))
+    position = looks[0][1] + round((end - looks[0][1]) * share)
+    assert len(table._looks[P]) <= LOOKS_MAX + 1
+    found = table.passed_s(P, position)
+    if position >= end:
+        assert found is None
+        return
+    assert found is not None
+    before = max(at_s for at_s, seen in looks if seen <= position)
+    after = min(at_s for at_s, seen in looks if seen > position)
+    if len(looks) <= LOOKS_MAX:
+        assert before - 1e-6 <= found <= after + 1e-6
+    else:  # thinned: coarser, but of these looks
+        assert looks[0][0] - 1e-6 <= found <= now_s + 1e-6
+
+
+@pytest.mark.parametrize("batch", [b"", b"short", bytes(61)])
+def test_a_batch_without_a_time(batch: bytes) -> None:
+    """Nothing, half a header, and a format that is older than transactions."""
+    assert batch_time_ms(batch) is None
+
+
+# ---- real topics -----------------------------------------------------------------------------
+
+
+def test_a_transactional_topic_is_read_to_its_end(
+    kafka: LocalKafka,
+    stream: Stream,
+    topics: Topics,
+    topic: Callable[..., str],
+    look_often: None,
+) -> None:
+    """Each transaction ends with a control marker, which is no record: all the same the lag comes
+    to 0. What an open transaction hides is not lag, and is told beside it.
+    """
+    name = topic("lag", partitions=2)
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"lag-{name}"}
+    )
+    producer.init_transactions(30)
+    for number in range(4):
+        producer.begin_transaction()
+        for partition in range(2):
+            producer.produce(name, b"x", partition=partition)
+        assert producer.flush(30) == 0
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    with running(stream, stream.read(name)):
+        read = until_lag(stream, "all is read", lambda e: e.lag_records == 0)
+        assert (read.topic, read.partitions, read.lag_seconds) == (name, 2, 0.0)
+        assert read.lso_gap_records == 0
+        with topics.open_transaction(name) as other:
+            hidden = until_lag(stream, "one is hidden", lambda e: e.lso_gap_records == 1)
+            assert (hidden.lag_records, hidden.lag_seconds) == (0, 0.0)
+            other.commit_transaction(30)
+        until_lag(stream, "it is read", lambda e: e.lag_records == 0 and not e.lso_gap_records)
+    assert len(stream.rows()) == 5
+
+
+def test_a_lag_is_as_old_as_its_oldest_record(
+    stream: Stream, topics: Topics, topic: Callable[..., str], look_often: None
+) -> None:
+    """A query begins, and begins again, in the midst of a lag: the records there know how old they
+    are, and no look says 0. A new record's age is known from the looks alone.
+    """
+    name = topic("behind", partitions=2)
+    topics.give(name, 20)
+    frame = stream.read(name, maxOffsetsPerTrigger=4)
+    an_hour_s = time.time() - EPOCH_MS / 1000
+    for life in (1, 2):
+        stream.events.clear()
+        with running(stream, frame, **FIRST_ONLY):
+            left = 40 - 4 * life
+            event = until_lag(stream, "it waits", lambda e, left=left: e.lag_records == left)
+            assert event.lag_seconds == pytest.approx(an_hour_s, abs=60)
+        assert all(e.lag_seconds is None or e.lag_seconds > 60 for e in lags(stream))
+    stream.events.clear()
+    with running(stream, stream.read(name)):
+        until_lag(stream, "all is read", lambda e: e.lag_records == 0)
+    with running(stream, stream.read(name), **FIRST_ONLY):
+        topics.give(name, 1)  # the first batch
+        until_lag(stream, "it waits again", lambda e: e.lag_records == 0)
+        given_s = time.monotonic()
+        topics.give(name, 3)
+        event = until_lag(stream, "three are behind", lambda e: e.lag_records == 6)
+        assert event.lag_seconds <= time.monotonic() - given_s + 1.0
+        later = until_lag(stream, "they grow old", lambda e: e.lag_seconds > event.lag_seconds)
+        assert later.lag_records == 6
+
+
+def test_what_is_not_to_be_read_is_no_lag(
+    stream: Stream,
+    make_stream: Callable[[], Stream],
+    topics: Topics,
+    topic: Callable[..., str],
+    look_often: None,
+    kafka: LocalKafka,
+) -> None:
+    """A backfill is behind its stop and not the topic's end. A source that reads uncommitted
+    records is behind the high watermark, and nothing is hidden from it.
+    """
+    name = topic("bounded", partitions=1)
+    topics.give(name, 20, partitions=1)
+    bounded = stream.read(name, maxOffsetsPerTrigger=2, stop={name: {0: 12}})
+    with running(stream, bounded, **FIRST_ONLY):
+        until_lag(stream, "ten before the stop", lambda e: e.lag_records == 10)
+    plain = make_stream()
+    uncommitted = (
+        plain.spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", name)
+        .option("startingOffsets", "earliest")
+    )
+    with topics.open_transaction(name) as other, running(plain, uncommitted.load()):
+        event = until_lag(plain, "all is read", lambda e: e.lag_records == 0)
+        assert event.lso_gap_records == 0
+        other.abort_transaction(30)
+    assert len(plain.rows()) == 21
