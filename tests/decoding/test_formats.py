@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from exactum import Avro, Function, Json, Protobuf, String
 from exactum.errors import SettingRefused, Unavailable
 from exactum.formats import record_type
+from tests.kit.decoding.messages import narrow_and_wide
 from tests.kit.decoding.registry import Registry
 
 pytestmark = pytest.mark.spark
@@ -314,6 +315,25 @@ def test_json_values_are_exact_however_they_are_written(spark: SparkSession) -> 
     assert "more: '1_0' is not a decimal number" in reason(given, b'{"more": ["1_0"]}')
 
 
+def test_json_of_a_name_that_stands_twice_the_last_value_counts(spark: SparkSession) -> None:
+    """In a column of an object, and in a map: as docs/decoding.md says."""
+    given = Json("a bigint, inner struct<b: string>, counts map<string, decimal(5,1)>")
+    text = b'{"a": 1, "inner": {"b": "x", "b": "y"}, "counts": {"k": 1.5, "k": 2.5}, "a": 2}'
+    expected = {"a": 2, "inner": {"b": "y"}, "counts": [("k", Decimal("2.5"))]}
+    assert decoded(given, [text]) == ([expected], {})
+    assert decoded(given, [b'{"a": 1, "\\u0061": null}'])[0] == [
+        {"a": None, "inner": None, "counts": None}
+    ]
+
+
+def test_json_numbers_with_a_point_are_the_nearest_ones(spark: SparkSession) -> None:
+    """As in Spark, and as docs/decoding.md says: 1e-50 as a float is 0, as a double it is not."""
+    given = Json("f float, d double")
+    values, reasons = decoded(given, [b'{"f": 1e-50, "d": 1e-50}', b'{"f": 0.1, "d": 1e-400}'])
+    nearest = struct.unpack("f", struct.pack("f", 0.1))[0]
+    assert (values, reasons) == ([{"f": 0.0, "d": 1e-50}, {"f": nearest, "d": 0.0}], {})
+
+
 def test_a_bad_record_leaves_its_neighbours_alone(spark: SparkSession) -> None:
     """Of many records in one batch only the bad ones are, also where Arrow refuses the whole
     batch for one value.
@@ -488,6 +508,103 @@ def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry)
     assert "127 does not fit decimal(2,0)" in reason(Avro(small), b"\x7f"), "not 130"
 
 
+def test_avro_numbers_of_more_than_64_bits_are_bad(spark: SparkSession, registry: Registry) -> None:
+    """Wherever one stands: as a number, a length, a count or a member, also in what nobody reads;
+    and a boolean is the byte 0 or 1. 64 bits, long texts and decimals stay what they are.
+    """
+    over = (b"\x80" * 9 + b"\x02", b"\xff" * 9 + b"\x03", b"\x84" + b"\x80" * 8 + b"\x04")
+    over += (b"\x80" * 10 + b"\x00", b"\x82" + b"\x80" * 12 + b"\x01")
+    symbols = {"type": "enum", "name": "S", "symbols": ["A", "B"]}
+    longs, counts = {"type": "array", "items": "long"}, {"type": "map", "values": "long"}
+    for kind, end in (
+        ("long", b""),
+        ("int", b""),
+        (["null", "long"], b""),
+        ("bytes", b""),
+        ("string", b""),
+        (symbols, b""),
+        (longs, b"\x02\x00"),
+        (counts, b"\x00\x02\x00"),
+    ):
+        schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
+        number = registry.register(
+            "x", {**schema, "fields": [*schema["fields"], {"name": "id", "type": "long"}]}
+        )
+        later = Avro({**schema, "fields": [{"name": "id", "type": "long"}]}, registry=registry.url)
+        for one in over:
+            assert reason(Avro(schema), one + end), (kind, one)
+            assert reason(later, framed(number) + one + end + b"\x02"), (kind, one)
+    assert "more than 64 bits" in reason(Avro('"long"'), over[0])
+    least = b"\xff" * 9 + b"\x01"
+    assert reason(Avro(longs), least + b"\x02" * 3), "a count of -2^63 is no 0"
+    assert decoded(Avro('"long"'), [least, b"\xfe" + least[1:]]) == ([-(2**63), 2**63 - 1], {})
+    assert decoded(Avro('"string"'), [b"\x30" + "\u4e2d".encode() * 8]) == (["\u4e2d" * 8], {})
+    assert decoded(Avro('"bytes"'), [b"\x16" + over[0] + b"\x80"]) == ([over[0] + b"\x80"], {})
+    assert decoded(Avro('"boolean"'), [b"\0", b"\1"]) == ([False, True], {})
+    for byte in (b"\x02", b"\x80", b"\xff"):
+        assert "neither 0 nor 1" in reason(Avro(["null", "boolean"]), b"\x02" + byte)
+
+
+def test_avro_defaults_are_the_values_that_they_stand_for(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """Bytes are text in a schema, times and decimals are numbers and bytes: the columns have what
+    a record with the same bytes has.
+    """
+    stamp = {"type": "long", "logicalType": "timestamp-millis"}
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    inner = {"type": "record", "name": "I", "fields": [{"name": "b", "type": "bytes"}]}
+    inner["fields"].append({"name": "n", "type": "int", "default": 3})  # type: ignore[attr-defined]
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    fields: list[tuple[Any, Any, Any]] = [
+        ("bytes", "\u00ff\u0001", b"\xff\x01"),
+        ({"type": "fixed", "name": "F", "size": 2}, "\u0080a", b"\x80a"),
+        (stamp, 1000, epoch.replace(second=1)),
+        ({**stamp, "logicalType": "timestamp-micros"}, 1, epoch.replace(microsecond=1)),
+        (
+            {**stamp, "logicalType": "local-timestamp-millis"},
+            1,
+            epoch.replace(microsecond=1000, tzinfo=None),
+        ),
+        ({"type": "int", "logicalType": "date"}, 1, date(1970, 1, 2)),
+        (money, "\u0081", Decimal("-1.27")),
+        ([money, "null"], "\u0001", Decimal("0.01")),
+        (["null", stamp], None, None),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ({"type": "map", "values": money}, {"k": "\u0001"}, [("k", Decimal("0.01"))]),
+        (inner, {"b": "\u00ff"}, {"b": b"\xff", "n": 3}),
+        ("double", 1, 1.0),
+        ("boolean", True, True),
+    ]
+    old = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+    more = [
+        {"name": f"f{n}", "type": kind, "default": given}
+        for n, (kind, given, _) in enumerate(fields)
+    ]
+    given = Avro({**old, "fields": [*old["fields"], *more]}, registry=registry.url)
+    expected = {"id": 1, **{f"f{n}": value for n, (_, _, value) in enumerate(fields)}}
+    number = registry.register("x", old)
+    assert decoded(given, [framed(number) + b"\x02"]) == ([expected], {})
+    for kind, wrong in (("bytes", "\u0100"), ({"type": "fixed", "name": "F", "size": 2}, "a")):
+        field = {"name": "x", "type": kind, "default": wrong}
+        with pytest.raises(SettingRefused, match="value.x is none of its type"):
+            Avro({**old, "fields": [*old["fields"], field]}, registry=registry.url).bind()
+
+
+def test_avro_of_two_fields_for_one_column_is_bad(spark: SparkSession, registry: Registry) -> None:
+    """Where a writer has a field of the column's name and one of its alias, neither is taken for
+    the other.
+    """
+    both = [{"name": "a", "type": "int"}, {"name": "b", "type": "int"}]
+    given = Avro(
+        {"type": "record", "name": "R", "fields": [{"name": "b", "type": "int", "aliases": ["a"]}]},
+        registry=registry.url,
+    )
+    for fields in (both, both[::-1]):
+        number = registry.register("x", {"type": "record", "name": "R", "fields": fields})
+        assert "two fields for value.b" in reason(given, framed(number) + b"\x02\x04")
+
+
 def test_avro_arrays_of_nothing_are_refused(spark: SparkSession, registry: Registry) -> None:
     """Values without bytes may be 2^62 in a record of ten bytes: neither a reader's schema nor a
     writer's has them.
@@ -646,6 +763,18 @@ def test_a_registry_with_a_password(spark: SparkSession) -> None:
     server.close()
 
 
+def test_json_in_a_registry_of_records_that_are_cut_off(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """One that is shorter than the frame, and null ones, are no error of their batch."""
+    number = registry.register("x", {"type": "object"}, kind="JSON")
+    given, good = Json("a int", registry=registry.url), framed(number) + b'{"a": 1}'
+    for batch in ([b"1", None], [good, b"", b"\0\0", None], [None, good], [b""] * 9):
+        values, reasons = decoded(given, batch)
+        assert values == [{"a": 1} if one == good else None for one in batch]
+        assert list(reasons) == [row for row, one in enumerate(batch) if one not in (None, good)]
+
+
 def test_json_with_a_registry(spark: SparkSession, registry: Registry) -> None:
     """The registry's frame is taken off and its id looked up; the columns come from the subject
     or are given.
@@ -718,39 +847,6 @@ def test_protobuf_that_is_not_the_message_is_bad(
     assert why in reason(Protobuf(message("Order")), record)
 
 
-def narrow_and_wide() -> tuple[Any, Any]:
-    """The same message with fields of 32 bits, and with the fields of 64 bits that a newer
-    schema has instead.
-    """
-    field = descriptor_pb2.FieldDescriptorProto
-    made = []
-    for wide in (False, True):
-        file = descriptor_pb2.FileDescriptorProto(name="n.proto", package="n", syntax="proto2")
-        state = file.enum_type.add(name="State")
-        state.value.add(name="NEW", number=0)
-        if wide:
-            state.value.add(name="LATE", number=7)
-        inner, outer = file.message_type.add(name="In"), file.message_type.add(name="Out")
-        kinds = ("INT32", "UINT32", "SINT32") if not wide else ("INT64", "UINT64", "SINT64")
-        for number, kind in enumerate(kinds, 1):
-            inner.field.add(
-                name=f"f{number}", number=number, type=getattr(field, f"TYPE_{kind}"), label=1
-            )
-        inner.field.add(
-            name="many", number=4, type=getattr(field, f"TYPE_{kinds[0]}"), label=3
-        ).options.packed = True
-        inner.field.add(name="state", number=5, type=field.TYPE_ENUM, type_name=".n.State", label=1)
-        inner.field.add(
-            name="states", number=6, type=field.TYPE_ENUM, type_name=".n.State", label=3
-        )
-        outer.field.add(name="one", number=1, type=field.TYPE_MESSAGE, type_name=".n.In", label=1)
-        outer.field.add(name="at", number=2, type=field.TYPE_INT64, label=1)
-        pool = descriptor_pool.DescriptorPool()
-        pool.AddSerializedFile(file.SerializeToString())
-        made.append(message_factory.GetMessageClass(pool.FindMessageTypeByName("n.Out")))
-    return made[0], made[1]
-
-
 def test_protobuf_numbers_are_never_cut_off(spark: SparkSession) -> None:
     """A number of 64 bits in a field of 32 is taken where it fits, and else makes the record
     bad: none wraps around.
@@ -782,6 +878,25 @@ def test_protobuf_numbers_are_never_cut_off(spark: SparkSession) -> None:
         + wide(one={"f1": 5}, at=2**60).SerializeToString()
     )
     assert "f1 holds 4294967296" in reason(Protobuf(narrow), last_wins)
+
+
+def test_protobuf_numbers_of_more_than_64_bits_are_bad(spark: SparkSession) -> None:
+    """Protobuf keeps 64 of them in silence, whatever the field; a text may have such bytes."""
+    over = b"\x80" * 9 + b"\x02"
+    for cls in narrow_and_wide():
+        assert "more than 64 bits" in reason(Protobuf(cls), b"\x10" + over)
+        for field in (b"\x08", b"\x10", b"\x18"):
+            inner = field + over
+            assert "more than 64 bits" in reason(
+                Protobuf(cls), b"\x0a" + bytes([len(inner)]) + inner
+            )
+        packed = b"\x22" + bytes([len(over)]) + over
+        assert "more than 64 bits" in reason(Protobuf(cls), b"\x0a" + bytes([len(packed)]) + packed)
+    least = b"\x10" + b"\x80" * 9 + b"\x01"
+    assert decoded(Protobuf(narrow_and_wide()[1]), [least])[0][0]["at"] == -(2**63)
+    order = proto_order()
+    order.name = "\u4e2d" * 9 + "\x02"
+    assert decoded(Protobuf(message("Order")), [order.SerializeToString()])[1] == {}
 
 
 def test_protobuf_enums_of_a_newer_schema(spark: SparkSession) -> None:

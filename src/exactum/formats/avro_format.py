@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactum.errors import SettingRefused
-from exactum.formats import registry
+from exactum.formats import avro_defaults, registry
 from exactum.formats.avro_schema import contains_itself, differences, endless, strict
+from exactum.formats.avro_wire import wire_check
 from exactum.formats.format import BadRecord, Bound, RecordDecoder, require
 
 LOGICAL = (
@@ -72,6 +73,7 @@ class Avro:
         try:
             schema = parsed(reader)
             kind = _Kinds().of(_value(schema))
+            avro_defaults.with_values(schema)
             if endless(schema):
                 raise SettingRefused(
                     "Avro: the schema has an array of values without bytes, which may be without "
@@ -96,30 +98,34 @@ class AvroCodec:
     def open(self, kind: Any) -> RecordDecoder:
         reader = parsed(self.reader)
         if self.place is None:
-            writer = strict(reader)
-            return RecordDecoder(kind, lambda data: decode(data, 0, writer, None))
+            read = value_reader(reader, None)
+            return RecordDecoder(kind, lambda data: read(data, 0))
         return RecordDecoder(kind, _registered(registry.Writers(self.place), reader))
 
 
-def decode(data: bytes, start: int, writer: Any, reader: Any) -> Any:
-    """The value at ``start``, which must end where the record ends.
-
-    Raises:
-        BadRecord: it does not; whatever fastavro raises.
+def value_reader(writer: Any, reader: Any) -> Callable[[bytes, int], Any]:
+    """A function of a record and where its value begins: the value, which must end where the record
+    ends; raises BadRecord where it does not, and whatever fastavro raises.
     """
     import fastavro
 
-    stream = io.BytesIO(data + PADDING)
-    stream.seek(start)
-    made: Any = fastavro.schemaless_reader(stream, writer, reader)
-    end = stream.tell()
-    if end > len(data):
-        raise BadRecord(
-            f"the record is cut off: it has {len(data)} bytes and says that it has more"
-        )
-    if end < len(data):
-        raise BadRecord(f"{len(data) - end} bytes follow the end of the value")
-    return made["value"]
+    strictly, check = strict(writer), wire_check(_value(writer))
+
+    def read(data: bytes, start: int) -> Any:
+        stream = io.BytesIO(data + PADDING)
+        stream.seek(start)
+        made: Any = fastavro.schemaless_reader(stream, strictly, reader)
+        end = stream.tell()
+        if end > len(data):
+            raise BadRecord(
+                f"the record is cut off: it has {len(data)} bytes and says that it has more"
+            )
+        check(data, start, end)
+        if end < len(data):
+            raise BadRecord(f"{len(data) - end} bytes follow the end of the value")
+        return made["value"]
+
+    return read
 
 
 def parsed(schema: registry.SchemaText) -> Any:
@@ -152,7 +158,8 @@ def _value(schema: Any) -> Any:
 
 
 def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any]:
-    known: dict[int, Any] = {}
+    known: dict[int, Callable[[bytes, int], Any]] = {}
+    filled = avro_defaults.with_values(reader)
 
     def one(data: bytes) -> Any:
         number = registry.schema_id(data)
@@ -170,8 +177,8 @@ def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any
                 )
             for difference in differences(_value(writer), _value(reader)):
                 raise BadRecord(f"its schema, id {number}, {difference}")
-            known[number] = strict(writer)
-        return decode(data, registry.PREFIX_BYTES, known[number], reader)
+            known[number] = value_reader(writer, filled)
+        return known[number](data, registry.PREFIX_BYTES)
 
     return one
 

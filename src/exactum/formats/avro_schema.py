@@ -109,9 +109,13 @@ def differences(writer: Any, reader: Any, place: str = "value") -> Iterator[str]
 def _of_fields(writer: Any, reader: Any, place: str) -> Iterator[str]:
     names = {one["name"]: one for one in reader["fields"]}
     aliases = {alias: one for one in reader["fields"] for alias in one.get("aliases", ())}
+    filled: set[str] = set()
     for one in writer["fields"]:
         found = names.get(one["name"]) or aliases.get(one["name"])
         if found is not None:
+            if found["name"] in filled:
+                yield f"has two fields for {place}.{found['name']}, by its name and an alias"
+            filled.add(found["name"])
             yield from differences(one["type"], found["type"], f"{place}.{found['name']}")
 
 

@@ -107,10 +107,8 @@ class _JsonDecoder:
     start: int
 
     def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
-        import pyarrow.compute as pc
-
         made, reasons = self.records.decode(column)
-        bodies = pc.binary_slice(column, self.start) if self.start else column
+        bodies = _behind(column, self.start) if self.start else column
         _, not_text = TextCodec().decode(
             bodies
         )  # msgspec does not look at the bytes of what the schema does not name
@@ -123,6 +121,19 @@ class _JsonDecoder:
             except BadRecord as error:
                 wrong[row] = reason_of(error)
         return without(made, wrong), {**reasons, **wrong}
+
+
+def _behind(column: Any, start: int) -> Any:
+    """The column's records without their first bytes.
+
+    Not by Arrow's ``binary_slice``: where a record is shorter, or null, it takes too small a buffer
+    for all of them (pyarrow 26: an error, or bytes behind the buffer).
+    """
+    import pyarrow as pa
+
+    return pa.array(
+        [None if one is None else one[start:] for one in column.to_pylist()], column.type
+    )
 
 
 def _parsed(text: str, subject: str | None) -> Any:

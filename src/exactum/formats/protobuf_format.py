@@ -103,8 +103,7 @@ def _parser(message: message_type.MessageType) -> Callable[[bytes], Any]:
 
     def parse(data: bytes) -> Any:
         decoded = from_bytes(data)
-        if check is not None:
-            check(data, decoded)
+        check(data, decoded)
         if not decoded.IsInitialized():
             raise BadRecord(
                 f"required fields are missing: {', '.join(decoded.FindInitializationErrors())}"

@@ -1,7 +1,7 @@
-"""Protobuf messages as bytes: which 32-bit field holds a number that does not fit it.
+"""Protobuf messages as bytes: which field holds a number that does not fit it.
 
 Protobuf's parsers cut such a number off in silence: 2^32, written by a schema with int64, is 0 for
-one with int32.
+one with int32; and of a number of more than 64 bits they keep 64.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from exactum.formats.format import BadRecord
 
 _LONG = re.compile(rb"[\x80-\xff]{4}")
 """In every number of more than 28 bits."""
+_OVER = re.compile(rb"[\x80-\xff]{9}[\x02-\x7f]")
+"""In every number of more than 64 bits that Protobuf takes, which is one of ten bytes."""
 _VARINT, _FIXED64, _BYTES, _GROUP, _END, _FIXED32 = range(6)
 
 
-def fit_check(descriptor: Any) -> Callable[[bytes, Any], None] | None:
+def fit_check(descriptor: Any) -> Callable[[bytes, Any], None]:
     """A function of a message's bytes and of the message that was parsed from them: raises
-    BadRecord for a number that was cut off. None where no field of the message, or of one inside of
-    it, could do that.
+    BadRecord for a number that was cut off.
 
     Nearly all messages are cleared by a search for long numbers, or by being the same bytes when
     they are written again; the others are walked.
     """
-    if not _has_narrow(descriptor, set()):
-        return None
-    long = _LONG.search
+    long = (_LONG if _has_narrow(descriptor, set()) else _OVER).search
 
     def check(data: bytes, message: Any) -> None:
         if long(data) is not None and message.SerializePartialToString() != data:
@@ -49,6 +48,14 @@ def _has_narrow(descriptor: Any, seen: set[str]) -> bool:
         _range(item) is not None
         or (item.message_type is not None and _has_narrow(item.message_type, seen))
         for item in descriptor.fields
+    )
+
+
+def _numbers(item: Any) -> tuple[int, ...]:
+    """The types whose values are numbers of varying length."""
+    return (
+        *(item.TYPE_INT32, item.TYPE_UINT32, item.TYPE_SINT32, item.TYPE_BOOL, item.TYPE_ENUM),
+        *(item.TYPE_INT64, item.TYPE_UINT64, item.TYPE_SINT64),
     )
 
 
@@ -94,7 +101,7 @@ def _look_inside(data: bytes, place: int, end: int, item: Any) -> None:
         return
     if item.message_type is not None:
         _walk(data, place, end, item.message_type, 0)
-    elif item.is_repeated and _range(item) is not None:
+    elif item.is_repeated and item.type in _numbers(item):
         for number in _packed(data, place, end):
             _check(item, number)
 
@@ -121,5 +128,7 @@ def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         place, shift = place + 1, shift + 7
         if byte < 0x80:
-            return value & (2**64 - 1), place
+            if value >> 64:
+                raise BadRecord("a number has more than 64 bits")
+            return value, place
     raise BadRecord("a number is cut off")
