@@ -4,9 +4,9 @@ changes one fails the test of its name.
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from exactum.kafka import client_internals
+from tests.kit.environment import ROOT
 
 SIGNATURES = {
     KafkaConnectionManager.__init__: "(self, net, **configs)",
@@ -56,12 +56,37 @@ def test_fields_as_ever() -> None:
     assert inspect.iscoroutinefunction(KafkaConnectionManager._build_transport)
 
 
+PUBLIC = {"kafka", "kafka.admin", "kafka.errors"}
+"""What kafka-python documents."""
+
+
 def test_they_are_used_in_one_place() -> None:
-    """Nothing else of exactum imports from ``kafka.net``, or touches what begins with _."""
-    folder = inspect.getsourcefile(client_internals)
-    assert folder is not None
-    for path in Path(folder).parent.glob("*.py"):
-        if path.name != "client_internals.py":
-            text = path.read_text()
-            assert "kafka.net" not in text, path
-            assert "._manager" not in text, path
+    """Nothing else of exactum imports from a module that is not public, or reaches for the client's
+    manager.
+    """
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "src" / "exactum").rglob("*.py"))
+        if path.name != "client_internals.py"
+        for name in private_parts(path.read_text())
+    ]
+    assert found == []
+
+
+def private_parts(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute) and node.attr == "_manager":
+            yield node.attr
+        yield from (n for n in names if n.partition(".")[0] == "kafka" and n not in PUBLIC)
+
+
+@pytest.mark.parametrize(
+    "source", ["from kafka.future import Future", "import kafka.protocol.api", "client._manager"]
+)
+def test_who_reaches_in_is_seen(source: str) -> None:
+    assert list(private_parts(source))

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from exactum.errors import EpochAborted, RowsRefused, SettingRefused
 from exactum.kafka.connection import is_denied
 from exactum.kafka.delivery_errors import DeliveryError
-from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.failure import RETRIABLE, KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.topic_facts import TopicFacts
 from exactum.kafka.transactional_id import KafkaScope
@@ -24,9 +24,11 @@ from exactum.protocol.sink import TaskName
 LIBRDKAFKA = {
     KafkaFailure.NONE: "NO_ERROR",
     KafkaFailure.TOPIC_DENIED: "TOPIC_AUTHORIZATION_FAILED",
-    KafkaFailure.DENIED: "GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED "
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+    KafkaFailure.GROUP_DENIED: "GROUP_AUTHORIZATION_FAILED",
+    KafkaFailure.DENIED: "CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED "
+    "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
     KafkaFailure.LOGIN: "SASL_AUTHENTICATION_FAILED _AUTHENTICATION",
+    KafkaFailure.TLS: "_SSL",
     KafkaFailure.MECHANISM: "UNSUPPORTED_SASL_MECHANISM",
     KafkaFailure.MOVED: "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION FENCED_LEADER_EPOCH "
     "UNKNOWN_LEADER_EPOCH OFFSET_NOT_AVAILABLE _NOENT",
@@ -39,7 +41,8 @@ LIBRDKAFKA = {
     KafkaFailure.TOPIC: "TOPIC_EXCEPTION",
     KafkaFailure.MEMBERS: "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS",
     KafkaFailure.CONCURRENT: "CONCURRENT_TRANSACTIONS",
-    KafkaFailure.OUTSIDE: "OFFSET_OUT_OF_RANGE",
+    KafkaFailure.OUTSIDE: "OFFSET_OUT_OF_RANGE _AUTO_OFFSET_RESET",
+    KafkaFailure.END: "_PARTITION_EOF",
     KafkaFailure.TIMEOUT: "INVALID_TRANSACTION_TIMEOUT",
     KafkaFailure.TOO_LARGE: "MSG_SIZE_TOO_LARGE",
     KafkaFailure.RECORD: "INVALID_RECORD",
@@ -109,6 +112,13 @@ def test_errors_of_other_kinds() -> None:
     assert not is_denied(OSError(58, "number 58 of the operating system"))
     assert not is_denied(kafka_errors.KafkaConnectionError())
     assert failure_of(None) is failure_of(9_999) is KafkaFailure.OTHER
+
+
+def test_a_certificate_is_told_from_a_handshake_that_broke() -> None:
+    """Both clients' texts; a handshake that was cut off may succeed next time."""
+    assert certificate_refused("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+    assert certificate_refused("broker certificate could not be verified, verify that ...")
+    assert not certificate_refused("SSL handshake failed: Disconnected: connecting to a PLAINTEXT")
 
 
 @pytest.mark.parametrize("name", sorted(CODES))

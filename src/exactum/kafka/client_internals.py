@@ -1,5 +1,6 @@
-"""Every part of kafka-python that is not public and that exactum uses. There is no public way to
-send EndTxn for a transaction that another process opened, nor to hear why a login failed.
+"""Every part of kafka-python that is not public and that exactum uses: its other modules import
+them from here. There is no public way to send EndTxn for a transaction that another process opened,
+nor to hear why a login failed.
 
     KafkaAdminClient(kafka_client=...)        a client around a manager of ours
     KafkaNetClient(net=, manager=), _manager  the same
@@ -11,9 +12,12 @@ send EndTxn for a transaction that another process opened, nor to hear why a log
         init_future of a connection           why a connection failed
         _build_transport,
         _sock_recv of a transport             an answer that comes together with the end
+    Future                                    the answer of a request that could not be sent
+    the requests that end in Request          one message of Kafka's protocol each
+    MemoryRecords                             record batches as they stand in a log
 
-``tests/kafka/test_client_internals.py`` says which of them a new version has changed; the pin in
-pyproject is narrow for their sake.
+``tests/kafka/test_client_internals.py`` and ``test_protocol_fields.py`` say which of them a new
+version has changed; the pin in pyproject is narrow for their sake.
 """
 
 from __future__ import annotations
@@ -22,9 +26,42 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from kafka.admin import KafkaAdminClient
+from kafka.errors import UnknownBrokerIdError, UnsupportedVersionError
+from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+from kafka.protocol.admin.configs import DescribeConfigsRequest
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.protocol.consumer.offsets import ListOffsetsRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer.transaction import (
+    EndTxnRequest,
+    InitProducerIdRequest,
+    WriteTxnMarkersRequest,
+)
+from kafka.record import MemoryRecords
+
+__all__ = [
+    "AdminConnection",
+    "DescribeConfigsRequest",
+    "DescribeProducersRequest",
+    "DescribeTransactionsRequest",
+    "EndTxnRequest",
+    "FetchRequest",
+    "FindCoordinatorRequest",
+    "InitProducerIdRequest",
+    "ListOffsetsRequest",
+    "ListTransactionsRequest",
+    "MemoryRecords",
+    "MetadataRequest",
+    "WriteTxnMarkersRequest",
+]
 
 IsRefusal = Callable[[BaseException], bool]
 
@@ -93,14 +130,22 @@ class AdminConnection:
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
     def api_version(self, request: type[Any]) -> int:
-        """Highest version of a request that both sides know. Raises kafka-python's errors where
-        there is none.
-        """
-        return int(self._manager.broker_version_data.api_version(request))
+        """Highest version of a request that both sides know; -1 where there is none."""
+        try:
+            return int(self._manager.broker_version_data.api_version(request))
+        except UnsupportedVersionError:
+            return -1
 
     def send(self, request: Any, node_id: int | None) -> Awaitable[Any]:
-        """For use on the client's loop; None: to any node."""
-        sent: Awaitable[Any] = self._manager.send(request, node_id)
+        """For use on the client's loop; None: to any node. Its answer may be a ``KafkaError``."""
+        sent: Awaitable[Any]
+        try:
+            sent = self._manager.send(request, node_id)
+        except UnknownBrokerIdError as error:
+            # Raised at once for a node that has died and left the metadata. As the answer of that
+            # one request it makes the callers forget who sent them there, and the others' answers
+            # are not lost.
+            sent = Future().failure(error)
         return sent
 
     def call_soon(self, coroutine: Callable[[], Awaitable[Any]]) -> Any:

@@ -17,7 +17,7 @@ import kafka.errors as kafka_errors
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.client_internals import AdminConnection
-from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
+from exactum.kafka.failure import DENIALS, KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.settings import Settings, admin_settings
 
 IN_FLIGHT_MAX = 1_000
@@ -137,7 +137,7 @@ def _is_refusal(error: BaseException) -> bool:
     if is_denied(error) or _failure_of(error) is KafkaFailure.MECHANISM:
         return True
     of_our_files = (ssl.SSLError, FileNotFoundError)  # the handshake's SSLError arrives as text
-    return isinstance(error, of_our_files) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+    return isinstance(error, of_our_files) or certificate_refused(str(error))
 
 
 def _not_connected(

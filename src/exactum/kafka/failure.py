@@ -16,8 +16,10 @@ class KafkaFailure(Enum):
 
     NONE = "none"
     TOPIC_DENIED = "topic denied"  # this user lacks a right on the topic
+    GROUP_DENIED = "group denied"  # ... or on the group
     DENIED = "denied"  # ... or another right
     LOGIN = "login"  # the credentials are refused
+    TLS = "tls"  # the handshake did not succeed: see ``certificate_refused``
     MECHANISM = "mechanism"  # the listener does not know the SASL mechanism
     MOVED = "moved"  # the partition's leader is another node, or not known yet
     COORDINATOR = "coordinator"  # the coordinator starts, moves, lags behind, or is not known yet
@@ -30,6 +32,7 @@ class KafkaFailure(Enum):
     NO_TRANSACTION = "no transaction"  # the coordinator does not know the transactional id
     CONCURRENT = "concurrent"  # the transaction is being ended
     OUTSIDE = "outside"  # the log has no such offset
+    END = "end"  # a reader is at the end of the partition
     TIMEOUT = "timeout"  # a transaction's timeout above what the broker allows
     TOO_LARGE = "too large"  # a record
     # a record that the topic takes from nobody, as one without a key where it is compacted
@@ -44,12 +47,13 @@ class KafkaFailure(Enum):
 _CLASSES = {
     0: KafkaFailure.NONE,
     29: KafkaFailure.TOPIC_DENIED,  # TOPIC_AUTHORIZATION_FAILED
-    30: KafkaFailure.DENIED,  # GROUP_AUTHORIZATION_FAILED
+    30: KafkaFailure.GROUP_DENIED,  # GROUP_AUTHORIZATION_FAILED
     31: KafkaFailure.DENIED,  # CLUSTER_AUTHORIZATION_FAILED
     53: KafkaFailure.DENIED,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     65: KafkaFailure.DENIED,  # DELEGATION_TOKEN_AUTHORIZATION_FAILED
     58: KafkaFailure.LOGIN,  # SASL_AUTHENTICATION_FAILED
     -169: KafkaFailure.LOGIN,  # _AUTHENTICATION
+    -181: KafkaFailure.TLS,  # _SSL
     33: KafkaFailure.MECHANISM,  # UNSUPPORTED_SASL_MECHANISM
     5: KafkaFailure.MOVED,  # LEADER_NOT_AVAILABLE
     6: KafkaFailure.MOVED,  # NOT_LEADER_FOR_PARTITION
@@ -79,6 +83,8 @@ _CLASSES = {
     105: KafkaFailure.NO_TRANSACTION,  # TRANSACTIONAL_ID_NOT_FOUND
     51: KafkaFailure.CONCURRENT,  # CONCURRENT_TRANSACTIONS
     1: KafkaFailure.OUTSIDE,  # OFFSET_OUT_OF_RANGE
+    -140: KafkaFailure.OUTSIDE,  # _AUTO_OFFSET_RESET
+    -191: KafkaFailure.END,  # _PARTITION_EOF
     50: KafkaFailure.TIMEOUT,  # INVALID_TRANSACTION_TIMEOUT
     10: KafkaFailure.TOO_LARGE,  # MSG_SIZE_TOO_LARGE
     87: KafkaFailure.RECORD,  # INVALID_RECORD
@@ -92,7 +98,7 @@ _CLASSES = {
     -184: KafkaFailure.FULL,  # _QUEUE_FULL
 }
 
-DENIALS = frozenset({KafkaFailure.TOPIC_DENIED, KafkaFailure.DENIED})
+DENIALS = frozenset({KafkaFailure.TOPIC_DENIED, KafkaFailure.GROUP_DENIED, KafkaFailure.DENIED})
 """A right is missing: somebody has to grant it."""
 RETRIABLE = frozenset({KafkaFailure.MOVED, KafkaFailure.COORDINATOR, KafkaFailure.BUSY})
 """What a node answers that starts, or does not lead what it is asked for any more."""
@@ -101,3 +107,10 @@ RETRIABLE = frozenset({KafkaFailure.MOVED, KafkaFailure.COORDINATOR, KafkaFailur
 def failure_of(code: int | None) -> KafkaFailure:
     """OTHER for a code that says nothing to us, and for none."""
     return KafkaFailure.OTHER if code is None else _CLASSES.get(code, KafkaFailure.OTHER)
+
+
+def certificate_refused(text: str) -> bool:
+    """Whether a TLS handshake failed by a certificate, as the next one would. Only its text says
+    so: a handshake that a dying broker cut off has the same code, and kafka-python gives it none.
+    """
+    return "certificate" in text.lower()

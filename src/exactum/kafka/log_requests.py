@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol.admin.transactions import DescribeProducersRequest
-from kafka.protocol.consumer.fetch import FetchRequest
-from kafka.protocol.consumer.offsets import ListOffsetsRequest
-
+from exactum.kafka.client_internals import (
+    DescribeProducersRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+)
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.routing import Router, by_topic
 from exactum.kafka.transaction import Partition

@@ -14,9 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.record import MemoryRecords
-
 from exactum.errors import OutcomeUnknown
+from exactum.kafka.client_internals import MemoryRecords
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.outcome import Marker, TransactionOutcome, from_description
 from exactum.kafka.requests import BrokerRequests

@@ -14,20 +14,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka.protocol.admin.configs import DescribeConfigsRequest
-from kafka.protocol.admin.transactions import (
+from exactum.kafka.client_internals import (
+    DescribeConfigsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
     ListTransactionsRequest,
+    MetadataRequest,
 )
-from kafka.protocol.metadata import MetadataRequest
-from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
-
 from exactum.kafka.connection import connect
 from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.log_requests import LogRequests
 from exactum.kafka.outcome import TransactionDescription
-from exactum.kafka.routing import Again, Router, error_name
+from exactum.kafka.routing import Again, Question, Router, error_name
 from exactum.kafka.settings import Settings
 from exactum.kafka.transaction import Partition
 
@@ -209,9 +209,8 @@ class BrokerRequests(LogRequests):
                 yield t.transactional_id, t.error_code, t
 
         result: dict[str, TransactionDescription | None] = {}
-        for name, (error, t) in self._router.by_coordinator(
-            transactional_ids, request, read
-        ).items():
+        answers = self._router.by_coordinator(transactional_ids, Question(request, read))
+        for name, (error, t) in answers.items():
             if failure_of(error) is KafkaFailure.NO_TRANSACTION:
                 result[name] = None
             elif error:
@@ -281,9 +280,8 @@ class BrokerRequests(LogRequests):
         def read(answer: Any, asked: Sequence[str]) -> Iterable[tuple[str, int, Any]]:
             yield asked[0], answer.error_code, None
 
-        answers = self._router.by_coordinator(
-            ids, request, read, each_max=1, also_retriable=also_retriable
-        )
+        question = Question(request, read, each_max=1, also_retriable=frozenset(also_retriable))
+        answers = self._router.by_coordinator(ids, question)
         return {name: error for name, (error, _) in answers.items()}
 
     # ---- partitions --------------------------------------------------------------------------

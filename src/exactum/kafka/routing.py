@@ -12,14 +12,17 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import kafka.errors as kafka_errors
-from kafka.future import Future
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.client_internals import AdminConnection
+from exactum.kafka.client_internals import (
+    AdminConnection,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
 from exactum.kafka.connection import is_denied, reason_of
 from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.transaction import Partition
@@ -39,6 +42,19 @@ Read = Callable[[Any, Sequence[K]], Iterable[tuple[K, int, Any]]]
 """What an answer says of each of those that were asked for: (which, the error's code or 0,
 value).
 """
+
+
+@dataclass(frozen=True)
+class Question(Generic[K]):
+    """What is asked of many nodes at once: the request for some of the keys (``each_max`` at
+    most), what its answer says of each, and which failures besides those of a node that starts or
+    moves are asked again.
+    """
+
+    request: Callable[[Sequence[K]], Any]
+    read: Read[K]
+    each_max: int = IDS_MAX
+    also_retriable: frozenset[KafkaFailure] = frozenset()
 
 
 class Again(Exception):
@@ -67,22 +83,11 @@ class Router:
         """Highest version of a request that both sides know; -1 when the broker does not know
         it.
         """
-        try:
-            return self._connection.api_version(request)
-        except (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError):
-            return -1
+        return self._connection.api_version(request)
 
     def send(self, request: Any, node_id: int | None) -> Awaitable[Any]:
         """For a step's use. Its answer may be a ``KafkaError``."""
-        sent: Awaitable[Any]
-        try:
-            sent = self._connection.send(request, node_id)
-        except kafka_errors.UnknownBrokerIdError as error:
-            # Raised at once for a node that has died and left the metadata. As the answer of that
-            # one request it makes the callers forget who sent them there, and the others' answers
-            # are not lost.
-            sent = Future().failure(error)
-        return sent
+        return self._connection.send(request, node_id)
 
     def partitions(
         self, topics: Iterable[str], *, all_visible: bool = False
@@ -95,13 +100,7 @@ class Router:
         return self.retry(lambda: self._leaders.learn(topics, all_visible=all_visible))
 
     def by_coordinator(
-        self,
-        ids: Iterable[str],
-        request: Callable[[Sequence[str]], Any],
-        read: Read[str],
-        *,
-        each_max: int = IDS_MAX,
-        also_retriable: Iterable[KafkaFailure] = (),
+        self, ids: Iterable[str], question: Question[str]
     ) -> dict[str, tuple[int, Any]]:
         """Ask each id's coordinator until every id has a final answer: (the error's code or 0,
         value).
@@ -109,14 +108,7 @@ class Router:
         Raises:
             Unavailable: for as long as the deadline there was none.
         """
-        return self._ask(
-            self._coordinators,
-            ids,
-            request,
-            read,
-            each_max=each_max,
-            also_retriable=frozenset(also_retriable),
-        )
+        return self._ask(self._coordinators, ids, question)
 
     def by_leader(
         self,
@@ -127,27 +119,12 @@ class Router:
         """Ask each partition's leader until every partition has an answer, as
         ``by_coordinator``.
         """
-        return self._ask(self._leaders, partitions, request, read, each_max=PARTITIONS_MAX)
+        return self._ask(self._leaders, partitions, Question(request, read, PARTITIONS_MAX))
 
     def _ask(
-        self,
-        places: _Nodes[K],
-        keys: Iterable[K],
-        request: Callable[[Sequence[K]], Any],
-        read: Read[K],
-        *,
-        each_max: int,
-        also_retriable: frozenset[KafkaFailure] = frozenset(),
+        self, places: _Nodes[K], keys: Iterable[K], question: Question[K]
     ) -> dict[K, tuple[int, Any]]:
-        call = _Call(
-            self,
-            keys,
-            places=places,
-            request=request,
-            read=read,
-            each_max=each_max,
-            also_retriable=also_retriable,
-        )
+        call = _Call(self, places, keys, question)
         if call.pending:
             self.retry(call.step, lambda: len(call.done))
         return call.done
@@ -199,24 +176,13 @@ class _Call(Generic[K]):
     """One request of many: what still has no final answer, and the answers."""
 
     def __init__(
-        self,
-        router: Router,
-        keys: Iterable[K],
-        *,
-        places: _Nodes[K],
-        request: Callable[[Sequence[K]], Any],
-        read: Read[K],
-        each_max: int,
-        also_retriable: frozenset[KafkaFailure],
+        self, router: Router, places: _Nodes[K], keys: Iterable[K], question: Question[K]
     ) -> None:
         self.pending = dict.fromkeys(keys)  # in the order given
         self.done: dict[K, tuple[int, Any]] = {}
         self._router = router
         self._places = places
-        self._request = request
-        self._read = read
-        self._each_max = each_max
-        self._also_retriable = also_retriable
+        self._question = question
         self._again = ""
 
     async def step(self) -> None:
@@ -235,16 +201,15 @@ class _Call(Generic[K]):
 
     def _lanes(self, node: int, keys: Sequence[K]) -> list[Callable[[], Awaitable[None]]]:
         """Coroutines that take what there is to ask of a node from one queue."""
-        size = self._each_max
+        question, size = self._question, self._question.each_max
         queue = deque(keys[i : i + size] for i in range(0, len(keys), size))
 
         async def lane() -> None:
             while queue:
                 part = queue.popleft()
                 try:
-                    rows = list(
-                        self._read(await self._router.send(self._request(part), node), part)
-                    )
+                    answer = await self._router.send(question.request(part), node)
+                    rows = list(question.read(answer, part))
                 except kafka_errors.KafkaError as error:
                     # the rest would meet the same; the next step asks for where it is now
                     queue.clear()
@@ -263,7 +228,7 @@ class _Call(Generic[K]):
             if failure in RETRIABLE:
                 self._again = self._again or error_name(error)
                 self._places.forget([key])
-            elif failure in self._also_retriable:
+            elif failure in self._question.also_retriable:
                 self._again = self._again or error_name(error)
             else:
                 self.done[key] = (error, value)

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.kafka.failure import KafkaFailure, failure_of
+from exactum.kafka.failure import KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.settings import Settings
 from exactum.kafka.topic_identity import TopicIdentity
@@ -184,18 +184,19 @@ class TopicReader:
             )
             self._ahead[record.partition].append(record)
             return True
-        if error.code() == KafkaError._PARTITION_EOF:
+        failure = failure_of(error.code())
+        if failure is KafkaFailure.END:
             self._at_end[message.partition()] = message.offset()
-        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+        elif failure is KafkaFailure.OUTSIDE:
             raise CheckpointRefused(
                 f"{self.where} no longer has what follows the offset that this query has read to "
                 f"({error.str()}): retention removed it before it was read. Give the topic "
                 "cleanup.policy=compact, or a longer retention, and start the query with a new "
                 "checkpoint. Nothing was written."
             )
-        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        elif failure is KafkaFailure.GROUP_DENIED:
             pass  # of the group that librdkafka wants named: nothing is asked of it
-        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        elif failure is KafkaFailure.TOPIC_DENIED:
             raise self._denied("READ")
         elif error.fatal() or not error.retriable():
             raise self._unavailable("could not be read", KafkaException(error))
@@ -236,7 +237,7 @@ class TopicReader:
         found: dict[int, int] = {}
         for (_, p), answer in listed_offsets(admin, specs, TIMEOUT_S, read_committed=True).items():
             if isinstance(answer, KafkaError):
-                if answer.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                if failure_of(answer.code()) is KafkaFailure.TOPIC_DENIED:
                     raise self._denied("DESCRIBE")
                 raise self._unavailable(trouble, KafkaException(answer))
             found[p] = answer
@@ -286,8 +287,8 @@ class TopicReader:
         try:
             topic_id = str(asked[self._topic].result(TIMEOUT_S + 1).topic_id)
         except (KafkaException, FutureTimeoutError) as error:
-            reason = error.args[0] if isinstance(error, KafkaException) else None
-            if reason is not None and reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            code = error.args[0].code() if isinstance(error, KafkaException) else None
+            if failure_of(code) is KafkaFailure.TOPIC_DENIED:
                 raise self._denied("DESCRIBE") from error
             raise self._unavailable("did not tell its id", error) from error
         return topic_id if topic_id != NO_TOPIC_ID else None
@@ -304,13 +305,14 @@ class TopicReader:
             SettingRefused: the connection fails by what no other try mends.
         """
         for error in list(self._told):
-            if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+            failure = failure_of(error.code())
+            if failure is KafkaFailure.LOGIN:
                 raise SettingRefused(
                     f"{self.where} cannot be read: the broker refused the credentials "
                     f"({error.str()}). Look at sasl.mechanism, sasl.username and sasl.password in "
                     "consumer=. Nothing was written."
                 )
-            if error.code() == KafkaError._SSL and "certificate" in error.str():
+            if failure is KafkaFailure.TLS and certificate_refused(error.str()):
                 raise SettingRefused(
                     f"{self.where} cannot be read: no TLS connection to the broker "
                     f"({error.str()}). Is ssl.ca.location in consumer= the file with the authority "

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from kafka.record import MemoryRecords
 
 from exactum.errors import OutcomeUnknown, Unavailable
+from exactum.kafka.client_internals import MemoryRecords
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.transaction import Partition
 from exactum.ops.verify.evidence import Evidence, Finding, compared
