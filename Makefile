@@ -49,6 +49,7 @@ dead: setup
 
 duplicates: setup
 	$(BIN)/pylint src/exactum
+	$(BIN)/pylint --disable=all --enable=duplicate-code src/exactum chaos bench model examples
 
 check: lint types contract dead duplicates ## lint, formatting, strict types, import contract, dead and double code
 

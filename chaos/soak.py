@@ -18,20 +18,19 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import psycopg
-from confluent_kafka import KafkaException, Producer
-from kafka.errors import KafkaError
 
-from chaos.cell_run import MAY_BE_STARTED_AGAIN
-from chaos.job_spec import JobSpec, Result
+from chaos.job_spec import JobSpec
 from chaos.query_oracle import OracleFailure, QueryOracle
 from chaos.servers import Driver, HarnessFailure, Servers
+from chaos.soak_faults import FAULTS
+from chaos.soak_supervisor import Supervisor, Timeline
 from tests.kit.crash import oracle
 
 SEED = 7
@@ -46,96 +45,6 @@ TRANSFERS_EACH = 10
 MAX_OFFSETS = 200
 TIMEOUT_MS = 20_000
 """Of Kafka's transactions: longer than any round, so that only a pile of faults outlasts it."""
-DRY_TIMEOUT_S = 240.0
-STARTS_MAX = 10
-EXCUSED = MAY_BE_STARTED_AGAIN | {"Fenced", "Spark"}
-"""Errors after which a query is started again."""
-
-
-class SoakFailure(AssertionError):
-    """Something was seen that must never be."""
-
-
-@dataclass
-class Timeline:
-    """What happened when, in seconds from the beginning. Used from several threads."""
-
-    began_s: float = field(default_factory=time.monotonic)
-    lines: list[str] = field(default_factory=list)
-    loud: bool = True
-
-    def note(self, text: str) -> None:
-        line = f"{time.monotonic() - self.began_s:7.1f} s  {text}"
-        self.lines.append(line)
-        if self.loud:
-            print(line, flush=True)
-
-
-class Supervisor:
-    """Keeps one query running in a driver process of its own: started again whenever it stops."""
-
-    def __init__(
-        self,
-        name: str,
-        servers: Servers,
-        query_oracle: QueryOracle,
-        spec: Mapping[str, Any],
-        timeline: Timeline,
-    ) -> None:
-        self.name = name
-        self.query_oracle = query_oracle
-        self.driver: Driver = servers.hire()
-        self.starts = 0
-        self._servers = servers
-        self._whole = spec
-        self._timeline = timeline
-        self._spec: JobSpec | None = None
-
-    def spec(self, **changed: Any) -> JobSpec:
-        self.starts += 1
-        folder = str(self.query_oracle.folder / f"start{self.starts}")
-        return JobSpec(**{**self._whole, "folder": folder, **changed})
-
-    def look(self) -> None:
-        """What there is to do now: a new process, or another start."""
-        if not self.driver.alive:
-            self.driver.kill()  # what is left below it
-            self.driver, self._spec = self._servers.hire(), None
-            self._timeline.note(f"{self.name}: a new driver process")
-        if not self.driver.ready:
-            return
-        if self._spec is not None and (result := self._spec.result) is not None:
-            self.judge(result)
-            self._spec = None
-        if self._spec is None:
-            self._spec = self.spec(drain=False)
-            self.driver.begin(self._spec)
-            self._timeline.note(f"{self.name}: start {self.starts}")
-
-    def judge(self, result: Result) -> None:
-        """Raises SoakFailure for an error that no fault excuses."""
-        if result.outcome == "failed":
-            self._timeline.note(f"{self.name}: stopped: {result.kind}: {result.message[:160]!r}")
-            if result.kind not in EXCUSED:
-                raise SoakFailure(f"{self.name} stopped with {result.kind}: {result.message}")
-
-    def run_dry(self) -> None:
-        """Stop what runs, and start the query until it has read everything."""
-        if self._spec is not None and self.driver.alive:
-            self._spec.stop()
-            self.judge(self.driver.ended(self._spec))
-        for _ in range(STARTS_MAX):
-            if not self.driver.alive:
-                self.driver.kill()
-                self.driver = self._servers.hire()
-            self.driver.until(lambda: self.driver.ready, "it is ready")
-            spec = self.spec(max_offsets=100_000)
-            self.driver.begin(spec)
-            result = self.driver.ended(spec, DRY_TIMEOUT_S)
-            self.judge(result)
-            if result.outcome == "finished":
-                return
-        raise SoakFailure(f"{self.name} did not finish in {STARTS_MAX} starts")
 
 
 @dataclass
@@ -367,107 +276,6 @@ class Soak:
             twice = [posting for posting, count in self._in_files.items() if count > 1]
             if twice:
                 raise OracleFailure(f"files have postings twice: {twice[:3]}")
-
-
-# ---- faults --------------------------------------------------------------------------------------
-# Each begins now and is over when ``healing`` closes.
-
-Healing = contextlib.ExitStack
-
-
-def kill_driver(soak: Soak, query: Supervisor, healing: Healing) -> None:
-    soak.timeline.note(f"  SIGKILL of {query.name}'s driver")
-    query.driver.kill()
-
-
-def kill_workers(soak: Soak, query: Supervisor, healing: Healing) -> None:
-    soak.timeline.note(f"  SIGKILL of {query.driver.kill_workers()} workers of {query.name}")
-
-
-def pause_driver(soak: Soak, query: Supervisor, healing: Healing) -> None:
-    driver = query.driver
-    soak.timeline.note(f"  SIGSTOP of {query.name}")
-    driver.pause()
-    healing.callback(driver.resume)
-
-
-def kill_server(name: str) -> Callable[[Soak, Supervisor, Healing], None]:
-    def kill(soak: Soak, query: Supervisor, healing: Healing) -> None:
-        server = soak.servers.server(name)
-        soak.timeline.note(f"  SIGKILL of {name}")
-        server.kill()
-        server.restart()
-        soak.timeline.note(f"  {name} is back")
-
-    return kill
-
-
-def pause_server(name: str) -> Callable[[Soak, Supervisor, Healing], None]:
-    def stop(soak: Soak, query: Supervisor, healing: Healing) -> None:
-        server = soak.servers.server(name)
-        soak.timeline.note(f"  SIGSTOP of {name}")
-        server.pause()
-        healing.callback(server.resume)
-
-    return stop
-
-
-def network(name: str, how: str) -> Callable[[Soak, Supervisor, Healing], None]:
-    def break_it(soak: Soak, query: Supervisor, healing: Healing) -> None:
-        proxy = soak.servers.proxies[name]
-        soak.timeline.note(f"  network to {name}: {how}")
-        healing.callback(proxy.heal)
-        if how == "delay":
-            proxy.delay(soak.chance.uniform(0.05, 0.5))
-        else:
-            getattr(proxy, how)()
-
-    return break_it
-
-
-def second_copy(soak: Soak, query: Supervisor, healing: Healing) -> None:
-    """Another driver process runs the same query for this round; the two fence each other."""
-    if soak.copy is not None or not soak.understudy().ready:
-        soak.timeline.note("  no second copy: its process is busy or at its start")
-        return
-    spec = query.spec(drain=False)
-    soak.timeline.note(f"  a second copy of {query.name}")
-    soak.understudy().begin(spec)
-    soak.copy = (query, spec)
-    healing.callback(spec.stop)
-
-
-def foreign_init(soak: Soak, query: Supervisor, healing: Healing) -> None:
-    with contextlib.suppress(
-        KafkaException, KafkaError, OSError
-    ):  # the broker may be away at the moment
-        names = oracle.ongoing(soak.servers.kafka.direct, query.query_oracle.query_id)
-        if names:
-            settings = {
-                "bootstrap.servers": soak.servers.kafka.direct,
-                "transactional.id": names[0],
-                "log_level": 0,
-            }
-            Producer(settings).init_transactions(5)
-            soak.timeline.note(f"  a foreign init_transactions with an id of {query.name}")
-
-
-FAULTS: dict[str, Callable[[Soak, Supervisor, Healing], None]] = {
-    "kill-driver": kill_driver,
-    "kill-workers": kill_workers,
-    "pause-driver": pause_driver,
-    "kill-broker": kill_server("kafka"),
-    "kill-postgres": kill_server("postgres"),
-    "pause-broker": pause_server("kafka"),
-    "pause-postgres": pause_server("postgres"),
-    "second-copy": second_copy,
-    "foreign-init": foreign_init,
-    **{
-        f"{how.replace('_', '-')}-{name}": network(name, how)
-        for name in ("kafka", "postgres")
-        for how in ("reset", "cut", "half_open", "lose_replies", "delay")
-    },
-}
 
 
 def main() -> int:

@@ -1,16 +1,10 @@
-"""What is refused at start, and at a task, in words that say what to do and never hold a
-password.
-"""
+"""What is refused at start, and of rows, in words that say what to do."""
 
 from __future__ import annotations
 
 import itertools
-import logging
-import os
 import pickle
-import subprocess
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -19,31 +13,20 @@ import pytest
 
 from exactum.errors import (
     EpochAborted,
-    ExactumError,
     FrameRefused,
-    Refused,
     RowsRefused,
     SettingRefused,
-    Unavailable,
 )
-from exactum.local.postgres import LocalPostgres
-from exactum.protocol.model import new_incarnation
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, QueryRun, WriteOrder
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, WriteOrder
 from exactum.sql.postgres.sink import PostgresSink
 from tests.kit.sql.postgres_server import Database
+from tests.kit.sql.postgres_start import start
 from tests.kit.sql.sql_database import NOTHING
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, Query, expected, narrow
 
 pytestmark = pytest.mark.postgres
 
 _queries = itertools.count(1)
-
-
-def start(database: Database, table: str, columns: Columns = ID_AND_NAME, **settings: Any) -> None:
-    """Check and open, as a starting query does."""
-    sink = PostgresSink(settings.pop("url", database.url), table=table, **settings)
-    run = QueryRun(f"refused-{next(_queries)}", new_incarnation(), Guarantee.EXACTLY_ONCE)
-    sink.open(run, sink.name, columns).participant.close()
 
 
 @pytest.mark.parametrize(
@@ -317,243 +300,7 @@ def test_without_a_decision_each_task_commits(
     assert database.leftovers() == NOTHING
 
 
-# ---- the server ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def strict() -> Iterator[LocalPostgres]:
-    """A second server, of which tests change the settings."""
-    with LocalPostgres(settings={"max_prepared_transactions": 0}) as server:
-        yield server
-
-
-def test_no_prepared_transactions_allowed(strict: LocalPostgres) -> None:
-    """max_prepared_transactions=0 is refused at start, with the setting named; staged works; so
-    does one too few.
-    """
-    database = Database(strict)
-    table = database.table()
-    with pytest.raises(SettingRefused, match="max_prepared_transactions in postgresql.conf"):
-        start(database, table, mechanism="prepared")
-    start(database, table, mechanism="staged")
-    start(database, table)
-    database.close()
-    strict.configure({"max_prepared_transactions": 2})
-    strict.restart()
-    query = Query(lambda: PostgresSink(database.url, table=table, mechanism="prepared"), "slots")
-    driver = query.start()
-    with pytest.raises(EpochAborted, match="raise max_prepared_transactions"):
-        driver.run(0)
-    driver.close()
-    assert database.leftovers() == NOTHING
-    query.tasks = lambda batch_id: [[narrow(expected([0]))]]
-    following = query.start()
-    following.run(0)
-    following.close()
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
-    database.close()
-
-
-@pytest.fixture
-def limited(database: Database) -> Iterator[str]:
-    """The URL of a user with no rights but to connect."""
-    database.run("DROP ROLE IF EXISTS limited")
-    database.run("CREATE ROLE limited LOGIN PASSWORD 'a secret&key'")
-    yield database.server.url_of("exactum", "limited", "a secret&key")
-    database.run("DROP OWNED BY limited")
-    database.run("DROP ROLE limited")
-
-
-def test_rights_that_are_missing(database: Database, limited: str) -> None:
-    """Each missing right is refused at start, not at the first commit, and says which; then the
-    user can write.
-    """
-    table = database.table()
-    refusals: list[str] = []
-    grants = [
-        f"GRANT SELECT ON {table} TO limited",
-        f"GRANT INSERT ON {table} TO limited",
-        "GRANT CREATE ON SCHEMA public TO limited",
-    ]
-    for grant in grants:
-        with pytest.raises(SettingRefused) as caught:
-            start(database, table, url=limited)
-        refusals.append(str(caught.value))
-        database.run(grant)
-    start(database, table, url=limited)
-    assert all("secret" not in text for text in refusals)
-    assert "GRANT CREATE ON SCHEMA" in refusals[-1]
-    query = Query(lambda: PostgresSink(limited, table=table), f"limited-{next(_queries)}")
-    driver = query.start()
-    driver.run(0)
-    driver.close()
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
-
-
-def test_own_tables_made_by_an_administrator(database: Database, limited: str) -> None:
-    """A user who may not create tables can have them made, by the statements that the refusals
-    give.
-    """
-    table = database.table()
-    database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
-    sink = PostgresSink(limited, table=table)
-    run = QueryRun("by-hand", new_incarnation(), Guarantee.EXACTLY_ONCE)
-    for _ in range(3):
-        with pytest.raises(SettingRefused) as caught:
-            sink.open(run, sink.name, ID_AND_NAME)
-        statement = str(caught.value).split("have it created: ")[1].split("; with")[0]
-        database.run(statement)
-        name = statement.split('"."')[1].split('"')[0]
-        database.run(f'GRANT SELECT, INSERT, DELETE, TRUNCATE ON "{name}" TO limited')
-    sink.open(run, sink.name, ID_AND_NAME).participant.close()
-
-
-def test_no_password_anywhere(
-    database: Database, limited: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Wrong password, host or database, broken URL, missing table: no text shows the password,
-    in any form.
-    """
-    caplog.set_level(logging.DEBUG)
-    texts: list[str] = []
-    wrong = limited.replace("a%20secret%26key", "wr%40ng%20key")
-    table = database.table()
-    urls = [
-        wrong,
-        limited.replace(f":{database.server.port}", ":1"),
-        limited.replace("/exactum", "/nowhere"),
-        limited.replace("127.0.0.1", "no.such.host.invalid"),
-        limited + "?nonsense=1",
-        "postgresql://u:a%20secret%26key@[::1/x",
-        "host=127.0.0.1 password='a secret&key",
-        limited,
-    ]
-    for url in urls:
-        try:
-            sink = PostgresSink(url, table="nowhere")
-            texts += [repr(sink), str(sink), sink.name, repr(vars(sink))]
-            start(database, "nowhere", url=url)
-        except ExactumError as error:
-            texts += [
-                str(error),
-                repr(error),
-                repr(error.__cause__),
-                str(pickle.loads(pickle.dumps(error))),
-            ]
-        else:
-            raise AssertionError(f"{url} was not refused")
-    database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
-    database.run("GRANT CREATE ON SCHEMA public TO limited")
-    query = Query(lambda: PostgresSink(limited, table=table), f"secret-{next(_queries)}")
-    driver = query.start()
-    driver.run(0)
-    texts += [repr(driver.opened), repr(vars(driver.participant)), repr(driver.events), caplog.text]
-    texts += [repr(list(query.storage.records.values()))]
-    driver.close()
-    for text in texts:
-        for secret in ("secret&key", "secret%26key", "wr@ng", "wr%40ng"):
-            assert secret not in text
-
-
-def test_a_server_that_is_away(database: Database) -> None:
-    """No server: Unavailable at once at start. A database that does not exist, a wrong password:
-    a setting.
-    """
-    table = database.table()
-    with pytest.raises(Unavailable):
-        start(database, table, url=database.url.replace(f":{database.server.port}", ":1"))
-    with pytest.raises(SettingRefused, match="does not exist"):
-        start(database, table, url=database.server.url_of("nowhere"))
-    with pytest.raises(SettingRefused, match="authentication"):
-        start(database, table, url=database.server.url_of("exactum", password="wrong"))
-
-
-def test_libpq_options_pass_through(database: Database) -> None:
-    """connect= reaches libpq and wins over the URL: TLS that the server does not have is then
-    refused.
-    """
-    table = database.table()
-    with pytest.raises(Refused, match="SSL"):
-        start(database, table, connect={"sslmode": "require"})
-    start(database, table, url=database.url + "?sslmode=require", connect={"sslmode": "disable"})
-    start(database, table, connect={"host": str(database.server.socket_dir)})
-    with pytest.raises(SettingRefused, match="connect="):
-        start(database, table, connect={"sslmode": ["require"]})
-
-
-def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
-    """With verify-full the right authority is accepted, from the driver and from tasks; another
-    one is refused.
-    """
-    strict.start()
-    owner = strict.folder.stat()
-    for folder in (strict.folder, tmp_path):
-        command = (
-            "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=exactum -addext "
-            "subjectAltName=IP:127.0.0.1"
-        )
-        subprocess.run(
-            [*command.split(), "-keyout", folder / "server.key", "-out", folder / "server.crt"],
-            check=True,
-            capture_output=True,
-        )
-        (folder / "server.key").chmod(0o600)
-    os.chown(strict.folder / "server.key", owner.st_uid, owner.st_gid)
-    files = {
-        "ssl_cert_file": str(strict.folder / "server.crt"),
-        "ssl_key_file": str(strict.folder / "server.key"),
-    }
-    strict.configure({"ssl": "on", **files})
-    strict.restart()
-    database = Database(strict)
-    table = database.table()
-    right = {"sslmode": "verify-full", "sslrootcert": str(strict.folder / "server.crt")}
-    query = Query(lambda: PostgresSink(database.url, table=table, connect=right), "tls")
-    driver = query.start()
-    driver.run(0)
-    encrypted = database.rows(
-        "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name "
-        "LIKE 'exactum %'"
-    )
-    driver.close()
-    assert set(encrypted) == {(True,)}
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
-    with pytest.raises(SettingRefused, match="certificate verify failed"):
-        start(database, table, connect={**right, "sslrootcert": str(tmp_path / "server.crt")})
-    database.close()
-
-
-def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Database) -> None:
-    """A role with synchronous_commit=off, another isolation, time zone and date style writes
-    durably and exactly.
-    """
-    database.run("DROP ROLE IF EXISTS odd")
-    database.run("CREATE ROLE odd LOGIN SUPERUSER PASSWORD 'odd'")
-    for setting in (
-        "synchronous_commit = off",
-        "default_transaction_isolation = 'serializable'",
-        "default_transaction_read_only = on",
-        "TimeZone = 'Asia/Tokyo'",
-        "DateStyle = 'German'",
-        "statement_timeout = '1s'",
-    ):
-        database.run(f"ALTER ROLE odd SET {setting}")
-    sink = PostgresSink(database.server.url_of("exactum", "odd", "odd"), table="any")
-    session = sink._dialect.connect(sink._address, *_connect_arguments())
-    shown = session.query(
-        "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
-        "current_setting('transaction_read_only'), current_setting('TimeZone'), "
-        "current_setting('statement_timeout'), date '2024-01-02'::text"
-    )
-    session.close()
-    database.run("DROP ROLE odd")
-    assert shown == [("on", "read committed", "off", "UTC", "0", "2024-01-02")]
-
-
-def _connect_arguments() -> tuple[Any, ...]:
-    from exactum.sql.dialect import Role
-
-    return Role.TASK, "exactum test", 1.0
+# ---- tables of exactum's own, and what a start is handed ----------------------------------------
 
 
 def test_two_starts_create_the_tables_at_once(database: Database) -> None:

@@ -1,0 +1,125 @@
+"""Files as a target: the disk is full, or may not be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+from exactum.errors import (
+    EpochAborted,
+    SettingRefused,
+    Unavailable,
+)
+from exactum.files.sink import FileSink
+from tests.kit.files.epochs_in_files import (
+    OpenedSink,
+    duck,
+    expected,
+    hidden,
+    ids_in,
+    rows,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB; needs the right to mount one."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def finish(task: Any, batch: pa.RecordBatch) -> None:
+    task.write(batch)
+    task.prepare()
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
+def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(small_disk: Path, format_: str) -> None:
+    """The message names the folder and the room left; earlier rows stand; with room again all
+    goes on.
+    """
+    opened = OpenedSink(FileSink(small_disk, format=format_, options={"compression": "none"}))
+    opened.commit(rows(0, 0))
+    noise = pa.record_batch(
+        {
+            "id": pa.array(range(5_000), pa.int64()),
+            "text": [os.urandom(1_000).hex() for _ in range(5_000)],
+            "day": ["2026-01-01"] * 5_000,
+        }
+    )
+    task = opened.writer(1)
+    with pytest.raises(
+        EpochAborted,
+        match=rf"could not write to {small_disk}: .*No space left.*bytes and .* are free",
+    ):
+        finish(task, noise)
+    task.abort()
+    assert hidden(small_disk) == []
+    assert opened.participant.list_open() == []
+    opened.commit(rows(1, 0), batch_id=1)
+    assert [r[0] for r in duck(small_disk, "id", format_)] == expected([0, 1])
+
+
+def test_a_disk_that_becomes_read_only(small_disk: Path) -> None:
+    """No restart mends it: the refusal says so; with the right to write again all goes on."""
+    opened = OpenedSink(FileSink(small_disk))
+    opened.commit(rows(0, 0))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    try:
+        task = opened.writer(1)
+        with pytest.raises(SettingRefused, match=r"may not be written here: .*Read-only"):
+            finish(task, rows(1, 0))
+        task.abort()
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    opened.commit(rows(1, 0), batch_id=1)
+
+
+def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
+    """Opening says so and leaves nothing; with room again it opens."""
+    opened = OpenedSink(FileSink(small_disk))
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        fill(filler)
+    with pytest.raises(Unavailable, match="No space left"):
+        OpenedSink(FileSink(small_disk))
+    assert list(small_disk.rglob("temporary-*")) == []
+    filler.unlink()
+    opened.commit(rows(0, 0))
+    assert [r[0] for r in duck(small_disk, "id", "parquet")] == expected([0])
+
+
+def test_a_disk_that_is_full_at_the_commit_is_no_loss(small_disk: Path) -> None:
+    """A decided epoch that finds no room for its folders waits for it: Unavailable, then carried
+    out.
+    """
+    opened = OpenedSink(FileSink(small_disk, partition_by="day"))
+    prepared = opened.prepare(rows(0, 0))
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        fill(filler)
+    with pytest.raises(Unavailable, match="No space left"):
+        opened.participant.commit(opened.permit(prepared), prepared)
+    filler.unlink()
+    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+    assert ids_in(small_disk) == expected([0])

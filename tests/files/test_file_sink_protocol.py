@@ -1,0 +1,312 @@
+"""Files as a target: what happens between any two steps of drivers and tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+from exactum.errors import (
+    EpochAborted,
+    ExactumError,
+    HeuristicOutcome,
+    SettingRefused,
+)
+from exactum.files import writer
+from exactum.files.sink import FileSink
+from exactum.protocol.model import CommitReport
+from exactum.protocol.sink import Guarantee
+from exactum.testing import Crash, FaultPlan, sweep
+from tests.kit.files.epochs_in_files import (
+    QUERY,
+    OpenedSink,
+    World,
+    expected,
+    hidden,
+    ids_in,
+    rows,
+    visible,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("partition_by", [None, pytest.param("day", marks=pytest.mark.deep)])
+def test_a_fault_at_every_call(memory: Path, partition_by: str | None) -> None:
+    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
+    once, nothing staged.
+    """
+
+    def scenario(plan: FaultPlan) -> None:
+        table = memory / f"{plan.fault.name}-{plan.at}"
+        world = World(lambda: FileSink(table, partition_by=partition_by), tasks=2, retried=1)
+        with contextlib.suppress(Crash, ExactumError):
+            world.drive([0, 1], plan)
+        world.drive(range(world.storage.floor, 3))
+        assert ids_in(table) == expected([0, 1, 2], 2)
+        assert hidden(table) == []
+
+    print(f"{sweep(scenario)} runs")
+
+
+def test_a_fault_in_the_recovery(memory: Path) -> None:
+    """The incarnation that redelivers is itself struck at every call, then a third comes."""
+
+    def scenario(plan: FaultPlan) -> None:
+        table = memory / f"{plan.fault.name}-{plan.at}"
+        world = World(lambda: FileSink(table), tasks=2)
+        with pytest.raises(Crash):
+            world.drive([0], _dies_in_commit())
+        with contextlib.suppress(Crash, ExactumError):
+            world.drive([0], plan)
+        world.drive([0, 1])
+        assert ids_in(table) == expected([0, 1], 2)
+        assert hidden(table) == []
+
+    print(f"{sweep(scenario)} runs")
+
+
+def _dies_in_commit() -> FaultPlan:
+    from exactum.testing import Fault
+
+    class AtCommit(FaultPlan):
+        def around(self, label: str, call: Callable[[], object]) -> object:
+            if label == "commit":
+                raise Crash("before the commit")
+            return call()
+
+    return AtCommit(Fault.CRASH_BEFORE, 0)
+
+
+def test_a_driver_that_was_superseded_leaves_nothing(table: Path) -> None:
+    """The newer one aborts what it saw; the old one's tasks, still writing, fail cleanly and
+    show nothing.
+    """
+    old = OpenedSink(FileSink(table, partition_by="day"))
+    zombies = [old.writer(0, t) for t in range(3)]
+    for task, zombie in enumerate(zombies):
+        zombie.write(rows(0, task))
+    zombies[1]._write_run()
+    zombies[2]._write_run()
+    prepared = [zombies[2].prepare()]
+    new = OpenedSink(FileSink(table, partition_by="day"))
+    seen = new.participant.list_open()
+    assert len(seen) == 2
+    assert {s.incarnation for s in seen} == {old.incarnation}
+    new.participant.abort(seen)
+    new.participant.abort(seen)
+    assert new.participant.list_open() == []
+    with pytest.raises(EpochAborted, match="newer run"):
+        old.participant.verify(prepared)
+    with pytest.raises(EpochAborted, match="its staged files are gone"):
+        zombies[1].prepare()
+    zombies[1].abort()
+    late = zombies[0].prepare()  # it had begun nothing yet: the next sweep gets it
+    assert [s.identity for s in new.participant.list_open()] == [late.identity]
+    new.participant.abort(new.participant.list_open())
+    new.commit(rows(0, 0))
+    assert ids_in(table) == expected([0])
+    assert hidden(table) == []
+
+
+def test_a_late_commit_changes_nothing(table: Path) -> None:
+    """An old driver wakes up and commits an epoch that others have finished: done, no file
+    twice.
+    """
+    old = OpenedSink(FileSink(table))
+    prepared = old.prepare(rows(0, 0), rows(0, 1))
+    new = OpenedSink(FileSink(table))
+    assert new.participant.commit(old.permit(prepared), prepared).expired == ()
+    new.commit(rows(1, 0), batch_id=1)
+    before = visible(table)
+    for _ in range(2):
+        assert old.participant.commit(old.permit(prepared), prepared).committed == tuple(prepared)
+    assert visible(table) == before
+    assert ids_in(table) == expected([0], 2) + expected([1])
+
+
+@pytest.mark.parametrize("later", [0, 1, 40])
+def test_a_redelivery_after_a_compaction_job_took_the_files(table: Path, later: int) -> None:
+    """Days later, and with the epoch's own marker gone: committed, and nothing comes back."""
+    opened = OpenedSink(FileSink(table))
+    prepared = opened.commit(rows(0, 0))
+    for batch_id in range(1, later + 1):
+        opened.commit(rows(batch_id, 0), batch_id=batch_id)
+    for file in visible(table):
+        (table / file).unlink()
+    assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
+    assert visible(table) == []
+    marks = sorted(os.path.basename(f) for f in hidden(table, "committed"))
+    assert len(marks) <= 16
+    assert int(marks[-1]) == later
+
+
+def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
+    """What is decided and staged is published, whatever has been marked; what is not decided is
+    refused before that.
+    """
+    opened = OpenedSink(FileSink(table))
+    opened.commit(rows(9, 0), batch_id=9)
+    decided = opened.prepare(rows(3, 0), batch_id=3)
+    assert opened.participant.commit(opened.permit(decided, 3), decided).committed == tuple(decided)
+    assert ids_in(table) == expected([3, 9])
+
+
+@pytest.mark.parametrize("how", ["file", "folder", "manifest"])
+def test_a_decided_file_that_is_gone_stops_the_query(
+    table: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reported as undone, and salvage says which file, how many rows, and what to do; the rest
+    is not published.
+    """
+    if how == "manifest":
+        monkeypatch.setattr(writer, "PAYLOAD_BYTES_MAX", 10)
+    opened = OpenedSink(FileSink(table, partition_by="day"))
+    kept, lost = opened.prepare(rows(0, 0), rows(0, 1))
+    staged = Path(next(f for f in hidden(table) if lost.identity in f)).parent
+    for file in [staged / "0.staged"] if how == "file" else list(staged.iterdir()):
+        file.unlink()
+    if how == "folder":
+        staged.rmdir()
+    for _ in range(2):
+        report = opened.participant.commit(opened.permit([kept, lost]), [kept, lost])
+        assert report == CommitReport((kept,), (lost,))
+    assert ids_in(table) == expected([0])
+    count = 1 if how == "file" else 2
+    with pytest.raises(HeuristicOutcome, match=rf"{count} of 2 files \(6 rows") as stopped:
+        opened.participant.salvage(opened.permit([kept, lost]), [lost])
+    mark = table / str(stopped.value).split("create the empty file ")[1].split(" and start")[0]
+    mark.touch()
+    assert opened.participant.commit(opened.permit([kept, lost]), [kept, lost]).expired == ()
+
+
+def test_a_foreign_file_is_never_replaced(table: Path) -> None:
+    """A file of that very name with other content stops the commit; a copy of the staged one
+    does not.
+    """
+    opened = OpenedSink(FileSink(table))
+    for content, batch_id in ((None, 0), (b"other", 1)):
+        [prepared] = opened.prepare(rows(batch_id, 0), batch_id=batch_id)
+        [staged] = [Path(f) for f in hidden(table) if prepared.identity in f]
+        target = table / f"part-{batch_id:010d}-0-{prepared.identity}-0.parquet"
+        target.write_bytes(content or staged.read_bytes())
+        if content is None:
+            opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
+            assert not staged.exists()
+            continue
+        with pytest.raises(HeuristicOutcome, match="other content"):
+            opened.participant.commit(opened.permit([prepared], batch_id), [prepared])
+        assert target.read_bytes() == b"other"
+
+
+def test_drivers_that_commit_at_the_same_time_agree(table: Path) -> None:
+    """Eight participants commit one epoch with two hundred files at once: all succeed, each row
+    stands once.
+    """
+    batch = pa.record_batch({"id": pa.array(range(200), pa.int64()), "p": range(200)})
+    for batch_id in range(3):
+        opened = [OpenedSink(FileSink(table / str(batch_id), partition_by="p")) for _ in range(8)]
+        prepared = opened[0].prepare(batch.slice(0, 100), batch.slice(100))
+        permit = opened[0].permit(prepared)
+        with ThreadPoolExecutor(8) as pool:
+            reports = list(
+                pool.map(lambda o, p=permit, t=prepared: o.participant.commit(p, t), opened)
+            )
+        assert {r.committed for r in reports} == {tuple(prepared)}
+        assert ids_in(table / str(batch_id)) == list(range(200))
+        assert hidden(table / str(batch_id)) == []
+
+
+def test_two_queries_share_a_folder_and_never_touch_each_other(table: Path) -> None:
+    """Scopes are matched exactly: neither lists nor aborts what the other has staged."""
+    one, two = OpenedSink(FileSink(table)), OpenedSink(FileSink(table), query_id=QUERY + "-eu")
+    prepared = one.prepare(rows(0, 0))
+    assert two.participant.list_open() == []
+    two.commit(rows(1, 0))
+    one.participant.commit(one.permit(prepared), prepared)
+    assert ids_in(table) == expected([0, 1])
+    scopes = [json.loads(Path(f).read_text()) for f in map(str, table.glob(".exactum/*/scope"))]
+    assert sorted(s["query_id"] for s in scopes) == [QUERY, QUERY + "-eu"]
+
+
+def test_a_failing_task_removes_what_it_staged(table: Path) -> None:
+    """Also after it has prepared: another sink of the same task may fail then."""
+    opened = OpenedSink(FileSink(table))
+    for prepares in (False, True):
+        task = opened.writer()
+        task.write(rows(0, 0))
+        task._write_run()
+        assert hidden(table)
+        if prepares:
+            task.prepare()
+        task.abort()
+        task.abort()
+        assert hidden(table) == []
+    assert opened.participant.list_open() == []
+
+
+def test_an_executor_that_does_not_see_the_folder_is_told(table: Path) -> None:
+    """It never writes to a folder of its own of the same name."""
+    opened = OpenedSink(FileSink(table))
+    os.rename(table, table.with_name("elsewhere"))
+    task = opened.writer()
+    task.write(rows(0, 0))
+    with pytest.raises(SettingRefused, match="does not see the folder"):
+        task.prepare()
+    assert not table.exists()
+
+
+def test_the_folders_of_dead_incarnations_go(table: Path) -> None:
+    """Starting a hundred times leaves no hundred folders, and no file of a start that was
+    killed.
+    """
+    OpenedSink(FileSink(table))
+    [scope] = (table / ".exactum").iterdir()
+    left = [scope / "staged" / "temporary-1", scope / "staged" / "temporary-2"]
+    for file in left:
+        file.touch()
+    os.utime(left[0], (time.time() - 7_200,) * 2)
+    for batch_id in range(10):
+        last = OpenedSink(FileSink(table))
+        last.commit(rows(batch_id, 0), batch_id=batch_id)
+    assert {p.name for p in (scope / "staged").iterdir()} - {"temporary-2"} <= {last.incarnation}
+    assert left[1].exists()
+    assert last.participant.list_open() == []
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_weaker_guarantees_show_their_files_at_prepare(table: Path, guarantee: Guarantee) -> None:
+    """No transaction is reported, nothing stays staged, and what a task that died has left goes
+    after a day.
+    """
+    opened = OpenedSink(FileSink(table, partition_by="day"), guarantee=guarantee)
+    assert opened.prepare(rows(0, 0)) == []
+    assert ids_in(table) == expected([0])
+    dead = opened.writer(1)
+    dead.write(rows(1, 0))
+    dead._write_run()
+    assert len(hidden(table, "plain")) == 2
+    OpenedSink(FileSink(table), guarantee=guarantee)
+    assert len(hidden(table, "plain")) == 2
+    for folder in {os.path.dirname(f) for f in hidden(table, "plain")}:
+        os.utime(folder, (time.time() - 100_000,) * 2)
+    OpenedSink(FileSink(table), guarantee=guarantee)
+    assert hidden(table, "plain") == []
+    assert ids_in(table) == expected([0])
+    dead.abort()
+
+
+def test_the_writer_factory_pickles(table: Path) -> None:
+    """It goes to the executors as it is, without the user's function."""
+    sink = FileSink(table, rows=lambda frame: frame, options={"compression": "zstd"})
+    factory = OpenedSink(sink).opened.writers
+    assert pickle.loads(pickle.dumps(factory)) == factory
