@@ -27,7 +27,9 @@ class RunStarted(Event):
     JSON text for each source in Spark's order, or None; empty where the query has no checkpoint
     yet. ``redelivered`` are the batches of earlier runs whose recorded commit was sent again,
     ``swept`` how many leftover transactions were aborted. ``timeouts_ms`` maps each sink whose
-    target aborts a transaction that is open for too long to how long that is.
+    target aborts a transaction that is open for too long to how long that is. ``trigger_ms`` is how
+    far apart micro-batches begin, 0 where each begins as soon as it can; ``ends``: the query ends
+    by itself when it has read what is there (available now, once, or all sources have a stop).
     """
 
     run_id: str
@@ -38,6 +40,8 @@ class RunStarted(Event):
     redelivered: tuple[int, ...]
     swept: int
     timeouts_ms: dict[str, int] = field(default_factory=dict)
+    trigger_ms: int = 0
+    ends: bool = False
 
 
 @dataclass(frozen=True)

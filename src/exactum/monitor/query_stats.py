@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactum.monitor.fact import Fact
+from exactum.monitor.window import Window
 
 EPOCHS_KEPT = 256
 """Over how many epochs the percentiles of the phases are taken."""
@@ -122,6 +123,8 @@ class QueryStats:
     state_bytes: int | None = None
     event_time_watermark: str | None = None
     last_failure: LastFailure | None = None
+    window: Window = field(default_factory=Window)
+    """What it did lately; what ``monitor.verdict`` judges by."""
     phase_seconds: dict[str, Histogram] = field(default_factory=dict)
     _input_records: dict[int, int] = field(default_factory=dict)
     _phases: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=EPOCHS_KEPT))
@@ -139,6 +142,7 @@ class QueryStats:
     def hear(self, fact: Fact) -> None:
         """Take a fact of the query. One that is not known changes nothing but ``heard_ms``."""
         self.heard_ms = max(fact.at_ms, self.heard_ms or 0)
+        self.window = self.window.heard(fact)
         handler = getattr(self, f"_hear_{fact.name}", None)
         if handler is not None:
             handler(fact.at_ms, fact.fields)

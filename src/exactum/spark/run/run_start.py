@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from exactum import events
 from exactum.protocol.sink import Guarantee
 from exactum.spark.epoch_listener import Batch, EpochListener
+from exactum.spark.query import RunningQuery
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run_context import RunContext
+from exactum.spark.source.query_sources import sources_of
+from exactum.spark.source.source_options import SourceOptions
+
+INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
+"""How Spark prints the trigger of a query that begins its micro-batches so many ms apart."""
+ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 
 
 class RunStart(EpochListener):
@@ -65,5 +74,23 @@ class RunStart(EpochListener):
                 redelivered=tuple(self._redelivered),
                 swept=self._swept,
                 timeouts_ms=self._timeouts_ms,
+                trigger_ms=interval_ms(self._context.query.trigger),
+                ends=ends_by_itself(self._context.query),
             )
         )
+
+
+def interval_ms(trigger: str) -> int:
+    """How far apart a query with this trigger begins its micro-batches; 0: at once."""
+    found = INTERVAL.fullmatch(trigger)
+    return int(found[1]) if found else 0
+
+
+def ends_by_itself(running: RunningQuery) -> bool:
+    """Whether the query ends when it has read what is there."""
+    if running.trigger.startswith(ENDING_TRIGGERS):
+        return True
+    sources = sources_of(running)
+    return bool(sources) and all(
+        SourceOptions.of(source.options).stop is not None for source in sources
+    )

@@ -65,7 +65,7 @@ class LagTable:
 
     def reaches_back(self, partition: Partition, position: int) -> bool:
         """Whether a look saw the partition's end at or before ``position``."""
-        looks = self._looks.get(partition)
+        looks = self._looks.get(partition, [])
         return bool(looks) and looks[0][1] <= position
 
     def behind(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:

@@ -1,0 +1,376 @@
+"""How a query is, in one word, why, and what to do. Pure: its numbers and the time are given in.
+
+There is no threshold to tune. A query is judged over a window, and the window is its own: 30 s, or
+four of its longest micro-batches, or four of its trigger's intervals, whatever is most. The first
+rule that holds is the verdict.
+
+    IN DOUBT       A micro-batch is decided, and it is not known to stand in every sink: for over
+                   30 s (or three of its longest commits), or no process runs that would finish it.
+    DOWN           No process runs the query; or it fails at each start, for the third time since
+                   its last complete micro-batch. A query that ends by itself and has ended is OK.
+    STALLED        Nothing was heard of it for 30 s, or three times what it is usually silent for.
+                   Or its micro-batch at hand takes three times as long as its longest one (more
+                   where it reads more records; the first one of all has ten windows).
+                   Or it had something to read all through the window, and has begun nothing.
+    SLOW           All through the window there was something to read; the lowest lag of the newer
+                   half is not below that of the older half; and what is left is more than what is
+                   in its hands anyway: older than its last two micro-batches and two looks.
+    HELD UPSTREAM  It keeps up, and an open transaction upstream hides the rest of a partition.
+    OK             Everything else. A query with nothing to read is OK, and so is one that has only
+                   just begun or catches up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from exactum.monitor.query_stats import LastFailure, QueryStats
+from exactum.monitor.window import LagSample, Window
+
+WINDOW_MS = 30_000
+LOOK_MS = 5_000
+"""How far apart two samples of the lag are (``spark.source.topic_watch``)."""
+LONGEST_TIMES = 3
+FIRST_TIMES = 10
+FAILED_STARTS = 3
+LETTERS_MAX = 300
+"""Of the text of an error."""
+
+
+class Verdict(Enum):
+    """The worst come first."""
+
+    DOWN = "DOWN"
+    IN_DOUBT = "IN DOUBT"
+    STALLED = "STALLED"
+    SLOW = "SLOW"
+    HELD_UPSTREAM = "HELD UPSTREAM"
+    OK = "OK"
+
+    @property
+    def is_working(self) -> bool:
+        """The query does what it can: OK or SLOW."""
+        return self in (Verdict.OK, Verdict.SLOW)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """``reason`` and ``todo`` are sentences for a person; ``todo`` is empty where nothing is to be
+    done.
+    """
+
+    verdict: Verdict
+    reason: str
+    todo: str = ""
+
+
+@dataclass(frozen=True)
+class _Case:
+    stats: QueryStats
+    now_ms: int
+    is_alive: bool
+
+    @property
+    def window(self) -> Window:
+        return self.stats.window
+
+    @property
+    def longest_ms(self) -> int:
+        return max((epoch.took_ms for epoch in self.window.epochs), default=0)
+
+    @property
+    def window_ms(self) -> int:
+        return max(WINDOW_MS, 4 * max(self.longest_ms, self.window.trigger_ms))
+
+    @property
+    def lags(self) -> list[LagSample]:
+        """Those of the window."""
+        return [s for s in self.window.lags if s.at_ms >= self.now_ms - self.window_ms]
+
+    @property
+    def behind_since_ms(self) -> int | None:
+        """Since when each sample says that there is something to read; None: the last one does
+        not, or there is none.
+        """
+        since_ms = None
+        for sample in reversed(self.window.lags):
+            if sample.records == 0:
+                break
+            since_ms = sample.at_ms
+        return since_ms
+
+    @property
+    def completed_in_window(self) -> int:
+        begin_ms = self.now_ms - self.window_ms
+        return sum(1 for epoch in self.window.epochs if epoch.at_ms >= begin_ms)
+
+
+def verdict_of(stats: QueryStats, now_ms: int, is_alive: bool | None = None) -> Judgement:
+    """How the query is. Exactly one verdict, and it never raises.
+
+    ``is_alive``: a process runs the query, as somebody else knows; None: as its facts say.
+    """
+    case = _Case(stats, now_ms, stats.is_running if is_alive is None else is_alive)
+    for rule in (_in_doubt, _down, _stalled, _slow, _held_upstream):
+        found = rule(case)
+        if found is not None:
+            return found
+    return Judgement(Verdict.OK, _fine(case))
+
+
+def verdict_flags(stats: QueryStats, now_ms: int) -> dict[str, bool]:
+    """Each verdict's name, and whether it is the query's: for the metric ``exactum_verdict``."""
+    found = verdict_of(stats, now_ms).verdict
+    return {verdict.value: verdict is found for verdict in Verdict}
+
+
+# ---- the rules -------------------------------------------------------------------------------
+
+
+def _in_doubt(case: _Case) -> Judgement | None:
+    doubt = case.stats.in_doubt
+    if doubt is None:
+        return None
+    what = f"Micro-batch {doubt.batch_id} is decided, and not known to stand in every sink"
+    if not case.is_alive:
+        return Judgement(
+            Verdict.IN_DOUBT,
+            f"{what}; no process runs the query.",
+            "Start the query again: it finishes what is decided before anything else. Without "
+            "Spark: exactum transactions finish.",
+        )
+    age_ms = case.now_ms - doubt.since_ms
+    commit_ms = max((epoch.commit_ms for epoch in case.window.epochs), default=0)
+    if age_ms <= max(WINDOW_MS, LONGEST_TIMES * commit_ms):
+        return None
+    return Judgement(
+        Verdict.IN_DOUBT,
+        f"{what} for {span(age_ms)}: a sink does not acknowledge its commit.",
+        "Look whether each sink's server is up: exactum transactions list names the sinks. The "
+        "query goes on by itself when they answer.",
+    )
+
+
+def _down(case: _Case) -> Judgement | None:
+    stats, window = case.stats, case.window
+    failure = stats.last_failure
+    if case.is_alive:
+        if window.failed_starts < FAILED_STARTS or failure is None:
+            return None
+        return Judgement(
+            Verdict.DOWN,
+            f"It has failed {window.failed_starts} times since its last complete micro-batch. "
+            f"{_ending(failure)}",
+            _after(failure.disposition),
+        )
+    if stats.has_stopped and window.ends:
+        return None
+    if stats.has_stopped:
+        return Judgement(
+            Verdict.DOWN,
+            "It was stopped; nothing failed.",
+            "Start it again when it is to go on.",
+        )
+    if failure is not None and failure.at_ms >= (stats.run_began_ms or 0):
+        reason = f"No process runs it. {_ending(failure)}"
+        if window.restart_at_ms is not None:
+            left_ms = max(0, window.restart_at_ms - case.now_ms)
+            when = f"in {span(left_ms)}" if left_ms else "now"
+            return Judgement(
+                Verdict.DOWN,
+                reason,
+                f"Wait: exactum run starts it again {when}. If it ends so again, mend what the "
+                "error names.",
+            )
+        return Judgement(Verdict.DOWN, reason, _after(failure.disposition))
+    if stats.run_began_ms is None:
+        reason = "No process runs it, and nothing is known of a run."
+    else:
+        reason = "Its process is gone without a word: killed, or the machine went down."
+    return Judgement(Verdict.DOWN, reason, _after(""))
+
+
+def _stalled(case: _Case) -> Judgement | None:
+    if not case.is_alive:
+        return None
+    return _silent(case) or _hangs(case) or _begins_nothing(case)
+
+
+def _silent(case: _Case) -> Judgement | None:
+    window = case.window
+    if window.heard_ms is None or (window.at_hand is not None and not window.is_looked_at):
+        return None  # during a batch only the looks at topics tell something
+    usual_ms = max(window.gaps_ms, default=0)
+    waits_ms = 0 if window.is_looked_at else 2 * window.trigger_ms
+    silent_ms = case.now_ms - window.heard_ms
+    if silent_ms <= max(WINDOW_MS, LONGEST_TIMES * usual_ms, waits_ms):
+        return None
+    return Judgement(
+        Verdict.STALLED,
+        f"Nothing was heard of it for {span(silent_ms)}, although its process lives: it is frozen, "
+        "its brokers do not answer, or the history cannot be written.",
+        "Look at the process, its log and the brokers. A frozen one: kill -CONT, or kill it and "
+        "start it again; exactum run --standby replaces it.",
+    )
+
+
+def _hangs(case: _Case) -> Judgement | None:
+    at_hand = case.window.at_hand
+    if at_hand is None:
+        return None
+    age_ms = case.now_ms - at_hand.since_ms
+    if age_ms <= _allowed_ms(case, at_hand.records):
+        return None
+    known = f"its longest took {span(case.longest_ms)}" if case.longest_ms else "it is its first"
+    return Judgement(
+        Verdict.STALLED,
+        f"Micro-batch {at_hand.batch_id} has been at work for {span(age_ms)}; {known}.",
+        "Look at its tasks in Spark's UI, and at the sinks' servers. If nothing moves, kill the "
+        "driver and start it again: the micro-batch is run anew.",
+    )
+
+
+def _allowed_ms(case: _Case, records: int | None) -> int:
+    """How long the batch at hand may take before it is taken for stuck."""
+    if not case.longest_ms:
+        return FIRST_TIMES * WINDOW_MS
+    most = max((epoch.records or 0 for epoch in case.window.epochs), default=0)
+    share = max(1.0, records / most) if records is not None and most else 1.0
+    return max(WINDOW_MS, round(LONGEST_TIMES * case.longest_ms * share))
+
+
+def _begins_nothing(case: _Case) -> Judgement | None:
+    since_ms = case.behind_since_ms
+    if since_ms is None or case.window.at_hand is not None or case.completed_in_window:
+        return None
+    if case.now_ms - since_ms < case.window_ms:
+        return None
+    return Judgement(
+        Verdict.STALLED,
+        f"{_records(case.window.lags[-1])} to be read for {span(case.now_ms - since_ms)}, and no "
+        "micro-batch was begun.",
+        "Look at the driver's log and at its threads (jstack): Spark does not begin the next "
+        "micro-batch. Kill the driver and start it again.",
+    )
+
+
+def _slow(case: _Case) -> Judgement | None:
+    lags = case.lags
+    if not case.is_alive or not case.completed_in_window or not _covers(case, lags):
+        return None
+    if any(sample.records == 0 for sample in lags) or _is_in_hand(case, lags[-1]):
+        return None
+    half_ms = case.now_ms - case.window_ms // 2
+    older = [s.records for s in lags if s.at_ms < half_ms]
+    newer = [s.records for s in lags if s.at_ms >= half_ms]
+    if not older or not newer or min(newer) < min(older):
+        return None
+    return Judgement(
+        Verdict.SLOW,
+        f"{_records(lags[-1])} to be read, and the lag did not fall in {span(case.window_ms)}, "
+        "although micro-batches are completed.",
+        "More comes in than it writes. Look at the longest phase; give it more cores, more "
+        "partitions, or a larger maxOffsetsPerTrigger.",
+    )
+
+
+def _held_upstream(case: _Case) -> Judgement | None:
+    stalled = case.stats.stalled
+    if not case.is_alive or not stalled:
+        return None
+    fields = [*stalled.values()]
+    oldest = min(fields, key=lambda of: int(of.get("since_ms") or 0))
+    hidden = sum(int(of.get("lso_gap") or 0) for of in fields)
+    producer, name = oldest.get("producer_id"), oldest.get("transactional_id")
+    who = f"of transactional id {name!r}" if name else f"of producer id {producer}"
+    if name is None and producer is None:
+        who = "of an unknown producer"
+    since_ms = case.now_ms - int(oldest.get("since_ms") or case.now_ms)
+    more = f" and {len(fields) - 1} more" if len(fields) > 1 else ""
+    return Judgement(
+        Verdict.HELD_UPSTREAM,
+        f"It has read what it may. {oldest.get('topic')}-{oldest.get('partition')}{more}: an open "
+        f"transaction {who} hides {hidden:,} offsets, for {span(since_ms)}.",
+        "Have that producer end its transaction, or wait for its timeout. Where nobody owns it any "
+        "more: exactum transactions find-hanging.",
+    )
+
+
+# ---- OK, in words ----------------------------------------------------------------------------
+
+
+def _fine(case: _Case) -> str:
+    if not case.is_alive:
+        return "It has read what it was to read, and has ended."
+    lags, at_hand = case.window.lags, case.window.at_hand
+    if lags and lags[-1].records == 0:
+        return "Nothing is left to read."
+    if at_hand is not None and not case.completed_in_window:
+        many = "" if at_hand.records is None else f" of {at_hand.records:,} records"
+        age = span(max(0, case.now_ms - at_hand.since_ms))
+        return f"Micro-batch {at_hand.batch_id}{many} is at work for {age}."
+    if not lags or not _covers(case, case.lags):
+        return "It has only just begun." if _began_lately(case) else "It runs."
+    if _is_in_hand(case, lags[-1]):
+        return f"It keeps up: {_records(lags[-1])} to be read."
+    return f"It catches up: {_records(lags[-1])} to be read."
+
+
+def _covers(case: _Case, lags: list[LagSample]) -> bool:
+    """Whether samples reach through the whole window, but for two looks."""
+    return bool(lags) and lags[0].at_ms <= case.now_ms - case.window_ms + 2 * LOOK_MS
+
+
+def _began_lately(case: _Case) -> bool:
+    return case.now_ms - (case.stats.run_began_ms or 0) < case.window_ms
+
+
+def _is_in_hand(case: _Case, sample: LagSample) -> bool:
+    """Whether the lag is what a query that keeps up has: what its micro-batch at hand reads, and
+    what comes in meanwhile.
+    """
+    ends = [epoch.at_ms for epoch in case.window.epochs]
+    apart = [later - earlier for earlier, later in pairwise(ends)][-4:]
+    usual_ms = max([case.longest_ms, case.window.trigger_ms, *sorted(apart)[:1]])
+    if sample.seconds is not None:
+        return sample.seconds * 1000 <= 2 * usual_ms + 2 * LOOK_MS
+    most = max((epoch.records or 0 for epoch in case.window.epochs), default=0)
+    return sample.records <= 2 * most
+
+
+def _records(sample: LagSample) -> str:
+    age = (
+        "" if sample.seconds is None else f", the oldest for {span(round(sample.seconds * 1000))},"
+    )
+    return f"{sample.records:,} offsets{age} are"
+
+
+def _ending(failure: LastFailure) -> str:
+    """``It ended with Unavailable: the broker ...``, in one line and with a full stop."""
+    text = " ".join((failure.reason or failure.error or "an error that nobody told").split())
+    if text.startswith("it "):  # as a supervisor tells of a process
+        text = f"I{text[1:]}"
+    else:
+        kind = failure.error.partition(":")[0]
+        text = f"It ended with {text if kind in text else f'{kind}: {text}'}"
+    text = text if len(text) <= LETTERS_MAX else f"{text[:LETTERS_MAX]} ..."
+    return text if text.endswith(".") else f"{text}."
+
+
+def _after(disposition: str) -> str:
+    """What to do after an error of this disposition (``errors.Disposition``)."""
+    return {
+        "fenced": "Leave it: a newer run has the query. Stop that one first if this one is wanted.",
+        "halt": "Change what the error says, then start it again.",
+    }.get(disposition, "Start it again; exactum run does that by itself.")
+
+
+def span(ms: int) -> str:
+    """``40 s``, ``5 min``, ``3 h``, ``2 d``."""
+    seconds = max(0, ms) / 1000
+    for size, unit in ((172_800, "d"), (7_200, "h"), (120, "min")):
+        if seconds >= size:
+            return f"{seconds / {'d': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

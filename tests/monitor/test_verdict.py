@@ -1,0 +1,442 @@
+"""Every rule by which a query is judged, and that there is exactly one verdict whatever is heard."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exactum import events
+from exactum.monitor.fact import SUPERVISOR_FACTS, Fact
+from exactum.monitor.query_stats import QueryStats
+from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.verdict import Judgement, Verdict, span, verdict_flags, verdict_of
+from exactum.monitor.window import EPOCHS_MAX, GAPS_MAX, LAGS_MAX
+from tests.kit.monitor.facts import NAME, QUERY, Story
+
+
+def judged(story: Story, is_alive: bool | None = None) -> Judgement:
+    found = verdict_of(story.stats, story.now_ms, is_alive)
+    flags = verdict_flags(story.stats, story.now_ms)
+    assert sum(flags.values()) == 1
+    assert is_alive is not None or flags[found.verdict.value]
+    assert found.reason.endswith(".")
+    return found
+
+
+def verdict(story: Story, is_alive: bool | None = None) -> Verdict:
+    return judged(story, is_alive).verdict
+
+
+def at_work(seconds: int, lag: Any, epoch_s: float = 1.0, age_s: Any = lambda at_s: 2.0) -> Story:
+    """A query that completes a batch of 10 records after another, looked at every 5 s."""
+    story, at_s, batch_id = Story().starts(), 0.0, 0
+    begun_ms = story.now_ms
+    while at_s < seconds:
+        story.epoch(batch_id, epoch_s)
+        batch_id += 1
+        at_s = (story.now_ms - begun_ms) / 1000
+        if at_s // 5 > (at_s - epoch_s) // 5:
+            story.lag(round(lag(at_s)), age_s(at_s))
+    return story
+
+
+# ---- OK --------------------------------------------------------------------------------------
+
+
+def test_a_query_with_nothing_to_read_is_fine_for_hours() -> None:
+    story = Story().starts().epoch(0)
+    for _ in range(2000):
+        story.after(5).lag(0)
+    assert judged(story) == Judgement(Verdict.OK, "Nothing is left to read.")
+
+
+def test_a_query_that_has_only_just_begun_is_fine() -> None:
+    """Far behind, and its first micro-batch takes its time."""
+    story = Story().starts().begins(0, 100_000)
+    assert verdict(story) is Verdict.OK
+    for _ in range(12):
+        story.after(5).lag(1_000_000, 3600.0)
+        assert judged(story).reason == (
+            f"Micro-batch 0 of 100,000 records is at work for {span(story.now_ms - 1_800_000_000_000)}."
+        )
+
+
+def test_a_query_that_keeps_up_is_fine_though_something_is_always_left() -> None:
+    """What its micro-batch at hand reads and what comes in meanwhile is no lag that grows, however
+    it fluctuates.
+    """
+    story = at_work(120, lambda at_s: 100 + at_s % 30)
+    found = judged(story)
+    assert (found.verdict, found.todo) == (Verdict.OK, "")
+    assert found.reason.startswith("It keeps up: ")
+
+
+def test_a_query_that_keeps_up_is_fine_though_no_ages_are_known() -> None:
+    assert verdict(at_work(120, lambda at_s: 15, age_s=lambda at_s: None)) is Verdict.OK
+
+
+def test_a_query_that_catches_up_is_fine() -> None:
+    story = at_work(120, lambda at_s: 1_000_000 - 100 * at_s, age_s=lambda at_s: 3600 - at_s)
+    assert (
+        judged(story).reason
+        == "It catches up: 988,000 offsets, the oldest for 58 min, are to be read."
+    )
+
+
+def test_a_large_batch_after_small_ones_may_take_its_time() -> None:
+    """A hundred times the records: a hundred times the time."""
+    story = at_work(60, lambda at_s: 0).begins(999, 1000)
+    for _ in range(55):
+        story.after(5).lag(1000, 60.0)
+    assert verdict(story) is Verdict.OK
+    for _ in range(10):
+        story.after(5).lag(1000, 60.0)
+    assert verdict(story) is Verdict.STALLED
+
+
+def test_a_trigger_once_an_hour_is_no_stall() -> None:
+    story = Story().starts(trigger_ms=3_600_000).epoch(0, 20.0)
+    for _ in range(700):
+        story.after(5).lag(50, 1000.0)
+    assert verdict(story) is Verdict.OK
+
+
+def test_a_query_that_ends_by_itself_and_has_ended_is_fine() -> None:
+    """Available now, a backfill: it has read what there was. One that fails instead is down."""
+    story = (
+        Story()
+        .starts(ends=True)
+        .epoch(0)
+        .ends()
+        .dies("done", text="it ended by itself")
+        .after(9999)
+    )
+    assert judged(story) == Judgement(Verdict.OK, "It has read what it was to read, and has ended.")
+    assert verdict(Story().starts(ends=True).ends("Unavailable", "retry", "no")) is Verdict.DOWN
+
+
+# ---- SLOW ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("growth", [0, 50])
+def test_slow(growth: int) -> None:
+    """The lag does not fall, whether it grows or stays, and is more than what is in hand."""
+    story = at_work(60, lambda at_s: 10_000 + growth * at_s, age_s=lambda at_s: 300.0)
+    found = judged(story)
+    assert found.verdict is Verdict.SLOW
+    assert "did not fall in 30 s" in found.reason
+    assert found.todo
+
+
+def test_a_lag_that_was_ever_zero_in_the_window_is_not_slow() -> None:
+    story = at_work(60, lambda at_s: 0 if 40 <= at_s < 45 else 10_000, age_s=lambda at_s: 300.0)
+    assert verdict(story) is Verdict.OK
+
+
+def test_slow_batches_have_a_long_window() -> None:
+    """Batches of a minute: the lag between two of them rises, and that says nothing."""
+    story = at_work(90, lambda at_s: 1000 * at_s, epoch_s=60.0, age_s=lambda at_s: 400.0)
+    assert verdict(story) is Verdict.OK
+    story = at_work(900, lambda at_s: 1000 * at_s, epoch_s=60.0, age_s=lambda at_s: 400.0)
+    assert verdict(story) is Verdict.SLOW
+
+
+# ---- STALLED ---------------------------------------------------------------------------------
+
+
+def test_a_batch_that_takes_far_longer_than_any_before() -> None:
+    story = at_work(60, lambda at_s: 5).begins(99)
+    for _ in range(6):
+        story.after(5).lag(500, 20.0)
+    assert verdict(story).is_working
+    found = judged(story.after(5).lag(500, 20.0))
+    assert found.verdict is Verdict.STALLED
+    assert found.reason == "Micro-batch 99 has been at work for 35 s; its longest took 1.0 s."
+
+
+def test_a_first_batch_that_never_ends() -> None:
+    """Nobody knows yet how long its batches take: it has ten windows."""
+    story = Story().starts().begins(0)
+    for _ in range(61):
+        story.after(5).lag(500, 20.0)
+    found = judged(story)
+    assert (found.verdict, "it is its first" in found.reason) == (Verdict.STALLED, True)
+
+
+def test_something_to_read_and_nothing_begun() -> None:
+    story = at_work(60, lambda at_s: 0)
+    for _ in range(6):
+        assert verdict(story.after(5).lag(50, 5.0)) is Verdict.OK
+    found = judged(story.after(5).lag(50, 5.0))
+    assert (found.verdict, "no micro-batch was begun" in found.reason) == (Verdict.STALLED, True)
+
+
+def test_a_silent_process() -> None:
+    """Frozen: nothing is heard of it any more, also in the midst of a batch."""
+    for story in (at_work(60, lambda at_s: 0), at_work(60, lambda at_s: 9).begins(99)):
+        assert verdict(story.after(29)) is Verdict.OK
+        found = judged(story.after(2))
+        assert found.verdict is Verdict.STALLED
+        assert found.reason.startswith("Nothing was heard of it for ")
+
+
+def test_a_source_that_nobody_looks_at_may_be_silent_in_a_batch() -> None:
+    """Without a Kafka source nothing is said while a batch is at work; without one, what it is
+    usually silent for counts.
+    """
+    story = Story().starts()
+    for batch_id in range(5):
+        story.epoch(batch_id, 60.0)
+    assert verdict(story.begins(5).after(170)) is Verdict.OK
+    assert verdict(story.after(15)) is Verdict.STALLED
+    story.completes(5)
+    assert verdict(story.after(170)) is Verdict.OK
+
+
+# ---- HELD UPSTREAM ---------------------------------------------------------------------------
+
+
+def test_held_upstream() -> None:
+    """All is read but what an open transaction hides; over when the partition moves, and not said
+    of a query that has enough to do.
+    """
+    story = at_work(60, lambda at_s: 0)
+    story.held(story.now_ms - 120_000, gap=7).held(story.now_ms - 60_000, partition=1)
+    found = judged(story.after(5).lag(0, lso_gap_records=12))
+    assert found.verdict is Verdict.HELD_UPSTREAM
+    assert found.reason == (
+        "It has read what it may. in-0 and 1 more: an open transaction of transactional id 'theirs' "
+        "hides 12 offsets, for 2 min."
+    )
+    slow = at_work(60, lambda at_s: 9_000, age_s=lambda at_s: 300.0).held(0)
+    assert verdict(slow) is Verdict.SLOW
+    for partition in range(2):
+        story.tell("UpstreamMoved", topic="in", partition=partition, since_ms=0)
+    assert verdict(story) is Verdict.OK
+
+
+# ---- IN DOUBT --------------------------------------------------------------------------------
+
+
+def test_a_decision_that_is_not_carried_out() -> None:
+    """While the driver lives it has a window of its own to do so; nobody else is waited for."""
+    story = at_work(20, lambda at_s: 0).begins(9).decides(9)
+    assert verdict(story.after(25).lag(0)) is Verdict.OK
+    assert verdict(story, is_alive=False) is Verdict.IN_DOUBT
+    found = judged(story.after(10).lag(0))
+    assert (found.verdict, "does not acknowledge" in found.reason) == (Verdict.IN_DOUBT, True)
+    assert verdict(story.completes(9)) is Verdict.OK
+
+
+def test_a_commit_that_usually_takes_long() -> None:
+    story = Story().starts().begins(0).after(60).decides(0).after(20).completes(0, commit=20_000.0)
+    story.begins(1).decides(1)
+    for _ in range(11):
+        story.after(5).lag(5, 1.0)
+    assert verdict(story) is Verdict.OK
+    assert verdict(story.after(10).lag(5, 1.0)) is Verdict.IN_DOUBT
+
+
+def test_what_a_supervisor_has_finished_is_not_in_doubt() -> None:
+    story = Story().starts().begins(3).decides(3).dies()
+    assert verdict(story) is Verdict.IN_DOUBT
+    done = {"batch_ids": [3], "transactions": 2, "rows": 10, "troubles": []}
+    assert verdict(story.tell("DecidedFinished", **done, left=1)) is Verdict.IN_DOUBT
+    assert verdict(story.tell("DecidedFinished", **done, left=0)) is Verdict.DOWN
+
+
+# ---- DOWN ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("disposition", "todo"),
+    [("retry", "Start it again"), ("fenced", "Leave it"), ("halt", "Change what the error says")],
+)
+def test_down_with_an_error(disposition: str, todo: str) -> None:
+    """The error, and what its disposition says is to be done."""
+    story = Story().starts().epoch(0).ends("SomeError", disposition, "the\n  reason. More.")
+    found = judged(story.after(1))
+    assert found.verdict is Verdict.DOWN
+    assert found.reason == "No process runs it. It ended with SomeError: the reason. More."
+    assert found.todo.startswith(todo)
+
+
+def test_down_without_a_word() -> None:
+    story = at_work(30, lambda at_s: 0)
+    found = judged(story, is_alive=False)
+    assert (found.verdict, "without a word" in found.reason) == (Verdict.DOWN, True)
+    assert verdict(Story()) is Verdict.DOWN
+
+
+def test_stopped() -> None:
+    found = judged(Story().starts().epoch(0).ends())
+    assert found.reason == "It was stopped; nothing failed."
+    assert found.verdict is Verdict.DOWN
+
+
+def test_down_and_soon_up_again() -> None:
+    story = Story().starts().epoch(0).dies().tell("ProcessRestarts", delay_s=12.0, disposition="")
+    assert "starts it again in 10 s" in judged(story.after(2)).todo
+    assert "starts it again now" in judged(story.after(20)).todo
+    assert verdict(story.starts("i2")) is Verdict.OK
+    story.dies(meaning="halt").tell("SupervisorEnds", status="halted")
+    assert judged(story).todo == "Start it again; exactum run does that by itself."
+
+
+def test_a_loop_of_failures_is_down_though_it_is_up_again_and_again() -> None:
+    """From the third start in a row that fails, until something is completed. A death that is told
+    of twice, by the run and by its process, is one.
+    """
+    story = Story().starts().epoch(0)
+    for life in range(1, 4):
+        assert verdict(story) is Verdict.OK
+        story.after(5).begins(1).after(1).ends(
+            "Unavailable", "retry", "no broker", incarnation=f"i{life}"
+        )
+        story.dies(error="Unavailable: no broker", disposition="retry").after(1).starts(
+            f"i{life + 1}"
+        )
+    found = judged(story)
+    assert found.verdict is Verdict.DOWN
+    assert found.reason.startswith("It has failed 3 times since its last complete micro-batch")
+    assert verdict(story.epoch(1)) is Verdict.OK
+
+
+# ---- whatever is heard -----------------------------------------------------------------------
+
+
+small = st.integers(0, 3)
+times = st.integers(-5, 10_000_000)
+VALUES: dict[str, Any] = {
+    "query_id": st.just(QUERY),
+    "incarnation": st.sampled_from(["i1", "i2"]),
+    "meaning": st.sampled_from(["done", "restart", "halt"]),
+    "disposition": st.sampled_from(["", "retry", "abort", "fenced", "halt", "new"]),
+    "error": st.sampled_from(["", "Unavailable"]),
+    "phase_ms": st.dictionaries(st.sampled_from(["write", "commit"]), st.floats(0, 1e7)),
+    "rows_by_sink": st.dictionaries(st.just("kafka"), small),
+    "timeouts_ms": st.dictionaries(st.just("kafka"), times),
+    "lag_seconds": st.none() | st.floats(0, 1e6),
+    "input_records": st.none() | st.integers(0, 10**9),
+    "lag_records": st.integers(0, 10**9),
+    "since_ms": times,
+    "ends": st.booleans(),
+    "delay_s": st.floats(0, 1e5),
+    "batch_ids": st.lists(small),
+    "left": small,
+    "topic": st.sampled_from(["a", "b"]),
+    "producer_id": st.none() | small,
+    "transactional_id": st.none() | st.just("t"),
+    "trigger_ms": times,
+}
+TEXTS = {
+    "name",
+    "run_id",
+    "guarantee",
+    "checkpoint",
+    "reason",
+    "text",
+    "participant",
+    "place",
+    "by",
+}
+KINDS = [
+    one for one in vars(events).values() if isinstance(one, type) and issubclass(one, events.Event)
+]
+SUPERVISORS = (
+    "pid",
+    "meaning",
+    "error",
+    "disposition",
+    "text",
+    "delay_s",
+    "batch_ids",
+    "left",
+    "silent_s",
+)
+
+
+def value_of(name: str) -> Any:
+    text = st.text(string.ascii_letters, max_size=5)
+    return VALUES.get(name, text if name in TEXTS else small)
+
+
+@st.composite
+def facts(draw: st.DrawFn) -> list[Fact]:
+    """Any facts in any order, some of them from the past."""
+    found, at_ms = [], 0
+    for _ in range(draw(st.integers(0, 60))):
+        at_ms += draw(st.integers(-2_000, 60_000))
+        kind: Any = draw(st.sampled_from([*KINDS, *SUPERVISOR_FACTS]))
+        if isinstance(kind, str):
+            names, name = SUPERVISORS, kind
+        else:
+            names, name = tuple(f.name for f in fields(kind)), kind.__name__
+        values = {each: draw(value_of(each)) for each in names}
+        found.append(Fact(at_ms, name, {**NAME, **values}))
+    return found
+
+
+@given(heard=facts(), pause_ms=times, is_alive=st.none() | st.booleans())
+def test_exactly_one_verdict_whatever_is_heard(
+    heard: list[Fact], pause_ms: int, is_alive: bool | None
+) -> None:
+    """It never raises, it has a reason, and the window stays bounded."""
+    stats = QueryStats(QUERY)
+    for fact in heard:
+        stats.hear(fact)
+        found = verdict_of(stats, fact.at_ms + pause_ms, is_alive)
+        assert found.reason
+        assert sum(verdict_flags(stats, fact.at_ms + pause_ms).values()) == 1
+        alive = stats.is_running if is_alive is None else is_alive
+        if not alive and not stats.in_doubt and not (stats.has_stopped and stats.window.ends):
+            assert found.verdict is Verdict.DOWN
+        if found.verdict is not Verdict.OK:
+            assert found.todo
+
+
+def test_a_window_is_bounded() -> None:
+    """However long a query runs, and however many topics it reads; the lowest lags are kept."""
+    stats = ScriptStats()
+    story = Story().starts()
+    for number in range(3 * LAGS_MAX):
+        story.after(5).lag(0 if number == 5 else 100 + number, 1.0).epoch(number)
+    window = story.stats.window
+    assert len(window.lags) <= LAGS_MAX + 1
+    assert any(sample.records == 0 for sample in window.lags)
+    assert (len(window.epochs), len(window.gaps_ms)) == (EPOCHS_MAX, GAPS_MAX)
+    for fact in story.facts:
+        stats.hear(fact)
+    assert stats.queries[QUERY].window == window
+
+
+def test_a_topic_that_is_not_read_any_more_is_no_lag() -> None:
+    """Two topics of one look are one sample; one that was deleted is forgotten after a while."""
+    story = Story().starts().lag(5, 1.0, topic="a").lag(7, 2.0, topic="b")
+    (sample,) = story.stats.window.lags
+    assert (sample.records, sample.seconds) == (12, 2.0)
+    for _ in range(30):
+        story.after(5).lag(0, topic="a")
+    assert story.stats.window.lags[-1].records == 0
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0.0 s"),
+        (9_400, "9.4 s"),
+        (119_000, "119 s"),
+        (120_000, "2 min"),
+        (3_600_000, "60 min"),
+        (7_200_000, "2 h"),
+        (172_800_000, "2 d"),
+        (-5, "0.0 s"),
+    ],
+)
+def test_spans(ms: int, text: str) -> None:
+    assert span(ms) == text
