@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from exactum.custom import handle
 from exactum.custom.transaction_name import TransactionName, TransactionScope
+from exactum.protocol.inspection import Inspector
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun, Rejection
 
 T = TypeVar("T")
@@ -263,6 +264,12 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
                 "class": f"{type(self).__module__}.{type(self).__qualname__}",
             },
         )
+
+    def inspector(self, query_id: str, participant: str) -> Inspector:
+        """Called by exactum, for an operator's commands: ``connect`` and ``list_transactions``."""
+        from exactum.custom.inspection import TwoPhaseInspector
+
+        return TwoPhaseInspector(self, TransactionScope(query_id, participant))
 
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""

@@ -28,6 +28,8 @@ from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.custom.write_ahead_participant import WriteAheadParticipant
 from exactum.custom.write_ahead_writer import DirectWriterFactory, LogWriterFactory
 from exactum.errors import SettingRefused
+from exactum.protocol.inspection import Inspector
+from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
 
 
@@ -186,6 +188,21 @@ class WriteAheadSink(NotAFunction):
                 "log": str(log.folder),
             },
         )
+
+    def inspector(self, query_id: str, participant: str) -> Inspector:
+        """Called by exactum, for an operator's commands: they look into the log."""
+        from exactum.custom.inspection import WriteAheadInspector
+
+        scope = TransactionScope(query_id, participant)
+        log = WriteAheadLog(self._folder, scope)
+
+        def ours() -> WriteAheadParticipant:
+            run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+            return WriteAheadParticipant(
+                log, run, scope, send=self.send, delivery=self._delivery, close=self.close
+            )
+
+        return WriteAheadInspector(log, scope, ours)
 
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""

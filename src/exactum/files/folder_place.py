@@ -106,6 +106,13 @@ class FolderPlace:
         with self._answering("could not be listed"):
             return self._sizes(staging)
 
+    def written_ms(self, staging: Staging) -> int | None:
+        with self._answering("could not be listed"):
+            try:
+                return int(os.stat(self._path(staging.folder(self.scope))).st_mtime * 1000)
+            except FileNotFoundError:
+                return None
+
     def read_staged(self, staging: Staging, name: str) -> bytes | None:
         with self._answering("could not be read"):
             try:

@@ -118,6 +118,12 @@ class ObjectPlace:
                 for name, m in sizes(self._store, staging.folder(self.scope)).items()
             }
 
+    def written_ms(self, staging: Staging) -> int | None:
+        with answering(self.where, "could not be listed"):
+            found = sizes(self._store, staging.folder(self.scope)).values()
+            times = [int(meta["last_modified"].timestamp() * 1000) for meta in found]
+            return max(times, default=None)
+
     def read_staged(self, staging: Staging, name: str) -> bytes | None:
         with answering(self.where, "could not be read"):
             return get(self._store, f"{staging.folder(self.scope)}/{name}")

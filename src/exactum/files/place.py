@@ -188,6 +188,11 @@ class Place(Protocol):
     def staged(self, staging: Staging) -> Mapping[str, int]:
         """Name and bytes of every finished file in a staging; empty when there is none."""
 
+    def written_ms(self, staging: Staging) -> int | None:
+        """When the last of its files was begun or written, in ms since 1970 by the place's clock;
+        None when there is none.
+        """
+
     def read_staged(self, staging: Staging, name: str) -> bytes | None:
         """The content of one small file; None when it is not there."""
 

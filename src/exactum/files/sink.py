@@ -15,6 +15,7 @@ from exactum.files.format import FileFormat, check_frame
 from exactum.files.participant import FileParticipant
 from exactum.files.place import Area, FileScope, Place
 from exactum.files.writer import FilePlan, FileWriterFactory
+from exactum.protocol.inspection import Inspector
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
 
@@ -162,6 +163,12 @@ class FileSink(NotAFunction):
                 "partition_by": json.dumps(self._partition_by),
             },
         )
+
+    def inspector(self, query_id: str, participant: str) -> Inspector:
+        """See ``protocol.inspection.Inspectable``."""
+        from exactum.files.inspection import FileInspector
+
+        return FileInspector(self._place(FileScope(query_id, participant)))
 
     def _target(self) -> str | None:
         if not self._is_object_store:

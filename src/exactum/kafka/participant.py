@@ -22,18 +22,13 @@ from exactum.errors import (
 )
 from exactum.kafka.failure import DENIALS, failure_of
 from exactum.kafka.log_requests import ProducerState
-from exactum.kafka.outcome import (
-    Marker,
-    TransactionDescription,
-    TransactionOutcome,
-    from_description,
-    from_markers,
-)
+from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
 from exactum.kafka.producer_pool import ProducerPlan
-from exactum.kafka.readback import LogReader, short_logs, without_records
+from exactum.kafka.readback import short_logs, without_records
 from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.salvage import sent_again, shown
+from exactum.kafka.settlement import outcomes_of
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.protocol.model import (
     CommitPermit,
@@ -260,7 +255,8 @@ class KafkaParticipant:
                 committed.append(pending.pop(identity))
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
-            for identity, outcome in self._settle({i: transactions[i] for i in pending}).items():
+            left = {i: transactions[i] for i in pending}
+            for identity, outcome in outcomes_of(self._requests, left).items():
                 if outcome is TransactionOutcome.COMMITTED:
                     committed.append(pending.pop(identity))
                 elif outcome is TransactionOutcome.ABORTED:
@@ -278,33 +274,6 @@ class KafkaParticipant:
             f"and the broker does not commit them (last answers: {_names(answers)}). Start the "
             "query again."
         )
-
-    def _settle(
-        self, transactions: Mapping[str, KafkaTransaction]
-    ) -> dict[str, TransactionOutcome]:
-        """What became of each: by the coordinator where it speaks of exactly it, else by the
-        log.
-        """
-        found = self._requests.describe_transactions(
-            t.transactional_id for t in transactions.values()
-        )
-        outcomes = {
-            i: from_description(found[t.transactional_id], *t.producer)
-            for i, t in transactions.items()
-        }
-        unknown = [i for i, outcome in outcomes.items() if outcome is TransactionOutcome.UNKNOWN]
-        logs = LogReader(
-            self._requests, {p for i in unknown for p, _ in transactions[i].partitions}
-        )
-        for identity in unknown:
-            t = transactions[identity]
-            markers: list[Marker] = []
-            for partition, (first_offset, _) in t.partitions:
-                markers.append(logs.read_back(partition, first_offset, t.producer).marker)
-                if markers[-1] in (Marker.COMMIT, Marker.ABORT):
-                    break
-            outcomes[identity] = from_markers(markers, found[t.transactional_id], *t.producer)
-        return outcomes
 
     def _refuse_short_logs(
         self, permit: CommitPermit, transactions: Collection[KafkaTransaction]

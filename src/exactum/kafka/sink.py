@@ -14,6 +14,8 @@ from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.topic_facts import CONFIGS, TopicFacts, facts_of
 from exactum.kafka.transactional_id import KafkaScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
+from exactum.protocol.inspection import Inspector
+from exactum.protocol.model import new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
 
@@ -22,6 +24,9 @@ BROKER_TIMEOUT_MAX_MS = 900_000
 setting.
 """
 TIMEOUT_MIN_MS = 1_000
+INSPECTION_CONNECT_MS = 8_000
+INSPECTION_DEADLINE_MS = 20_000
+"""An operator waits for no longer."""
 REQUEST_MAX, TIMEOUT_MAX = "socket.request.max.bytes", "transaction.max.timeout.ms"
 """The broker's settings that count."""
 
@@ -131,6 +136,28 @@ class KafkaSink(NotAFunction):
         except BaseException:
             requests.close()
             raise
+
+    def inspector(self, query_id: str, participant: str) -> Inspector:
+        """See ``protocol.inspection.Inspectable``."""
+        from exactum.kafka.inspection import KafkaInspector
+        from exactum.kafka.transaction_admin import TransactionAdmin
+
+        plan = ProducerPlan(
+            bootstrap_servers=self._bootstrap_servers,
+            settings=self._settings,
+            scope=KafkaScope(query_id, participant, self._prefix),
+            incarnation=new_incarnation(),
+            transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
+            topic=self._topic,
+        )
+        admin = TransactionAdmin(
+            self._bootstrap_servers,
+            self._settings,
+            self._where,
+            connect_timeout_ms=INSPECTION_CONNECT_MS,
+            deadline_ms=INSPECTION_DEADLINE_MS,
+        )
+        return KafkaInspector(plan, admin)
 
     def _open(self, run: QueryRun, participant: str, requests: BrokerRequests) -> OpenSink:
         facts = TopicFacts(0) if self._topic is None else self._facts(self._topic, requests)

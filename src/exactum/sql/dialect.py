@@ -187,6 +187,17 @@ class RowMove:
     parts: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class PreparedOnServer:
+    """A prepared transaction, whoever's it is. ``began_ms`` is since 1970, None where the server
+    does not tell; ``owner`` is a user, empty where it does not.
+    """
+
+    gid: str
+    began_ms: int | None = None
+    owner: str = ""
+
+
 class Dialect(Protocol):
     """A kind of server. Methods with a ``session`` raise ``SqlFailure``; none commits unless it
     says so.
@@ -348,6 +359,14 @@ class Dialect(Protocol):
 
     def roll_back_prepared(self, session: Session, gid: str) -> None:
         """Raises SqlFailure: NO_SUCH_PREPARED, PREPARED_BUSY, LOST."""
+
+    def inspect_prepared(self, session: Session) -> list[PreparedOnServer]:
+        """Everybody's prepared transactions, as far as the user may list them, in this database
+        where the server keeps them apart.
+        """
+
+    def list_directories(self, session: Session) -> list[TableName]:
+        """Every directory that the user may read, in any schema."""
 
     def list_prepared(self, session: Session, prefix: str) -> list[str]:
         """The gids of prepared transactions, in this database where the server keeps them apart,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from exactum.errors import FrameRefused, SettingRefused
+from exactum.protocol.inspection import Inspector
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import (
     DEAD_LETTER_ADDED,
@@ -162,6 +163,13 @@ class SqlSink(NotAFunction):
                 "delete_when": self._delete_when or "",
             },
         )
+
+    def inspector(self, query_id: str, participant: str) -> Inspector:
+        """See ``protocol.inspection.Inspectable``."""
+        from exactum.sql.inspection import inspector_of
+
+        scope = SqlScope(query_id, participant)
+        return inspector_of(self._dialect, self._address, self._target, scope, self._where)
 
     # ---- checks ------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from exactum.sql.dialect import Loader, Role, RowMove, Session
+from exactum.sql.dialect import DIRECTORY, Loader, PreparedOnServer, Role, RowMove, Session
 from exactum.sql.mysql import catalog as mysql_catalog
 from exactum.sql.mysql import clear as mysql_clear
 from exactum.sql.mysql import loader as mysql_loader
@@ -137,6 +137,13 @@ class MySQLDialect:
 
     def roll_back_prepared(self, session: Session, gid: str) -> None:
         mysql_xa.roll_back(_ours(session), gid)
+
+    def inspect_prepared(self, session: Session) -> list[PreparedOnServer]:
+        return [PreparedOnServer(gid) for gid in mysql_xa.everybodys(_ours(session))]
+
+    def list_directories(self, session: Session) -> list[TableName]:
+        rows = session.query(sql("list_directories"), (DIRECTORY,))
+        return [TableName(str(row[0]), DIRECTORY) for row in rows]
 
     def list_prepared(self, session: Session, prefix: str) -> list[str]:
         return mysql_xa.listed(_ours(session), prefix)

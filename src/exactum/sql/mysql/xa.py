@@ -108,15 +108,28 @@ def _finish(session: MySQLSession, statement: str, gid: str) -> None:
         raise SqlFailure(kind, failure.code, failure.text) from failure
 
 
+def everybodys(session: MySQLSession) -> list[str]:
+    """The names of all prepared transactions on the server: the gids of ours, and what the server
+    shows of others.
+    """
+    return [
+        _gtrid(text, length) if format_id == FORMAT_ID else text
+        for format_id, length, text in _listed(session)
+    ]
+
+
 def _recover(session: MySQLSession) -> list[str]:
     """The gids of all our prepared transactions on the server, of whatever scope."""
+    return [_gtrid(text, length) for f, length, text in _listed(session) if f == FORMAT_ID]
+
+
+def _listed(session: MySQLSession) -> list[tuple[int, int, str]]:
+    """(format id, length of the gtrid, what is shown) of each."""
     rows = session.query(sql("list_xa_of_mariadb" if session.is_mariadb else "list_xa"))
-    gids: list[str] = []
-    for format_id, gtrid_length, _, data in rows:
-        if int(format_id) == FORMAT_ID:
-            text = data.decode("ascii") if isinstance(data, bytes) else str(data)
-            gids.append(_gtrid(text, int(gtrid_length)))
-    return gids
+    return [
+        (int(f), int(n), data.decode(errors="replace") if isinstance(data, bytes) else str(data))
+        for f, n, _, data in rows
+    ]
 
 
 def _gtrid(text: str, length: int) -> str:

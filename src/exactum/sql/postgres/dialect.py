@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import (
+    DIRECTORY,
     PART,
     ROW,
     Loader,
     Mode,
+    PreparedOnServer,
     Role,
     RowMove,
     ServerFailure,
@@ -172,6 +174,14 @@ class PostgresDialect:
 
     def roll_back_prepared(self, session: Session, gid: str) -> None:
         _settle(session, sql("roll_back_prepared", gid=gid))
+
+    def inspect_prepared(self, session: Session) -> list[PreparedOnServer]:
+        rows = session.query(sql("inspect_prepared"))
+        return [PreparedOnServer(str(gid), int(ms), str(owner)) for gid, ms, owner in rows]
+
+    def list_directories(self, session: Session) -> list[TableName]:
+        rows = session.query(sql("list_directories"), (DIRECTORY,))
+        return [TableName(str(row[0]), DIRECTORY) for row in rows]
 
     def list_prepared(self, session: Session, prefix: str) -> list[str]:
         rows = session.query(sql("list_prepared"), (len(prefix), prefix))

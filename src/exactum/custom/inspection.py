@@ -1,0 +1,158 @@
+"""What an operator sees of the transactions of targets of the user's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from exactum.custom.transaction_name import TransactionName, TransactionScope
+from exactum.custom.two_phase import TwoPhaseCommitSink
+from exactum.custom.two_phase_participant import TwoPhaseParticipant
+from exactum.custom.write_ahead_log import WriteAheadLog
+from exactum.custom.write_ahead_participant import WriteAheadParticipant
+from exactum.errors import Unavailable
+from exactum.protocol.inspection import TransactionState, TransactionView
+from exactum.protocol.model import PreparedTransaction, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun
+
+
+class TwoPhaseInspector:
+    """Of one ``TwoPhaseCommitSink``; see ``protocol.inspection.Inspector``. What its target does
+    not list, nobody but the target knows.
+    """
+
+    def __init__(self, template: TwoPhaseCommitSink[Any], scope: TransactionScope) -> None:
+        run = QueryRun(scope.query_id, new_incarnation(), Guarantee.AT_LEAST_ONCE)
+        self._scope = scope
+        self._lists = type(template).list_transactions is not TwoPhaseCommitSink.list_transactions
+        # The guarantee is what the participant warns by, and nothing else here.
+        self._participant = TwoPhaseParticipant(template, run, scope)
+
+    @property
+    def name(self) -> str:
+        return self._scope.participant
+
+    def list_open(self) -> Sequence[TransactionView]:
+        return [
+            _view(self._scope, s.identity, TransactionState.OPEN, (s.payload,))
+            for s in self._participant.list_open()
+        ]
+
+    def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
+        """Listed, or not: then it may be committed, and the next commit of it tells."""
+        listed = {s.identity for s in self._participant.list_open()}
+        views: list[TransactionView] = []
+        for p in prepared:
+            here = p.identity in listed
+            text = (
+                "its target lists it"
+                if here
+                else "its target does not list it any more: it is committed, or lost"
+                if self._lists
+                else "nobody can tell: the sink has no list_transactions()"
+            )
+            state = TransactionState.PREPARED if here else TransactionState.UNKNOWN
+            views.append(_view(self._scope, p.identity, state, (text, p.payload)))
+        return views
+
+    def participant(self) -> TwoPhaseParticipant:
+        return self._participant
+
+    def close(self) -> None:
+        self._participant.close()
+
+
+class WriteAheadInspector:
+    """Of one ``WriteAheadSink``: its log; see ``protocol.inspection.Inspector``."""
+
+    def __init__(
+        self,
+        log: WriteAheadLog,
+        scope: TransactionScope,
+        participant: Callable[[], WriteAheadParticipant],
+    ) -> None:
+        self._log = log
+        self._scope = scope
+        self._make = participant
+        self._made: WriteAheadParticipant | None = None
+
+    @property
+    def name(self) -> str:
+        return self._scope.participant
+
+    def list_open(self) -> Sequence[TransactionView]:
+        try:
+            return [self._waiting(str(name)) for name in self._log.transactions()]
+        except FileNotFoundError:
+            return []  # no run has made the log yet
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
+        try:
+            return [self._of_record(p) for p in prepared]
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def participant(self) -> WriteAheadParticipant:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    def _of_record(self, prepared: PreparedTransaction) -> TransactionView:
+        identity = prepared.identity
+        rows_per_send = int(json.loads(prepared.payload)["rows_per_send"])
+        chunks = -(-prepared.rows // rows_per_send)
+        text = f"{self._log.acknowledged(identity)} of {chunks} chunks are acknowledged"
+        # Rows first: they go before the rest does.
+        if self._log.has_rows(identity):
+            return self._waiting(identity, text)
+        name = self._scope.find(identity)
+        is_sent = self._log.acknowledged(identity) >= chunks or (
+            name is not None and self._log.is_marked(name.batch_id)
+        )
+        state = TransactionState.COMMITTED if is_sent else TransactionState.GONE
+        return _view(self._scope, identity, state, ("all is sent" if is_sent else text,))
+
+    def _waiting(self, identity: str, text: str = "") -> TransactionView:
+        path = self._log.rows_path(identity)
+        try:
+            written_ms = int(path.stat().st_mtime * 1000)
+        except FileNotFoundError:  # sent, or aborted, this moment
+            written_ms = None
+        state = (
+            TransactionState.PREPARED if self._log.is_decided(identity) else TransactionState.OPEN
+        )
+        details = (str(path), *((text,) if text else ()))
+        return _view(self._scope, identity, state, details, written_ms)
+
+    def _unreadable(self, error: OSError) -> Unavailable:
+        return Unavailable(
+            f"The log of sink {self.name!r} in {self._log.folder} cannot be read: {error}."
+        )
+
+
+def _view(
+    scope: TransactionScope,
+    identity: str,
+    state: TransactionState,
+    details: tuple[str, ...],
+    began_ms: int | None = None,
+) -> TransactionView:
+    name = TransactionName.parse(identity)
+    return TransactionView(
+        scope.participant,
+        identity,
+        scope.query_id,
+        None if name is None else name.incarnation,
+        state,
+        began_ms,
+        batch_id=None if name is None else name.batch_id,
+        attempt=None if name is None else name.attempt,
+        details=details,
+    )

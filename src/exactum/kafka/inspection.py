@@ -1,0 +1,184 @@
+"""What an operator sees of Kafka's transactions: of one sink of one query, or of a cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from exactum.errors import OutcomeUnknown
+from exactum.kafka.outcome import TransactionDescription, TransactionOutcome
+from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
+from exactum.kafka.producer_pool import ProducerPlan
+from exactum.kafka.settlement import outcomes_of
+from exactum.kafka.transaction import KafkaTransaction
+from exactum.kafka.transaction_admin import TransactionAdmin
+from exactum.protocol.inspection import TransactionState, TransactionView
+from exactum.protocol.model import Incarnation, PreparedTransaction
+
+_OURS = re.compile(
+    r".+/(?P<query>[^/]+)/(?P<participant>[^/]+)/(?P<incarnation>[0-9a-f]{16})/[0-9a-f]{16}/[0-9]+"
+)
+"""As ``transactional_id.KafkaScope`` makes them, with any prefix."""
+_STATES = {
+    "Ongoing": TransactionState.OPEN,
+    "PrepareCommit": TransactionState.COMMITTED,
+    "CompleteCommit": TransactionState.COMMITTED,
+    "PrepareAbort": TransactionState.ABORTED,
+    "CompleteAbort": TransactionState.ABORTED,
+    "PrepareEpochFence": TransactionState.ABORTED,
+}
+_OUTCOMES = {
+    TransactionOutcome.OPEN: TransactionState.OPEN,
+    TransactionOutcome.COMMITTED: TransactionState.COMMITTED,
+    TransactionOutcome.ABORTED: TransactionState.ABORTED,
+    TransactionOutcome.UNKNOWN: TransactionState.UNKNOWN,
+}
+
+
+class KafkaInspector:
+    """Of one sink of one query; see ``protocol.inspection.Inspector``."""
+
+    def __init__(self, plan: ProducerPlan, admin: TransactionAdmin) -> None:
+        self._plan = plan
+        self._admin = admin
+        self._participant: KafkaParticipant | None = None
+
+    @property
+    def name(self) -> str:
+        return self._plan.scope.participant
+
+    def list_open(self) -> Sequence[TransactionView]:
+        scope = self._plan.scope
+        names = [
+            name
+            for name in self._admin.list_unsettled(scope.broker_pattern())
+            if scope.incarnation_of(name) is not None
+        ]
+        return [
+            self._view(name, found)
+            for name, found in self._admin.describe_transactions(names).items()
+            if found is not None and found.start_time_ms >= 0
+        ]
+
+    def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
+        """By the coordinators, and by the markers in the log where these have moved on."""
+        transactions = {p.identity: KafkaTransaction.of(p) for p in prepared}
+        found = self._admin.describe_transactions(t.transactional_id for t in transactions.values())
+        try:
+            outcomes = outcomes_of(self._admin, transactions)
+        except OutcomeUnknown:
+            outcomes = dict.fromkeys(transactions, TransactionOutcome.UNKNOWN)
+        return [
+            self._of_record(p, transactions[p.identity], found, outcomes[p.identity])
+            for p in prepared
+        ]
+
+    def participant(self) -> KafkaParticipant:
+        if self._participant is None:
+            self._participant = KafkaParticipant(self._plan, self._admin, self._admin.cluster_id())
+        return self._participant
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _view(self, name: str, found: TransactionDescription) -> TransactionView:
+        transaction = KafkaTransaction(name, found.producer_id, found.producer_epoch)
+        scope = self._plan.scope
+        return _of_description(
+            transaction.identity, found, self.name, scope.query_id, scope.incarnation_of(name)
+        )
+
+    def _of_record(
+        self,
+        prepared: PreparedTransaction,
+        transaction: KafkaTransaction,
+        described: Mapping[str, TransactionDescription | None],
+        outcome: TransactionOutcome,
+    ) -> TransactionView:
+        name, scope = transaction.transactional_id, self._plan.scope
+        found = described[name]
+        same = found is not None and (
+            (found.producer_id, found.producer_epoch) == transaction.producer
+        )
+        details = [
+            f"{topic}-{index}: {count} records from offset {first}"
+            for (topic, index), (first, count) in transaction.partitions
+        ]
+        details.append(f"producer {transaction.producer_id}, epoch {transaction.producer_epoch}")
+        if found is None:
+            details.append("the coordinator does not know this id any more")
+        elif same:
+            details.append(f"the coordinator says {found.state}")
+        else:
+            details.append(
+                f"the id has gone on to producer {found.producer_id}, epoch {found.producer_epoch}"
+            )
+        at_hand = found if same and outcome is TransactionOutcome.OPEN else None
+        return TransactionView(
+            self.name,
+            prepared.identity,
+            scope.query_id,
+            scope.incarnation_of(name),
+            _OUTCOMES[outcome],
+            None if at_hand is None else at_hand.start_time_ms,
+            None if at_hand is None else _timeout_ms(at_hand),
+            rows=prepared.rows,
+            details=tuple(details),
+        )
+
+
+def cluster_transactions(
+    admin: TransactionAdmin, identities: Sequence[str] = ()
+) -> list[TransactionView]:
+    """Everything that is open in the cluster, as far as the user may see it, whoever opened it; or
+    what is known of these transactional ids.
+
+    Raises:
+        ExactumError: the brokers did not answer, or refused.
+    """
+    names = list(identities) or admin.list_unsettled()
+    views: list[TransactionView] = []
+    for name, found in admin.describe_transactions(names).items():
+        if found is None or (not identities and found.start_time_ms < 0):
+            continue
+        match = _OURS.fullmatch(name)
+        views.append(
+            _of_description(
+                KafkaTransaction(name, found.producer_id, found.producer_epoch).identity
+                if match
+                else name,
+                found,
+                match["participant"] if match else None,
+                match["query"] if match else None,
+                Incarnation(match["incarnation"]) if match else None,
+            )
+        )
+    return sorted(views, key=lambda view: (view.began_ms or 0, view.identity))
+
+
+def _of_description(
+    identity: str,
+    found: TransactionDescription,
+    participant: str | None,
+    query_id: str | None,
+    incarnation: Incarnation | None,
+) -> TransactionView:
+    partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(found.partitions))
+    return TransactionView(
+        participant,
+        identity,
+        query_id,
+        incarnation,
+        _STATES.get(found.state, TransactionState.UNKNOWN),
+        found.start_time_ms if found.start_time_ms >= 0 else None,
+        _timeout_ms(found),
+        details=(
+            f"producer {found.producer_id}, epoch {found.producer_epoch}",
+            f"the coordinator says {found.state}",
+            f"partitions {partitions}" if partitions else "no partition yet",
+        ),
+    )
+
+
+def _timeout_ms(found: TransactionDescription) -> int | None:
+    return None if found.timeout_ms == NEVER_TIMES_OUT_MS else found.timeout_ms
