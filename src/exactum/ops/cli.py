@@ -17,6 +17,7 @@ from exactum._version import __version__
 from exactum.errors import ExactumError
 from exactum.ops.run.command import run
 from exactum.ops.savepoint.commands import savepoint
+from exactum.ops.transactions.commands import transactions
 from exactum.ops.verify.command import verify
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -42,6 +43,7 @@ def main() -> None:
 
 main.add_command(run)
 main.add_command(savepoint)
+main.add_command(transactions)
 main.add_command(verify)
 
 

@@ -1,0 +1,3 @@
+"""What is open or in doubt in the targets, and how an operator settles it: ``exactum
+transactions``.
+"""

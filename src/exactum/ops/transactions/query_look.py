@@ -1,0 +1,175 @@
+"""One look at all transactions of a query: its records, its runs, and each of its targets."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from exactum.checkpoint import run_file
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
+from exactum.ops.targets.target import QueryTargets, Target
+from exactum.ops.transactions.finding import OnRecord, Runs, TransactionFinding, judged, on_record
+from exactum.protocol import resolve
+from exactum.protocol.finish import BATCHES_MAX
+from exactum.protocol.inspection import Inspectable, Inspector, TransactionView
+from exactum.protocol.lost_decision import RECENT_BATCHES
+from exactum.protocol.model import DecisionRecord, Incarnation
+
+LOG = "the decision log"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What could not be looked at, and why."""
+
+    place: str
+    why: str
+
+
+@dataclass
+class QueryLook:
+    """``records`` are those of batches from some before ``first_batch`` on; ``first_batch`` is the
+    first one that Spark has not logged as done. ``log_answers``: they could be read.
+    """
+
+    place: QueryPlace
+    first_batch: int
+    records: tuple[DecisionRecord, ...]
+    log_answers: bool
+    living: tuple[run_file.RecordedRun, ...]
+    findings: list[TransactionFinding] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        """0: nothing needs a person; 1: something does; 2: nothing is known to, and not everything
+        could be looked at.
+        """
+        if any(finding.needs_person for finding in self.findings):
+            return 1
+        return 2 if self.troubles else 0
+
+
+def first_unfinished(place: QueryPlace) -> int:
+    """The first batch that Spark has not logged as done: where a start would begin, or before."""
+    finished = place.finished()
+    return 0 if finished is None else finished + 1
+
+
+def inspector_of(target: Target, query_id: str) -> Inspector:
+    """
+    Raises:
+        SettingRefused: its sink is not known, or refuses the credentials.
+        Unavailable: it does not answer.
+        CheckpointRefused: it is a sink that cannot be looked into.
+    """
+    sink = target.required()
+    if not isinstance(sink, Inspectable):
+        raise CheckpointRefused(
+            f"Sink {target.name!r} is a {type(sink).__name__}, which has no inspector(): "
+            "nobody can look into it from outside."
+        )
+    return sink.inspector(query_id, target.name)
+
+
+def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
+    """What of the query is open, and what of its unfinished decided epochs stands where."""
+    first = first_unfinished(place)
+    troubles: list[Trouble] = []
+    records: list[DecisionRecord] = []
+    try:
+        records = _records(place, first)
+        answers = True
+    except ExactumError as error:
+        troubles.append(Trouble(LOG, str(error)))
+        answers = False
+    known = run_file.runs(place.folder)
+    living = tuple(run for run, alive in known if alive)
+    look = QueryLook(place, first, tuple(records), answers, living, troubles=troubles)
+    runs = Runs(
+        frozenset(Incarnation(run.incarnation) for run in living),
+        frozenset(Incarnation(run.incarnation) for run, alive in known if not alive),
+    )
+    for target in targets.each:
+        try:
+            views = _views(target, place.query_id, look)
+        except ExactumError as error:
+            if target.present or _is_named(target.name, look):
+                look.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+            continue
+        look.findings += [_finding(view, look, runs) for view in views]
+    strangers = {p.participant for r in _unfinished(look) for p in r.prepared} - {
+        target.name for target in targets.each
+    }
+    look.troubles += [
+        Trouble(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
+        for name in sorted(strangers)
+    ]
+    return look
+
+
+def _records(place: QueryPlace, first: int) -> list[DecisionRecord]:
+    """From a few batches before ``first`` up to the first one without any."""
+    log = place.open_log()
+    try:
+        found: list[DecisionRecord] = []
+        for batch_id in range(max(0, first - RECENT_BATCHES), first):
+            # Pruned, or damaged and long done: nobody needs it.
+            with contextlib.suppress(CheckpointRefused, InvariantBroken):
+                found += log.read(batch_id)
+        for batch_id in range(first, first + BATCHES_MAX):
+            records = log.read(batch_id)
+            found += records
+            if resolve.standing_commit(records) is None:
+                break
+        return found
+    finally:
+        log.close()
+
+
+def _unfinished(look: QueryLook) -> list[DecisionRecord]:
+    """The COMMITs in force that Spark has not logged as done."""
+    batches = sorted({r.epoch.batch_id for r in look.records})
+    found: list[DecisionRecord] = []
+    for batch_id in batches:
+        if batch_id >= look.first_batch:
+            standing = resolve.standing_commit(
+                [r for r in look.records if r.epoch.batch_id == batch_id]
+            )
+            found += [] if standing is None else [standing]
+    return found
+
+
+def _is_named(name: str, look: QueryLook) -> bool:
+    return any(record.of(name) for record in _unfinished(look))
+
+
+def _views(target: Target, query_id: str, look: QueryLook) -> list[TransactionView]:
+    """What is open, and what unfinished records name, each once."""
+    inspector = inspector_of(target, query_id)
+    try:
+        views: dict[str, TransactionView] = {view.identity: view for view in inspector.list_open()}
+        for record in _unfinished(look):
+            its = record.of(target.name)
+            described: Sequence[TransactionView] = inspector.describe(its) if its else ()
+            for prepared, view in zip(its, described, strict=True):
+                views[prepared.identity] = view.of_record(
+                    prepared, record.epoch.batch_id, record.attempt
+                )
+        return list(views.values())
+    finally:
+        inspector.close()
+
+
+def _finding(view: TransactionView, look: QueryLook, runs: Runs) -> TransactionFinding:
+    if look.log_answers:
+        says, record = on_record(view, look.records)
+        if record is not None and view.batch_id is None:
+            its = [p for p in record.of(view.participant or "") if p.identity == view.identity]
+            if its:
+                view = view.of_record(its[0], record.epoch.batch_id, record.attempt)
+    else:
+        says = OnRecord.UNKNOWN
+    return judged(view, says, runs.owner(view.incarnation), lives=bool(look.living))

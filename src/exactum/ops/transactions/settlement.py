@@ -1,0 +1,202 @@
+"""Finishing what is decided, and aborting what is not, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from exactum.checkpoint import run_file
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
+from exactum.ops.targets.target import QueryTargets, Target
+from exactum.ops.transactions.query_look import Trouble, first_unfinished, inspector_of
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
+from exactum.protocol.inspection import Inspector, TransactionState
+from exactum.protocol.model import CommitPermit, PreparedTransaction
+from exactum.protocol.takeover import TakenOver, abort_undecided
+
+WRITE_AHEAD = "write-ahead"
+
+
+class SettlementRefused(Exception):
+    """What was asked would undo a decision, or takes the query from a run that lives, and that was
+    not said. Its message says which; nothing was changed.
+    """
+
+
+@dataclass
+class FinishOutcome:
+    """What of each decided batch stands now. ``before`` were committed already; ``open_undecided``
+    is what else is open.
+    """
+
+    batches: Sequence[Finished] = ()
+    before: int = 0
+    open_undecided: int = 0
+    troubles: list[Trouble] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        return sum(batch.left for batch in self.batches)
+
+    @property
+    def status(self) -> int:
+        """0: all that is decided is committed; 1: a person is needed; 2: not all targets could be
+        asked.
+        """
+        if self.troubles:
+            return 2
+        return 1 if self.left or (not self.batches and self.open_undecided) else 0
+
+
+def finish_query(
+    place: QueryPlace, targets: QueryTargets, *, take_over: bool = False
+) -> FinishOutcome:
+    """Commit what the log has decided and Spark has not logged as done. Idempotent; takes nothing
+    from a driver that lives, but for write-ahead sinks (see ``--take-over``).
+
+    Raises:
+        ExactumError: the decision log refused, or did not answer.
+    """
+    log = place.open_log()
+    try:
+        permits = decided_from(log, first_unfinished(place))
+    finally:
+        log.close()
+    outcome = FinishOutcome()
+    names = list(dict.fromkeys(p.participant for permit in permits for p in permit.record.prepared))
+    committed: list[PreparedTransaction] = []
+    for name in names:
+        try:
+            target = targets.named(name)
+            if target is None:
+                raise CheckpointRefused("a decided epoch names it, and the query has it no longer")
+            if target.kind == WRITE_AHEAD:
+                _refuse_if_living(place, take_over, "Its sender would be taken over")
+            inspector = inspector_of(target, place.query_id)
+            try:
+                committed += _finish_one(inspector, permits, outcome)
+            finally:
+                inspector.close()
+        except (ExactumError, SettlementRefused) as error:
+            outcome.troubles.append(Trouble(f"sink {name!r}", str(error)))
+    outcome.batches = finished(permits, committed)
+    if not permits:
+        _count_open(place, targets, outcome)
+    return outcome
+
+
+def abort_of_query(
+    place: QueryPlace,
+    targets: QueryTargets,
+    identities: Collection[str] | None,
+    *,
+    take_over: bool,
+) -> TakenOver:
+    """Abort what is open and named, or everything for None, unless a COMMIT names it.
+
+    Raises:
+        SettlementRefused: a COMMIT names one of them, or a run of the query lives.
+        SettingRefused: a name is not open under this query, or a sink cannot be reached; nothing
+            was changed.
+        ExactumError: as ``abort_undecided``.
+    """
+    log = place.open_log()
+    try:
+        with _inspectors(place, targets) as inspectors:
+            opened = {v.identity for i in inspectors for v in i.list_open()}
+            unknown = sorted(set(identities or ()) - opened)
+            if unknown:
+                raise SettingRefused(
+                    f"Nothing open of this query is called {unknown[0]!r}. It was settled "
+                    "meanwhile, or it is not this query's, and then only its owner may abort it. "
+                    "Nothing was aborted."
+                )
+            wanted = opened if identities is None else set(identities)
+            if identities is not None:
+                _refuse_decided(wanted, log, first_unfinished(place))
+            if wanted:
+                _refuse_if_living(
+                    place, take_over, "To abort what it may be about to decide stops it"
+                )
+            return abort_undecided(
+                place.query_id,
+                first_unfinished(place),
+                [inspector.participant() for inspector in inspectors],
+                log,
+                lambda sighting: sighting.identity in wanted,
+            )
+    finally:
+        log.close()
+
+
+@contextmanager
+def _inspectors(place: QueryPlace, targets: QueryTargets) -> Iterator[list[Inspector]]:
+    """Of all sinks. A former one that cannot be reached is left out: a start would do the same.
+
+    Raises:
+        ExactumError: one of the present sinks cannot be reached.
+    """
+    opened: list[Inspector] = []
+    try:
+        for target in targets.each:
+            try:
+                opened.append(inspector_of(target, place.query_id))
+            except ExactumError:
+                if target.present:
+                    raise
+        yield opened
+    finally:
+        for inspector in opened:
+            inspector.close()
+
+
+def _finish_one(
+    inspector: Inspector, permits: Sequence[CommitPermit], outcome: FinishOutcome
+) -> list[PreparedTransaction]:
+    for permit in permits:
+        its = permit.record.of(inspector.name)
+        views = inspector.describe(its) if its else ()
+        outcome.before += sum(view.state is TransactionState.COMMITTED for view in views)
+    return commit_decided(inspector.participant(), permits)
+
+
+def _count_open(place: QueryPlace, targets: QueryTargets, outcome: FinishOutcome) -> None:
+    """What is open although nothing is decided."""
+    for target in targets.each:
+        try:
+            outcome.open_undecided += _open_in(target, place.query_id)
+        except ExactumError as error:
+            if target.present:
+                outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
+
+
+def _open_in(target: Target, query_id: str) -> int:
+    inspector = inspector_of(target, query_id)
+    try:
+        return len(inspector.list_open())
+    finally:
+        inspector.close()
+
+
+def _refuse_decided(wanted: Collection[str], log: DecisionLog, batch_id: int) -> None:
+    """A COMMIT that comes later than this look is found by the abort itself."""
+    for permit in decided_from(log, batch_id):
+        for prepared in permit.record.prepared:
+            if prepared.identity in wanted:
+                raise SettlementRefused(
+                    f"A COMMIT on record names {prepared.identity} ({permit.record.epoch}, attempt "
+                    f"{permit.record.attempt}), so it cannot be aborted any more: run 'exactum "
+                    "transactions finish', or start the query. Nothing was changed."
+                )
+
+
+def _refuse_if_living(place: QueryPlace, take_over: bool, why: str) -> None:
+    living = run_file.living(place.folder)
+    if living and not take_over:
+        raise SettlementRefused(
+            f"{living[0]} of this query lives. {why}: it is fenced and ends with an error, and "
+            "nothing is lost or doubled. Stop it first, or say --take-over."
+        )

@@ -1,0 +1,307 @@
+"""``exactum transactions`` on a real broker: a driver that died after its decision, and one that died
+before it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from exactum import KafkaSink
+from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.run_file import RunFile
+from exactum.errors import Fenced
+from exactum.files.decision_log import FileDecisionLog
+from exactum.local import LocalKafka
+from exactum.ops.targets.access import Access
+from exactum.ops.targets.target import targets_of
+from exactum.ops.transactions import settlement
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import Decision, DecisionRecord, SourceOffsets, new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.testing.task_job import TaskJob
+from tests.kit.kafka.transactions import frame, read_all
+from tests.kit.transactions.hanging import hang, unverified
+from tests.kit.transactions.operator import listed, transactions
+from tests.kit.verify.recorded_query import RecordedQuery
+
+pytestmark = pytest.mark.broker
+
+TASKS, ROWS = 2, 3
+SINK = "kafka"
+COLUMNS = (("value", "binary"),)
+
+
+def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
+    return [
+        [frame([f"{batch_id}/{task}/{i}".encode() for i in range(ROWS)])] for task in range(TASKS)
+    ]
+
+
+def values(batches: range) -> list[bytes]:
+    return sorted(
+        f"{b}/{task}/{i}".encode() for b in batches for task in range(TASKS) for i in range(ROWS)
+    )
+
+
+class World:
+    def __init__(self, folder: Path, kafka: LocalKafka, topic: str) -> None:
+        self.servers, self.topic = kafka.bootstrap_servers, topic
+        self.query = RecordedQuery(folder, {SINK: (self.sink, COLUMNS, tasks)})
+        self.checkpoint = folder
+
+    def sink(self) -> KafkaSink:
+        return KafkaSink(self.topic, bootstrap_servers=self.servers)
+
+    def read(self, *, open_ones: bool = False) -> list[bytes | None]:
+        return sorted(
+            (r.value for r in read_all(self.servers, self.topic, open_ones=open_ones)),
+            key=lambda value: value or b"",
+        )
+
+    def log(self) -> FileDecisionLog:
+        return FileDecisionLog(self.checkpoint / DECISIONS, self.query.query_id)
+
+
+@pytest.fixture
+def world(tmp_path: Path, kafka: LocalKafka, topic: Callable[..., str]) -> World:
+    return World(tmp_path / "checkpoint", kafka, topic("tx", partitions=2))
+
+
+@contextmanager
+def foreign(world: World) -> Iterator[str]:
+    """Somebody else's open transaction on the same topic."""
+    name = f"foreign-{world.topic}"
+    producer = Producer({"bootstrap.servers": world.servers, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(world.topic, b"foreign", partition=1)
+    producer.flush(30)
+    yield name
+    producer.commit_transaction(30)
+
+
+def test_decided_and_not_committed(world: World) -> None:
+    """The list says what to do, finish does it without Spark, and the next start adds nothing."""
+    world.query.run([0, 1], dies_after_decision=True)
+    found = listed(world.checkpoint, status=1)
+    assert {(t["state"], t["on_record"], t["batch_id"], t["rows"]) for t in found} == {
+        ("open", "COMMIT on record", 1, ROWS)
+    }
+    assert len(found) == TASKS and all(0 < t["left_ms"] < t["timeout_ms"] for t in found)
+    typed = transactions("list", "--checkpoint", world.checkpoint, status=1).output
+    assert "decided, not committed: run 'exactum transactions finish', or start the query" in typed
+    one = found[0]["identity"]
+    told = transactions("describe", one, "--checkpoint", world.checkpoint, status=1).output
+    assert f"{ROWS} records from offset" in told and "commit of epoch 1" in told
+    refused = transactions("abort", one, "--checkpoint", world.checkpoint, status=1).output
+    assert "A COMMIT on record names" in refused and one in refused
+    assert world.read(open_ones=True) == values(range(1))
+    out = transactions("finish", "--checkpoint", world.checkpoint, status=0).output
+    assert f"{TASKS} transactions with {TASKS * ROWS} rows are committed" in out
+    assert world.read() == values(range(2))
+    done = transactions("finish", "--checkpoint", world.checkpoint, "--json", status=0).json
+    assert done["batches"] == [
+        {"batch_id": 1, "transactions": TASKS, "rows": TASKS * ROWS, "left": 0}
+    ]
+    assert done["committed_before"] == TASKS
+    assert {t["state"] for t in listed(world.checkpoint, status=0)} == {"committed"}
+    world.query.run([1, 2])
+    assert world.read() == values(range(3))
+    assert listed(world.checkpoint, status=0) == []
+
+
+def test_finish_beside_a_living_driver(world: World) -> None:
+    """What it commits, the driver that lives finds committed."""
+    world.query.run([0], dies_after_decision=True)
+    alive = RunFile(world.checkpoint, new_incarnation(), world.query.query_id, "", "")
+    alive.hold()
+    text = transactions("list", "--checkpoint", world.checkpoint, status=0).output
+    assert "the living run commits it" in text and "lives: run" in text
+    out = transactions("finish", "--checkpoint", world.checkpoint, status=0).output
+    assert f"{TASKS} transactions with {TASKS * ROWS} rows are committed" in out
+    alive.release()
+    assert world.read() == values(range(1))
+    world.query.run([0, 1])
+    assert world.read() == values(range(2))
+
+
+def test_undecided(world: World) -> None:
+    """A leftover is named, finish refuses it, abort fences and aborts it, and what is somebody
+    else's stays.
+    """
+    world.query.run([0, 1], dies_before_decision=True)
+    other = World(world.checkpoint.parent / "other", LocalServers(world.servers), world.topic)
+    other.query.run([0], dies_before_decision=True)
+    with foreign(world) as name:
+        found = listed(world.checkpoint, status=1)
+        assert len(found) == TASKS
+        assert {(t["state"], t["on_record"], t["query_id"]) for t in found} == {
+            ("open", "nothing on record", world.query.query_id)
+        }
+        assert "leftover, undecided" in found[0]["do"]
+        out = transactions("finish", "--checkpoint", world.checkpoint, status=1).output
+        assert f"{TASKS} transactions are open and undecided" in out
+
+        alive = RunFile(world.checkpoint, new_incarnation(), world.query.query_id, "", "")
+        alive.hold()
+        arguments = ("abort", "--all-leftovers", "--checkpoint", world.checkpoint)
+        assert "say --take-over" in transactions(*arguments, status=1).output
+        for stranger in (listed(other.checkpoint, status=1)[0]["identity"], name):
+            told = transactions("abort", stranger, *arguments[2:], "--take-over", status=2).output
+            assert "only its owner may abort it" in told
+        assert world.log().read(1) == ()  # nobody was fenced so far
+        done = transactions(*arguments, "--take-over", "--json", status=0).json
+        alive.release()
+        assert sorted(done["aborted"]) == sorted(t["identity"] for t in found)
+        assert done["fenced_at"] == {"batch_id": 1, "attempt": 0}
+        assert [r.decision for r in world.log().read(1)] == [Decision.ABORT]
+        assert "nobody was fenced" in transactions(*arguments, status=0).output
+        assert listed(world.checkpoint, status=0) == []
+
+        assert len(listed(other.checkpoint, status=1)) == TASKS
+        everything = transactions(
+            "list", "--bootstrap-servers", world.servers, "--json", status=0
+        ).json["transactions"]
+        owners = {t["identity"]: (t["owner"], t["query_id"]) for t in everything}
+        assert owners[name] == ("no query of exactum's", None)
+        assert ("another query", other.query.query_id) in owners.values()
+        told = transactions("describe", name, "--bootstrap-servers", world.servers, status=0)
+        assert f"{world.topic}-1" in told.output
+    transactions("abort", "--all-leftovers", "--checkpoint", other.checkpoint, status=0)
+    world.query.run([1, 2])
+    assert world.read() == sorted([*values(range(3)), b"foreign"])
+
+
+class LocalServers:
+    """A broker that runs already, by its address."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+
+class HeldLog:
+    """A decision log whose first COMMIT of a batch waits."""
+
+    def __init__(self, log: FileDecisionLog, batch_id: int) -> None:
+        self.read, self.prune, self.close = log.read, log.prune, log.close
+        self.reached, self.go = threading.Event(), threading.Event()
+        self._log, self._batch_id = log, batch_id
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        if record.decision is Decision.COMMIT and record.epoch.batch_id == self._batch_id:
+            self.reached.set()
+            assert self.go.wait(60), "nobody let it go"
+        return self._log.decide(record)
+
+
+class Driver(threading.Thread):
+    """A driver that lives, and stops right before it decides a batch."""
+
+    def __init__(self, world: World, batch_id: int, last: int) -> None:
+        super().__init__()
+        run = QueryRun(world.query.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        self._opened = world.sink().open(run, SINK, COLUMNS)
+        self.log = HeldLog(world.log(), batch_id)
+        self._coordinator = Coordinator(run, [self._opened.participant], self.log)
+        self._batches = range(batch_id, last + 1)
+        self.ending: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            for batch_id in self._batches:
+                job = TaskJob(self._opened.writers, tasks(batch_id))
+                self._coordinator.run(batch_id, SourceOffsets(), job)
+        except BaseException as error:
+            self.ending = error
+        finally:
+            self._opened.participant.close()
+
+
+def test_an_abort_against_a_driver_about_to_decide(world: World) -> None:
+    """The driver has verified everything and is about to write its COMMIT: it is fenced, and nothing
+    of its epoch is visible. The next start writes it once.
+    """
+    world.query.run([0])
+    driver = Driver(world, 1, 1)
+    driver.start()
+    assert driver.log.reached.wait(60)
+    transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, status=0)
+    driver.log.go.set()
+    driver.join(60)
+    assert isinstance(driver.ending, Fenced), driver.ending
+    assert world.read() == values(range(1))
+    world.query.run([1, 2])
+    assert world.read() == values(range(3))
+
+
+def test_a_driver_that_decides_during_an_abort(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator has listed what is open, and the driver decides it before he fences: its epoch
+    stands, and the driver goes on unfenced.
+    """
+    world.query.run([0])
+    driver = Driver(world, 1, 2)
+    driver.start()
+    assert driver.log.reached.wait(60)
+    place = QueryPlace.of(world.checkpoint)
+    log = world.log()
+
+    class DecidedMeanwhile:
+        read, prune, close = log.read, log.prune, log.close
+
+        def decide(self, record: DecisionRecord) -> DecisionRecord:
+            driver.log.go.set()
+            driver.join(60)
+            return log.decide(record)
+
+    monkeypatch.setattr(QueryPlace, "open_log", lambda self: DecidedMeanwhile())
+    targets = targets_of(place.known_sinks(), Access())
+    done = settlement.abort_of_query(place, targets, None, take_over=True)
+    monkeypatch.undo()
+    assert driver.ending is None
+    assert done.fence is None and done.aborted == () and len(done.decided) == TASKS
+    assert world.read() == values(range(3))
+    world.query.run([3])
+    assert world.read() == values(range(4))
+
+
+def test_hanging(world: World) -> None:
+    """A transaction that no coordinator accounts for is found and ended; a foreign one that is alive
+    is none.
+    """
+    with foreign(world), unverified(world.servers):
+        producer_id, _ = hang(world.servers, f"lost-{world.topic}", world.topic, 0)
+        arguments = ("find-hanging", "--bootstrap-servers", world.servers, "--topic", world.topic)
+        found = transactions(*arguments, "--json", status=1).json
+        assert found["partitions_held"] == [f"{world.topic}-0", f"{world.topic}-1"]
+        (hanging,) = found["hanging"]
+        assert (hanging["producer_id"], hanging["partition"]) == (producer_id, 0)
+        text = transactions(*arguments, "--abort", status=1, input="n\n").output
+        assert "hides 1 offsets" in text and "aborted:" not in text
+        assert "aborted:" in transactions(*arguments, "--abort", status=0, input="y\n").output
+        again = transactions(*arguments, "--json", status=0).json
+        assert again["hanging"] == [] and again["partitions_held"] == [f"{world.topic}-1"]
+        assert transactions("find-hanging", "--bootstrap-servers", world.servers, status=0)
+    assert world.read() == [b"foreign"]
+    told = transactions(*arguments[:3], "--topic", "no-such-topic", status=2).output
+    assert "no topic 'no-such-topic' can be seen" in told
+
+
+def test_servers_that_are_away(world: World) -> None:
+    """Status 2: it could not be found out."""
+    world.query.run([0])
+    known = world.checkpoint / "exactum" / "sinks.json"
+    known.write_text(known.read_text().replace(world.servers, "127.0.0.1:1"))
+    out = transactions("list", "--checkpoint", world.checkpoint, status=2).output
+    assert "could not be looked at" in out
+    transactions("list", "--bootstrap-servers", "127.0.0.1:1", status=2)
+    transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, status=2)
