@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from exactum.errors import Unavailable
+from exactum.spark.source import start_position
 from tests.kit.source.source_stream import EPOCH_MS, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -82,6 +84,61 @@ def test_stop_at_latest(
     second = make_stream()
     assert second.run(second.read(name, start={name: {0: RECORDS, 1: RECORDS}})) is None
     assert second.rows() == [(name, p, o) for p in (0, 1) for o in range(RECORDS, RECORDS + 3)]
+
+
+def test_stop_at_latest_behind_an_open_transaction(
+    make_stream: Callable[[], Any],
+    topics: Any,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A backfill does not end before committed records that lie behind somebody's open
+    transaction: read_kafka waits for its end, and where it does not end says whose it is. Readers of
+    uncommitted records wait for nobody.
+    """
+    name = topic("open", partitions=2)
+    topics.give(name, 5)
+    with topics.open_transaction(name) as transaction:
+        topics.give(name, 5)  # committed; in partition 0 the offsets 6 to 10
+        with monkeypatch.context() as short:
+            short.setattr(start_position, "SETTLE_S", 1.5)
+            with caplog.at_level("WARNING", "exactum"), pytest.raises(Unavailable) as caught:
+                make_stream().read(name, stop="latest")
+            dirty = make_stream()
+            level = {"kafka.isolation.level": "read_uncommitted"}
+            assert dirty.run(dirty.read(name, stop="latest", **level)) is None
+        assert f"{name}-0 at 5, before 11, by producer " in str(caught.value)
+        assert f"with transactional id 'open-{name}'" in str(caught.value)
+        assert f"{name}-1" not in str(caught.value)
+        assert [r.getMessage() for r in caplog.records if "waits up to" in r.getMessage()] == [
+            "read_kafka waits up to 2 s for the end of open transactions upstream: readers come to "
+            f"{name}-0 at 5."
+        ]
+        threading.Timer(0.5, transaction.commit_transaction, [30]).start()
+        stream = make_stream()
+        assert stream.run(stream.read(name, stop="latest"), processingTime="0 seconds") is None
+    rows = [(name, 0, o) for o in range(11)] + [(name, 1, o) for o in range(10)]
+    assert stream.rows() == rows
+    assert dirty.rows() == rows
+
+
+def test_start_at_latest_behind_an_open_transaction(
+    stream: Any, topics: Any, topic: Callable[..., str]
+) -> None:
+    """ "latest" is as far as readers came when the query first started: whatever they could not see
+    then is read when it can be.
+    """
+    name = topic("open", partitions=1)
+    topics.give(name, 5, partitions=1)
+    with topics.open_transaction(name) as transaction:
+        topics.give(name, 2, partitions=1)
+        query = stream.start(stream.read(name, start="latest"), processingTime="0 seconds")
+        eventually((stream.checkpoint / "offsets" / "0").exists, "it has begun")
+        transaction.commit_transaction(30)
+    expected = [(name, 0, offset) for offset in (5, 6, 7)]
+    eventually(lambda: stream.rows() == expected, "what lay behind the transaction is read")
+    query.stop()
 
 
 def test_stop_at_a_time(stream: Any, topics: Any, topic: Callable[..., str]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     Consumer,
@@ -30,6 +30,9 @@ from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
 from exactum.kafka.group_committer import GroupCommitter
 from exactum.kafka.listed_offsets import listed_offsets
 from exactum.kafka.transaction import Partition
+
+if TYPE_CHECKING:
+    from exactum.kafka.open_transactions import Holder
 
 TIMEOUT_MS = 10_000
 NO_TOPIC_ID = "A" * 22
@@ -83,6 +86,7 @@ class TopicRequests:
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 1000,
         }
+        self._given = dict(settings)
         self._settings = {**quiet, **settings}
         self._committers: dict[str, GroupCommitter] = {}
         self._closing = threading.Lock()
@@ -163,6 +167,16 @@ class TopicRequests:
             elif failure_of(answer.code()) is not KafkaFailure.MISSING:
                 raise self._failed(f"list the offsets of {topic}-{index}", answer)
         return found
+
+    def holders(self, last_stable_offsets: Mapping[Partition, int]) -> dict[Partition, Holder]:
+        """Whose open transactions begin at these last stable offsets; left out where nobody's does.
+
+        Raises:
+            Unavailable, SettingRefused: as ``open_transactions.holders``.
+        """
+        from exactum.kafka import open_transactions  # its client takes long to import
+
+        return open_transactions.holders(self._given, last_stable_offsets, self._where)
 
     def group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What the consumer group has committed; partitions without an offset are left out.

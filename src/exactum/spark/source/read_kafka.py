@@ -102,9 +102,10 @@ def read_kafka(
             ``{("orders", 0): 123}``: offsets, where partitions that are not named follow the group.
             Resolved now, except the two words. Later partitions start at their beginning.
         stop: for a backfill: the query ends when everything before the stop is in the sinks.
-            "latest" (the ends as of now), a time as for ``start``, or the offsets of all
-            partitions; the record at the stop is the first that is not read. Partitions that come
-            later are not read. A query of several sources ends when all are bounded and read.
+            "latest" (the ends as of now, with what open transactions upstream hold back: their end
+            is waited for), a time as for ``start``, or the offsets of all partitions; the record at
+            the stop is the first that is not read. Partitions that come later are not read. A query
+            of several sources ends when all are bounded and read.
         auto_offset_reset: where a partition begins for which the group has no offset: "earliest"
             (default), "latest", or "none": refused.
         commit_offsets: False: nothing is committed to the group. Default: as soon as there is a
@@ -126,7 +127,8 @@ def read_kafka(
         SettingRefused: an option that would break the guarantee or contradicts the arguments, an
             unknown or impossible position, a topic that does not exist, or no connector on the
             class path.
-        Unavailable: the cluster did not answer within some seconds.
+        Unavailable: the cluster did not answer within some seconds; or open transactions upstream
+            hold readers back before the ``stop``.
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")

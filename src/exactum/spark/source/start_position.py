@@ -11,6 +11,7 @@ All but the words are resolved at once, on the driver, to an offset for each par
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ from datetime import datetime
 from typing import Any
 
 from exactum.checkpoint.partition_offsets import Offsets, name_of, to_json
-from exactum.errors import SettingRefused
+from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.topic_requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.transaction import Partition
+
+logger = logging.getLogger("exactum")
 
 OffsetMap = Mapping[str, Mapping[int, int]] | Mapping[tuple[str, int], int]
 Start = str | int | datetime | OffsetMap
@@ -34,6 +37,8 @@ moves it by then.
 SETTLE_S = 8.0
 """How long read_kafka waits for transactions upstream that are open, and hold readers back."""
 SETTLE_PAUSE_S = 0.2
+TOLD_AFTER_S = 1.0
+"""How long it waits without a word."""
 CLOCK_SLACK_MS = 1_000
 KNOWN = (
     "'group', 'earliest', 'latest', a datetime with a time zone, milliseconds since the epoch, or "
@@ -67,29 +72,58 @@ class Positions:
     read_committed: bool
 
     def ends(self) -> Offsets:
+        """As far as readers come now."""
         return self.requests.offsets(self.partitions, LATEST, read_committed=self.read_committed)
 
     def at_time(self, time_ms: int) -> Offsets:
         """The first record at or after the time, or the end. Records of open transactions count:
         they have their place in the partition, whenever their transaction ends.
         """
-        marks = self.requests.offsets(
-            self.partitions, LATEST, read_committed=False
-        )  # what arrives later has its time
+        marks = self.last()  # what arrives later has its time
         found = self.requests.offsets(self.partitions, time_ms, read_committed=False)
         return {p: found.get(p, marks[p]) for p in self.partitions}
+
+    def last(self) -> Offsets:
+        """The ends with the records of open transactions, which have their place already."""
+        return self.requests.offsets(self.partitions, LATEST, read_committed=False)
 
     def held_back(self, wanted: Offsets) -> Offsets:
         """The ends of partitions whose readers do not come as far as ``wanted`` within
         ``SETTLE_S``, because of open transactions.
         """
-        deadline_s = time.monotonic() + SETTLE_S
+        began_s, told = time.monotonic(), False
         while True:
             ends = self.ends()
             held = {p: ends[p] for p, offset in wanted.items() if ends[p] < offset}
-            if not held or time.monotonic() > deadline_s:
+            waited_s = time.monotonic() - began_s
+            if not held or waited_s > SETTLE_S:
                 return held
+            if waited_s > TOLD_AFTER_S and not told:
+                told = True
+                logger.warning(
+                    "read_kafka waits up to %.0f s for the end of open transactions upstream: "
+                    "readers come to %s.",
+                    SETTLE_S,
+                    ", ".join(f"{name_of(p)} at {end}" for p, end in sorted(held.items())),
+                )
             time.sleep(SETTLE_PAUSE_S)
+
+    def holders(self, held: Offsets) -> dict[Partition, str]:
+        """Who holds readers back there, in words; none where the user may not see it."""
+        try:
+            found = self.requests.holders(held)
+        except (SettingRefused, Unavailable) as error:
+            logger.info("read_kafka: whose open transactions they are is not known: %s", error)
+            return {}
+        return {
+            p: f"producer {holder.producer_id}"
+            + (
+                f" with transactional id {holder.transactional_id!r}"
+                if holder.transactional_id
+                else ""
+            )
+            for p, holder in found.items()
+        }
 
     def beginnings(self) -> Offsets:
         return self.requests.offsets(self.partitions, EARLIEST, read_committed=self.read_committed)
@@ -238,13 +272,16 @@ class _OutOfReach(Exception):
 
 def _by_time(time_ms: int, given: str, positions: Positions) -> dict[Partition, tuple[int, str]]:
     wanted = positions.at_time(time_ms)
-    for partition, end in sorted(positions.held_back(wanted).items()):
+    held = positions.held_back(wanted)
+    if held:
+        partition, end = min(held.items())
+        whose = positions.holders(held).get(partition)
         raise _OutOfReach(
             f"exactum refuses to start {name_of(partition)} at {wanted[partition]} (first record "
-            f"at or after {given}): an open transaction upstream holds readers back at {end}; "
-            "start again when it has ended"
+            f"at or after {given}): an open transaction upstream holds readers back at {end}"
+            f"{f', of {whose}' if whose else ''}; start again when it has ended"
         )
-    last = positions.requests.offsets(positions.partitions, LATEST, read_committed=False)
+    last = positions.last()
     return {
         p: (
             offset,

@@ -36,28 +36,20 @@ def resolve(stop: StopAt, positions: Positions) -> Stop:
     Raises:
         SettingRefused: it is of no known form, or does not name every partition.
         Unavailable: the cluster did not answer; or a transaction that is open holds readers back
-            before the time.
+            before the end, or the time, for longer than it is waited for.
     """
     if isinstance(stop, Mapping):
         return Stop("offsets", _given(offset_map(stop, "stop"), positions))
     if stop == LATEST:
-        return Stop(LATEST, positions.ends())
-    if is_time(stop):
+        wanted = positions.last()
+    elif is_time(stop):
         time_ms = milliseconds(stop, "stop")
         refuse_future(time_ms, stop, "stop")
         wanted = positions.at_time(time_ms)
-        held = positions.held_back(wanted)
-        if held:
-            named = ", ".join(
-                f"{name_of(p)} at {end}, before {wanted[p]}" for p, end in sorted(held.items())
-            )
-            raise Unavailable(
-                f"read_kafka(stop={stop!r}): open transactions upstream hold readers back "
-                f"({named}), so not all that lies before that time can be read yet. Start again "
-                "when they have ended; Kafka's own kafka-transactions tool shows whose they are."
-            )
-        return Stop(str(stop), wanted)
-    raise SettingRefused(f"read_kafka(stop={stop!r}) is not known; it may be {KNOWN}.")
+    else:
+        raise SettingRefused(f"read_kafka(stop={stop!r}) is not known; it may be {KNOWN}.")
+    _refuse_held_back(wanted, stop, positions)
+    return Stop(str(stop), wanted)
 
 
 def bounded(frame: DataFrame, stop: Stop) -> DataFrame:
@@ -78,6 +70,28 @@ def bounded(frame: DataFrame, stop: Stop) -> DataFrame:
 def reached(stop: Stop, positions: Mapping[tuple[str, int], int]) -> bool:
     """Whether everything before the stop is behind ``positions``, the next offsets to read."""
     return all(positions.get(partition, 0) >= offset for partition, offset in stop.offsets.items())
+
+
+def _refuse_held_back(wanted: Offsets, stop: object, positions: Positions) -> None:
+    """A query that ended there would have left out records that are committed, or will be.
+
+    Raises:
+        Unavailable: readers do not come so far.
+    """
+    held = positions.held_back(wanted)
+    if not held:
+        return
+    whose = positions.holders(held)
+    named = ", ".join(
+        f"{name_of(p)} at {end}, before {wanted[p]}" + (f", by {whose[p]}" if p in whose else "")
+        for p, end in sorted(held.items())
+    )
+    raise Unavailable(
+        f"read_kafka(stop={stop!r}): open transactions upstream hold readers back ({named}), so "
+        "not all that lies before the stop can be read yet. Start again when they have ended; "
+        "Kafka's own kafka-transactions tool shows and aborts them. A stop that does not wait for "
+        "them: offsets of all partitions."
+    )
 
 
 def _given(given: Offsets, positions: Positions) -> Offsets:
