@@ -15,6 +15,9 @@ import click
 
 from exactum._version import __version__
 from exactum.errors import ExactumError
+from exactum.ops.dashboard.command import dashboard
+from exactum.ops.dead_letters.commands import dead_letters
+from exactum.ops.doctor.command import doctor
 from exactum.ops.run.command import run
 from exactum.ops.savepoint.commands import savepoint
 from exactum.ops.transactions.commands import transactions
@@ -41,10 +44,13 @@ def main() -> None:
     """Exactly-once sinks for PySpark streaming, by two-phase commit."""
 
 
+main.add_command(doctor)
 main.add_command(run)
 main.add_command(savepoint)
 main.add_command(transactions)
+main.add_command(dashboard)
 main.add_command(verify)
+main.add_command(dead_letters)
 
 
 @main.group()

@@ -25,7 +25,8 @@ from exactum.ops.verify.promise import Promise
 
 BY = "input"
 READ_TIMEOUT_S = 30.0
-POLL_S = 1.0
+POLL_S = 0.1
+"""``consume`` returns when it has all that it may, or after this time."""
 MESSAGES_MAX = 10_000
 _WRAP = (1 << 64) - 1
 

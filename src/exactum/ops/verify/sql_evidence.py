@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from exactum.ops.targets.quoting import quoting_of
 from exactum.ops.verify.evidence import Evidence, Finding, compared
 from exactum.ops.verify.promise import Promise
 from exactum.protocol.model import PreparedTransaction
@@ -60,16 +61,11 @@ class SqlAccess:
 
 def access_by(dialect: Dialect, session: Session) -> SqlAccess:
     """How to ask through a session of this dialect."""
-    is_postgres = dialect.scheme == "postgres"
-    if is_postgres:
-        from exactum.sql.postgres.statements import quote_table
-    else:
-        from exactum.sql.mysql.statements import quote_table
     return SqlAccess(
         session,
-        quote_table,
+        quoting_of(dialect).table,
         lambda prefix: dialect.list_prepared(session, prefix),
-        rows_tell=is_postgres,
+        rows_tell=dialect.scheme == "postgres",
     )
 
 

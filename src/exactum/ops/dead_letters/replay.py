@@ -1,0 +1,203 @@
+"""Sends dead letters on to a topic, each of them once, whatever dies meanwhile.
+
+A replay is run by the protocol that runs queries: chunks of letters are its epochs, the Kafka sink
+is its participant, and ``<checkpoint>/exactum/replays/`` its decision log. A letter counts as
+replayed once a COMMIT names it, and that record is what marks it. Of two replays at once the newer
+fences the older, as two drivers do.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+
+from exactum.checkpoint.layout import REPLAYS
+from exactum.errors import SettingRefused
+from exactum.files.decision_log import FileDecisionLog
+from exactum.kafka.sink import KafkaSink
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.resolve import standing_commit
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
+
+LETTERS_PER_EPOCH_MAX = 1_000
+PARTICIPANT = "replay"
+REPLAYED_HEADER = "exactum.replayed"
+"""Of a record that was sent again: the identity of the letter that it was."""
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+COLUMNS = (
+    ("key", "binary"),
+    ("value", "binary"),
+    ("topic", "string"),
+    ("headers", "array<struct<key:string,value:binary>>"),
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is sent, where to, and for which letters: a record that two sinks refused has two."""
+
+    identities: tuple[str, ...]
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """``refused``: reasons by the identity of letters that the topic can never take."""
+
+    sent: int
+    refused: dict[str, str]
+
+
+def replays_of(query_id: str) -> str:
+    """The id under which a query's replays are recorded."""
+    return str(uuid.uuid5(uuid.UUID(query_id), "exactum/replays"))
+
+
+def replayed(checkpoint: Path, query_id: str) -> dict[str, str]:
+    """Letters that were sent again, by their identity the topic.
+
+    Raises:
+        ExactumError: as ``DecisionLog.read``.
+    """
+    log = FileDecisionLog(checkpoint / REPLAYS, replays_of(query_id))
+    try:
+        return _named_in(log)[0]
+    finally:
+        log.close()
+
+
+def _named_in(log: FileDecisionLog) -> tuple[dict[str, str], int]:
+    """Of all records, and the first batch without one."""
+    found: dict[str, str] = {}
+    batch_id = 0
+    while (records := log.read(batch_id)) and (standing := standing_commit(records)) is not None:
+        if standing.engine:
+            found |= json.loads(standing.engine)
+        batch_id += 1
+    return found, batch_id
+
+
+class Replay:
+    """One replay of a query's dead letters. Closed by its owner.
+
+    Making it finishes what an earlier one had decided, and fences one that is still at work.
+
+    Raises:
+        SettingRefused: the sink's settings cannot hold the guarantee.
+        Unavailable: the brokers did not answer.
+    """
+
+    def __init__(self, checkpoint: Path, query_id: str, sink: KafkaSink) -> None:
+        run = QueryRun(replays_of(query_id), new_incarnation(), Guarantee.EXACTLY_ONCE)
+        self._log = FileDecisionLog(checkpoint / REPLAYS, run.query_id)
+        self._opened: OpenSink = sink.open(run, PARTICIPANT, COLUMNS)
+        self._named: dict[str, str] = {}
+        self._coordinator = Coordinator(
+            run, [self._opened.participant], self._log, engine=lambda: json.dumps(self._named)
+        )
+        try:
+            # The last epoch again, or the first one, of nothing: the start that belongs to it
+            # redelivers and fences. Only from then on the records say for certain what was sent.
+            _, following = _named_in(self._log)
+            self._coordinator.run(max(0, following - 1), SourceOffsets(), lambda order: ())
+            self.known, self._batch_id = _named_in(self._log)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._coordinator.close()
+
+    def send(
+        self, records: Iterable[Record], told: Callable[[int], None] = lambda count: None
+    ) -> Replayed:
+        """Send what was not sent before, some at a time; ``told`` hears how many stand.
+
+        Raises:
+            Fenced: a newer replay has taken over; what this one has sent stands.
+            ExactumError: as ``Coordinator.run``. What stands is marked, so that the same may be
+                tried again.
+        """
+        sent, refused = 0, dict[str, str]()
+        waiting = (r for r in records if self.known.keys().isdisjoint(r.identities))
+        while chunk := list(islice(waiting, LETTERS_PER_EPOCH_MAX)):
+            self._named = {}
+
+            self._coordinator.run(
+                self._batch_id, SourceOffsets(), partial(self._write, chunk, refused)
+            )
+            self._batch_id += 1
+            self.known |= self._named
+            sent += sum(record.identities[0] in self._named for record in chunk)
+            told(len(chunk))
+        return Replayed(sent, refused)
+
+    def _write(
+        self, chunk: Sequence[Record], refused: dict[str, str], order: WriteOrder
+    ) -> list[PreparedTransaction]:
+        writer = self._opened.writers.open(order, TaskName(0, 0, 0))
+        try:
+            rejection = writer.write(batch_of(chunk))
+            reasons = {}
+            if rejection is not None:
+                identities = [
+                    dict_of(headers)[REPLAYED_HEADER].decode()
+                    for headers in rejection.rows.column("headers").to_pylist()
+                ]
+                reasons = dict(zip(identities, rejection.reasons, strict=True))
+            refused |= reasons
+            self._named = {
+                identity: record.topic
+                for record in chunk
+                if record.identities[0] not in reasons
+                for identity in record.identities
+            }
+            prepared = writer.prepare()
+        except BaseException:
+            writer.abort()
+            raise
+        return [] if prepared is None else [prepared]
+
+
+def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
+    """What the Kafka sink writes of these records."""
+    return pa.record_batch(
+        {
+            "key": pa.array([record.key for record in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
+            "topic": pa.array([record.topic for record in records], pa.string()),
+            "headers": pa.array(
+                [
+                    [{"key": REPLAYED_HEADER, "value": record.identities[0].encode()}]
+                    for record in records
+                ],
+                HEADERS,
+            ),
+        }
+    )
+
+
+def dict_of(headers: Sequence[dict[str, bytes]]) -> dict[str, bytes]:
+    return {str(one["key"]): one["value"] for one in headers}
+
+
+def refuse_loop(topic: str, dead_letter_topic: str) -> None:
+    """
+    Raises:
+        SettingRefused: the letters would go where they come from.
+    """
+    if topic == dead_letter_topic:
+        raise SettingRefused(
+            f"{topic!r} is the topic of the dead letters themselves: a replay into it would never "
+            "end. Give another one. Nothing was sent."
+        )

@@ -1,0 +1,217 @@
+"""Where a query's dead letters lie: a topic, a table, files. Each is read from its begin."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from exactum.errors import SettingRefused, Unavailable
+from exactum.files.sink import FileSink
+from exactum.kafka.sink import KafkaSink
+from exactum.ops.dead_letters.letter import HEADER_PREFIX, DeadLetter, named
+from exactum.ops.targets.quoting import quoting_of
+from exactum.ops.targets.target import Target
+from exactum.ops.verify.file_evidence import NAME
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS
+from exactum.sql.dialect import Role, Session, SqlFailure
+from exactum.sql.failure import port_error
+from exactum.sql.sink import SqlSink
+from exactum.sql.table import TableName
+
+DEAD_LETTERS = "dead letters"
+"""Name of the participant that takes them."""
+READ_TIMEOUT_S = 30.0
+MESSAGES_MAX = 1_000
+POLL_S = 0.1
+"""``consume`` returns when it has all that it may, or after this time."""
+
+
+def letters_of(target: Target) -> Iterator[DeadLetter]:
+    """All letters, one after another; those that readers see.
+
+    Raises:
+        SettingRefused: nothing is known of how to read such a target.
+        Unavailable: it did not answer.
+    """
+    sink = target.required()
+    if isinstance(sink, KafkaSink):
+        return _in_topic(sink, _where(target, "topic"))
+    if isinstance(sink, SqlSink):
+        return named(_in_table(sink, _where(target, "table")))
+    if isinstance(sink, FileSink):
+        return named(_in_files(sink))
+    raise SettingRefused(f"The dead letters go to {sink!r}, a target of your own: read them there.")
+
+
+def _where(target: Target, name: str) -> str:
+    """What the checkpoint has on file of it.
+
+    Raises:
+        SettingRefused: nothing, so an older exactum wrote the file.
+    """
+    value = target.known.where.get(name, "") if target.known is not None else ""
+    if not value:
+        raise SettingRefused(
+            f"The checkpoint does not say which {name} the dead letters go to. Start the query "
+            "once with this exactum."
+        )
+    return value
+
+
+# ---- Kafka -----------------------------------------------------------------------------------
+
+
+def _in_topic(sink: KafkaSink, topic: str) -> Iterator[DeadLetter]:
+    own = {
+        "group.id": "exactum-dead-letters",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer({**sink.client_settings, **own})
+    try:
+        described = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
+        if described.error is not None:
+            raise Unavailable(f"The topic {topic!r}: {described.error.str()}.")
+        open_partitions = set(described.partitions)
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in open_partitions])
+        heard_s = time.monotonic()
+        while open_partitions:
+            messages = consumer.consume(MESSAGES_MAX, POLL_S)
+            if messages:
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > READ_TIMEOUT_S:
+                raise Unavailable(f"The topic {topic!r} gave nothing for {READ_TIMEOUT_S:.0f} s.")
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    yield _of_message(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_partitions.discard(message.partition())
+                else:
+                    raise Unavailable(f"The topic {topic!r} cannot be read: {error.str()}.")
+    finally:
+        consumer.close()
+
+
+def _of_message(message: Any) -> DeadLetter:
+    told = {
+        name.removeprefix(HEADER_PREFIX): (value or b"").decode("utf-8", "replace")
+        for name, value in message.headers() or ()
+        if name.startswith(HEADER_PREFIX)
+    }
+    return DeadLetter(
+        f"{message.topic()}-{message.partition()}@{message.offset()}",
+        message.key(),
+        message.value(),
+        told.get("sink", ""),
+        told.get("error", ""),
+        told.get("source_topic"),
+        _number(told.get("source_partition")),
+        _number(told.get("source_offset")),
+        told.get("source_timestamp"),
+        told.get("row_json"),
+    )
+
+
+# ---- databases -------------------------------------------------------------------------------
+
+
+def _in_table(sink: SqlSink, name: str) -> Iterator[DeadLetter]:
+    where = f"the dead letters at {sink.address.where}"
+    try:
+        session = sink.dialect.connect(sink.address, Role.DRIVER, "exactum dead letters", 10.0)
+        try:
+            yield from _rows(sink, TableName.of(name, where), session)
+        finally:
+            session.close()
+    except SqlFailure as failure:
+        raise port_error(failure, where) from failure
+
+
+def _rows(sink: SqlSink, name: TableName, session: Session) -> Iterator[DeadLetter]:
+    table = sink.dialect.read_table(session, name)
+    if table is None:
+        raise SettingRefused(f"There is no table {name} at {sink.address.where}.")
+    there = {column.name.lower(): column.name for column in table.columns}
+    names = [name for name, _ in DEAD_LETTER_COLUMNS if name in there]
+    quoting = quoting_of(sink.dialect)
+    columns = ", ".join(quoting.name(there[name]) for name in names)
+    for row in session.query(f"SELECT {columns} FROM {quoting.table(name)}"):
+        yield _of_columns(dict(zip(names, row, strict=True)))
+    session.rollback()
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def _in_files(sink: FileSink) -> Iterator[DeadLetter]:
+    path, _ = sink.location
+    if "://" in path:
+        raise SettingRefused(
+            "Dead letters in an object store cannot be read from here: copy them to a folder."
+        )
+    for file in sorted(Path(path).rglob("part-*")):
+        if file.is_file() and NAME.fullmatch(file.name) and ".exactum" not in file.parts:
+            with file.open("rb") as opened:
+                for row in _rows_of(file.name, opened):
+                    yield _of_columns(row)
+
+
+def _rows_of(name: str, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    if name.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        for batch in pq.ParquetFile(file).iter_batches():
+            yield from batch.to_pylist()
+        return
+    if name.endswith(".gz"):
+        import gzip
+
+        with gzip.open(file) as unzipped:
+            yield from _json_rows(unzipped)
+        return
+    yield from _json_rows(file)
+
+
+def _json_rows(file: Any) -> Iterator[Mapping[str, Any]]:
+    for line in file:
+        row = json.loads(line)
+        for name in ("key", "value"):
+            if row.get(name) is not None:
+                row[name] = base64.b64decode(row[name])
+        yield row
+
+
+def _of_columns(row: Mapping[str, Any]) -> DeadLetter:
+    return DeadLetter(
+        "",
+        _bytes(row.get("key")),
+        _bytes(row.get("value")),
+        str(row.get("sink") or ""),
+        str(row.get("error") or ""),
+        row.get("source_topic"),
+        _number(row.get("source_partition")),
+        _number(row.get("source_offset")),
+        _timestamp(row.get("source_timestamp")),
+        row.get("row_json"),
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _timestamp(value: Any) -> str | None:
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,129 @@
+"""A query's dead letters, with what was sent again of them; and one replay, planned and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from exactum.errors import SettingRefused
+from exactum.kafka.sink import KafkaSink
+from exactum.ops.dead_letters.letter import Choice, DeadLetter
+from exactum.ops.dead_letters.original import Originals
+from exactum.ops.dead_letters.replay import Record, Replay, Replayed, refuse_loop, replayed
+from exactum.ops.dead_letters.store import DEAD_LETTERS, letters_of
+from exactum.ops.targets.options import QueryOptions
+from exactum.ops.targets.properties_file import SERVERS, client_settings_of
+from exactum.ops.targets.target import Target
+
+
+class Letters:
+    """Of one query.
+
+    Raises:
+        SettingRefused: the query has no sink for dead letters.
+    """
+
+    def __init__(self, options: QueryOptions) -> None:
+        self.place = options.place()
+        self.targets = options.targets(self.place)
+        target = self.targets.named(DEAD_LETTERS)
+        if target is None:
+            names = ", ".join(repr(each.name) for each in self.targets.each)
+            raise SettingRefused(
+                f"{self.place} has no sink for dead letters (its sinks: {names}). Give it one: "
+                "exactum.exactly_once(..., dead_letters=...)."
+            )
+        self.target: Target = target
+
+    @cached_property
+    def replayed(self) -> dict[str, str]:
+        """What was sent again: identity and topic."""
+        return replayed(self.place.folder, self.place.query_id)
+
+    def each(self) -> Iterator[DeadLetter]:
+        """All of them, oldest first in each partition.
+
+        Raises:
+            ExactumError: as ``letters_of``.
+        """
+        return letters_of(self.target)
+
+
+class ReplayPlan:
+    """``topic`` None: each record goes back to its own topic. ``config``: a Kafka client's file for
+    the cluster that it goes to.
+
+    Raises:
+        SettingRefused: nothing says where the brokers are, or the letters would go in circles.
+    """
+
+    def __init__(
+        self, letters: Letters, choice: Choice, topic: str | None, config: Path | None
+    ) -> None:
+        self._found = letters
+        self._choice = choice
+        self._topic = topic
+        settings = self._settings(config)
+        self.servers = settings.pop(SERVERS)
+        self._client = settings
+        self._lost: list[DeadLetter] = []
+        known = letters.target.known
+        if topic is not None and known is not None and known.where.get("kind") == "kafka":
+            refuse_loop(topic, known.where.get("topic", ""))
+
+    def letters(self) -> Iterator[DeadLetter]:
+        """What was chosen and was not sent before."""
+        sent = self._found.replayed
+        return (
+            letter
+            for letter in self._found.each()
+            if letter.sent_to(sent) is None and self._choice.takes(letter)
+        )
+
+    def run(self, told: Callable[[int], None]) -> Replayed:
+        """
+        Raises:
+            ExactumError: as ``Replay``; what stands is marked.
+        """
+        sink = KafkaSink(self._topic, bootstrap_servers=self.servers, producer=self._client)
+        replay = Replay(self._found.place.folder, self._found.place.query_id, sink)
+        try:
+            if self._topic is not None:
+                topic = self._topic
+                as_stored = (
+                    Record((letter.identity,), topic, letter.key, letter.value)
+                    for letter in self.letters()
+                )
+                return replay.send(as_stored, told)
+            originals = Originals({SERVERS: self.servers, **self._client})
+            try:
+                return replay.send(originals.of(self.letters()), told)
+            finally:
+                self._lost = originals.lost
+                originals.close()
+        finally:
+            replay.close()
+
+    def lost(self) -> dict[str, str]:
+        """Why letters cannot go back, by their identity."""
+        return {
+            letter.identity: "it is not known which record it was"
+            if letter.origin is None
+            else "its record is not in the input any more; send the letter itself, by --to"
+            for letter in self._lost
+        }
+
+    def _settings(self, config: Path | None) -> dict[str, str]:
+        if config is not None:
+            settings = client_settings_of(config)
+            if SERVERS not in settings:
+                raise SettingRefused(f"--replay-config {config} does not say {SERVERS}.")
+            return settings
+        for target in self._found.targets.each:
+            if isinstance(target.sink, KafkaSink):
+                return dict(target.sink.client_settings)
+        raise SettingRefused(
+            "No sink of the query is Kafka, so it is not known where its brokers are: give "
+            f"--replay-config FILE, a Kafka client's .properties with {SERVERS}."
+        )

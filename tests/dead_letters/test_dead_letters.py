@@ -1,0 +1,233 @@
+"""``exactum dead-letters`` as somebody types it: letters in Kafka, PostgreSQL and files, sent on again
+once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from exactum import FileSink, KafkaSink, PostgresSink
+from exactum.local import LocalKafka, LocalPostgres
+from exactum.ops.cli import main
+from exactum.protocol.sink import Rejection, Sink
+from exactum.spark.write.dead_letter import dead_letters
+from tests.kit.sql import postgres_server
+from tests.kit.verify.recorded_query import RecordedQuery
+
+postgres = postgres_server.postgres
+pytestmark = pytest.mark.broker
+LETTERS = 6
+
+
+class World:
+    """A query whose dead letters lie in one kind of sink, and its input topic."""
+
+    def __init__(self, kafka: LocalKafka, topic: Callable[..., str], folder: Path) -> None:
+        self.servers = {"bootstrap.servers": kafka.bootstrap_servers}
+        self.source, self.target = topic("in", partitions=1), topic("again", partitions=2)
+        self.letters, self.out = topic("dead", partitions=2), topic("out")
+        self.folder = folder
+        producer = Producer(self.servers)
+        for number in range(LETTERS):
+            producer.produce(self.source, f"original {number}", f"k{number}", partition=0)
+        producer.flush(30)
+
+    def query(self, sink: Callable[[], Sink]) -> RecordedQuery:
+        columns = tuple(sink().dead_letter_columns)
+        kafka_sink = lambda: KafkaSink(  # noqa: E731
+            self.out, bootstrap_servers=self.servers["bootstrap.servers"]
+        )
+        messages = lambda batch_id: [[pa.record_batch({"value": [str(batch_id)]})]]  # noqa: E731
+        query = RecordedQuery(
+            self.folder / "checkpoint",
+            {
+                "kafka:out": (kafka_sink, (("value", "string"),), messages),
+                "dead letters": (sink, columns, lambda batch_id: [[self.rejected(columns)]]),
+            },
+        )
+        query.run([0])
+        return query
+
+    def rejected(self, columns: Sequence[tuple[str, str]]) -> Any:
+        """Letters as a task makes them; two are of one record, and one of no record that is known."""
+        numbers = [*range(LETTERS - 1), LETTERS - 2]
+        rows = pa.record_batch(
+            {
+                "key": [f"k{n}" for n in numbers],
+                "value": [f"as refused {n}" for n in numbers],
+                "topic": pa.array([self.source] * (LETTERS - 1) + [self.source]),
+                "partition": pa.array([0] * LETTERS, pa.int32()),
+                "offset": pa.array([*numbers[:-2], numbers[-2], numbers[-1]], pa.int64()),
+            }
+        )
+        reasons = tuple(f"row {n} of 'k{n}' is too long for column 'name'" for n in numbers)
+        return dead_letters(Rejection(rows, reasons), "table", [name for name, _ in columns])
+
+    def read(self, topic: str) -> list[tuple[str, str]]:
+        """What a read_committed reader sees: keys and values."""
+        consumer = Consumer(
+            {**self.servers, "group.id": "t", "isolation.level": "read_committed"}
+            | {"enable.partition.eof": True}
+        )
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        found, ended = [], set[int]()
+        while len(ended) < len(partitions):
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                ended.add(message.partition())
+            else:
+                found.append((message.key().decode(), message.value().decode()))
+        consumer.close()
+        return sorted(found)
+
+
+@pytest.fixture
+def world(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> World:
+    return World(kafka, topic, tmp_path)
+
+
+def typed(query: RecordedQuery, command: str, *more: str) -> Result:
+    arguments = ["dead-letters", command, "--checkpoint", str(query.folder), *more]
+    return CliRunner().invoke(main, arguments)
+
+
+def listed(query: RecordedQuery) -> list[dict[str, Any]]:
+    output = typed(query, "list", "--each", "--json").stdout
+    return [json.loads(line) for line in output.splitlines()]
+
+
+AS_STORED = sorted((f"k{n}", f"as refused {n}") for n in [*range(LETTERS - 1), LETTERS - 2])
+ORIGINALS = [(f"k{n}", f"original {n}") for n in range(LETTERS)]
+
+
+def test_in_kafka(world: World) -> None:
+    """Listed by reason without what is of one row; one is shown whole; a replay sends all, and a
+    second one none; the records themselves go back once, whoever refused them; circles and wrong
+    calls are refused.
+    """
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    (group,) = json.loads(typed(query, "list", "--json").stdout)
+    assert (group["count"], group["replayed"], group["sink"]) == (LETTERS, 0, "table")
+    assert group["reason"] == "row … of … is too long for column …"
+    shown = typed(query, "show", group["example"]).output
+    for part in ("refused by  table", "as refused", f"{world.source}-0@", "sent again  no"):
+        assert part in shown, shown
+    assert "no dead letter" in typed(query, "show", "x-0@1").output
+
+    circle = typed(query, "replay", "--to", world.letters, "--yes")
+    assert (circle.exit_code, "never end" in circle.output) == (1, True)
+    assert typed(query, "replay", "--yes").exit_code == 2
+
+    one = typed(query, "replay", "--to", world.target, "--yes", "--id", group["example"])
+    assert (one.exit_code, "1 records are sent" in one.output) == (0, True), one.output
+    rest = typed(query, "replay", "--to", world.target, "--yes")
+    assert rest.exit_code == 0, rest.output
+    assert world.read(world.target) == AS_STORED
+    again = typed(query, "replay", "--to", world.target, "--yes")
+    assert "0 dead letters are to be sent" in again.output
+    assert {letter["replayed_to"] for letter in listed(query)} == {world.target}
+
+
+def test_records_go_back_to_their_topic(world: World) -> None:
+    """Not as they were refused, but as they were read; one that two letters are of, once; one that
+    retention took is named.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    admin = AdminClient(world.servers)
+    for future in admin.delete_records([TopicPartition(world.source, 0, 1)]).values():
+        future.result(30)
+    result = typed(query, "replay", "--to-source", "--yes")
+    assert result.exit_code == 1
+    assert f"{LETTERS - 2} records are sent" in result.output
+    assert "its record is not in the input any more" in result.output
+    twice = Counter(world.read(world.source))
+    assert twice == Counter(ORIGINALS[1:] + ORIGINALS[1 : LETTERS - 1])
+    assert sum(letter["replayed_to"] is not None for letter in listed(query)) == LETTERS - 1
+    assert typed(query, "replay", "--to-source", "--yes").exit_code == 1
+    assert Counter(world.read(world.source)) == twice
+
+
+@pytest.mark.postgres
+def test_in_a_table_and_in_files(world: World, postgres: LocalPostgres, monkeypatch: Any) -> None:
+    """Letters without a place are named by what they hold; two that are equal are two."""
+    monkeypatch.setenv("PGPASSWORD", postgres.password)
+    with postgres_server.Database.cleaned(postgres) as database:
+        query = world.query(lambda: PostgresSink(database.url, table="letters", create_table=True))
+        assert len({letter["identity"] for letter in listed(query)}) == LETTERS
+        assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
+        assert world.read(world.target) == AS_STORED
+        assert "0 dead letters" in typed(query, "replay", "--to", world.target, "--yes").output
+    world.folder = world.folder / "second"
+    kept = world.folder / "letters"
+    for kind in ("parquet", "json"):
+        world.folder = world.folder / kind
+        second = world.query(lambda kind=kind: FileSink(str(kept / kind), format=kind))
+        assert len({letter["identity"] for letter in listed(second)}) == LETTERS
+        (group,) = json.loads(typed(second, "list", "--json").stdout)
+        assert (group["count"], group["sink"]) == (LETTERS, "table")
+        assert {bytes.fromhex(each["value"]).decode() for each in listed(second)} == {
+            value for _, value in AS_STORED
+        }
+
+
+DYING = """
+import os, signal, sys
+from exactum.ops.cli import main
+from exactum.protocol import coordinator
+
+decide = coordinator.StandingRecords.decide
+def dying(self, record):
+    if {before} and record.prepared:
+        os.kill(os.getpid(), signal.SIGKILL)
+    stands = decide(self, record)
+    if record.prepared:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return stands
+coordinator.StandingRecords.decide = dying
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool) -> None:
+    """Right before its decision: nothing of it is ever seen. Right after it: the next one finishes
+    it, and sends nothing more.
+    """
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    arguments = ["dead-letters", "replay", "--checkpoint", str(query.folder), "--yes"]
+    killed = subprocess.run(
+        [sys.executable, "-c", DYING.format(before=before), *arguments, "--to", world.target],
+        env={**os.environ},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    marked = [letter["replayed_to"] for letter in listed(query)]
+    assert marked == [None if before else world.target] * LETTERS
+    result = typed(query, "replay", "--to", world.target, "--yes")
+    assert result.exit_code == 0, result.output
+    assert world.read(world.target) == AS_STORED
