@@ -154,8 +154,8 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
     default="127.0.0.1:4141",
     show_default=True,
     metavar="[HOST:]PORT",
-    help="Where metrics and probes are served; where it is taken, the next free port. none: "
-    "nowhere.",
+    help="Where the page, metrics and probes are served; where it is taken, the next free port. "
+    "none: nowhere.",
 )
 @click.option(
     "--no-kill", is_flag=True, hidden=True, help="Leave a frozen process alive (tests of fencing)."
@@ -192,7 +192,7 @@ def run(
     from exactum.ops.run.web import serving
 
     chosen = strategy_of(restart, strategy)
-    facts = ScriptFacts(standby=standby)
+    facts = ScriptFacts(standby=standby, script=str(script))
     with RunDisplay(facts.stats, watch=watch) as view, serving(listen, facts, view.say):
         _restore(from_savepoint, checkpoint, identity, view.say)
         plan = Plan(

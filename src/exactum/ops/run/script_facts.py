@@ -21,14 +21,23 @@ from exactum.monitor.script_stats import ScriptStats
 from exactum.ops.run.child import Child
 from exactum.ops.run.ending import Ending
 
+SEEN_MAX = 200
+
 
 class ScriptFacts:
-    """Used by the supervisor's thread; ``stats``, ``process`` and ``silent_s`` by others, too.
+    """Used by the supervisor's thread; ``stats``, ``process``, ``silent_s`` and ``seen`` by others,
+    too.
 
-    ``standby``: one is asked for.
+    ``script`` is the command that is run, ``standby``: one is asked for.
     """
 
-    def __init__(self, stats: ScriptStats | None = None, *, standby: bool = False) -> None:
+    def __init__(
+        self, stats: ScriptStats | None = None, *, standby: bool = False, script: str = ""
+    ) -> None:
+        self.script = script
+        self.began_ms = _now_ms()
+        self.seen: tuple[Fact, ...] = ()
+        """What it saw last, of no query in particular. Replaced and never changed."""
         self._standby = standby
         self._view = ProcessView(has_standby=False if standby else None)
         self._heard_s: float | None = None
@@ -51,6 +60,7 @@ class ScriptFacts:
             pid=None if active is None else active.pid,
             has_begun=active is not None and active.began,
             has_standby=is_ready if self._standby else None,
+            standby_pid=None if standby is None else standby.pid,
             dropped=sum(self._dropped.values()),
         )
         self._looked_s = time.monotonic()
@@ -76,6 +86,7 @@ class ScriptFacts:
 
     def saw(self, name: str, query_id: str | None = None, **fields: Any) -> None:
         """One of ``SUPERVISOR_FACTS``, of one query or of all that the script has told of."""
+        self.seen = (*self.seen[1 - SEEN_MAX :], Fact(_now_ms(), name, fields))
         queries = [*self.stats.queries] if query_id is None else [query_id]
         for each in queries:
             fact = Fact(_now_ms(), name, {"query_id": each, **fields})

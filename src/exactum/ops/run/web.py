@@ -19,6 +19,7 @@ from exactum.monitor.http_server import (
 )
 from exactum.monitor.metrics_server import MISSING, metrics_handler_of, probes
 from exactum.monitor.script_stats import ScriptStats
+from exactum.ops.dashboard.script_view import script_routes
 from exactum.ops.run.listen_address import ListenAddress
 from exactum.ops.run.script_facts import ScriptFacts
 
@@ -40,6 +41,7 @@ def routes(stats: ScriptStats, facts: ScriptFacts) -> Mapping[str, HttpHandler]:
     return {
         "/metrics": _missing if metrics is None else metrics,
         **probes(stats, facts.process, lives),
+        **script_routes(stats, facts),
     }
 
 

@@ -1,0 +1,87 @@
+"""``exactum dashboard``: the page of some checkpoints, until Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+import webbrowser
+from pathlib import Path
+
+import click
+
+from exactum.errors import SettingRefused
+from exactum.monitor.http_server import PORTS_TRIED_MAX, HttpServer
+from exactum.ops.targets.access import Access, with_password
+from exactum.ops.targets.options import COMMAND_CONFIG, SINKS, URLS
+
+PORT = 4142
+
+
+@click.command()
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    multiple=True,
+    required=True,
+    metavar="DIR",
+    help="The checkpointLocation of a query; may be given several times.",
+)
+@click.option(
+    "--decision-log",
+    metavar="PLACE",
+    help="What the queries are given as decision_log=, where their decisions are elsewhere.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="0 takes a free one; where it is taken, the next one.",
+)
+@click.option(
+    "--transactions",
+    is_flag=True,
+    help="Also ask the sinks what is open in them, at most every 10 s and while somebody looks. "
+    "The next three options imply it.",
+)
+@COMMAND_CONFIG
+@URLS
+@SINKS
+@click.option("--open", "opens", is_flag=True, help="Show the page in this machine's browser.")
+def dashboard(
+    *,
+    checkpoints: tuple[Path, ...],
+    decision_log: str | None,
+    port: int,
+    transactions: bool,
+    command_config: Path | None,
+    urls: tuple[str, ...],
+    sinks: str | None,
+    opens: bool,
+) -> None:
+    """Show queries in a browser: verdicts, lag, micro-batches, decisions.
+
+    Everything is read from disk, so the page also shows queries whose driver is dead. It changes
+    nothing, listens on 127.0.0.1 alone and holds no secret. Ctrl-C ends it.
+    """
+    from exactum.ops.dashboard.checkpoint_source import CheckpointSource
+    from exactum.ops.dashboard.routes import NOT_INSTALLED, dashboard_routes, is_installed
+    from exactum.ops.dashboard.target_looks import TargetLooks
+
+    if not is_installed():
+        raise SettingRefused(NOT_INSTALLED.strip())
+    asks = transactions or command_config is not None or bool(urls) or sinks is not None
+    access = Access.of(command_config, urls, sinks) if asks else None
+    log = None if decision_log is None else with_password(decision_log)
+    source = CheckpointSource([path.resolve() for path in checkpoints], log)
+    routes = dashboard_routes(source, TargetLooks(access))
+    server = HttpServer(routes, port=port, ports_tried=PORTS_TRIED_MAX if port else 1)
+    click.echo(f"exactum dashboard: {server.url}")
+    if opens:
+        webbrowser.open(server.url)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        click.echo("")
+    finally:
+        server.close()

@@ -1,0 +1,39 @@
+"""How a query is, in one word: what ``monitor.verdict`` says, and the colour of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exactum.monitor.verdict import Verdict, verdict_of
+from exactum.ops.dashboard.picture import QueryPicture
+
+
+@dataclass(frozen=True)
+class Judged:
+    """``tone`` names the colour: down, doubt, stalled, slow, held, ok or ended."""
+
+    word: str
+    tone: str
+    reason: str
+    todo: str = ""
+
+
+TONES = {
+    Verdict.DOWN: "down",
+    Verdict.IN_DOUBT: "doubt",
+    Verdict.STALLED: "stalled",
+    Verdict.SLOW: "slow",
+    Verdict.HELD_UPSTREAM: "held",
+    Verdict.OK: "ok",
+}
+WORST_FIRST = (*(TONES[verdict] for verdict in Verdict), "ended")
+NOT_BEGUN = Judged("NOT BEGUN", "ended", "No query has begun on this checkpoint.")
+
+
+def judged(picture: QueryPicture) -> Judged:
+    """The same verdict as everywhere else."""
+    if not picture.stats.query_id:
+        return NOT_BEGUN
+    is_alive = None if picture.living is None else bool(picture.living)
+    found = verdict_of(picture.stats, picture.now_ms, is_alive)
+    return Judged(found.verdict.value, TONES[found.verdict], found.reason, found.todo)

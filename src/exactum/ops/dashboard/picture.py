@@ -1,0 +1,128 @@
+"""What a page shows of one query and of one script: values of one moment, safe to draw from while
+the query goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.run_file import RecordedRun
+from exactum.monitor.query_stats import InDoubt, QueryStats
+from exactum.ops.dashboard.chronicle import BatchLine, Chronicle, FailureLine, PutAside
+from exactum.ops.dashboard.timeline import Moment
+
+SPARK_POINTS = 60
+"""Of the small picture of a query's rate."""
+
+
+@dataclass(frozen=True)
+class QueryPicture:
+    """``key`` names the query in addresses. ``place`` is None where it has no checkpoint that can
+    be read. ``living`` are runs whose driver lives, None where that cannot be told.
+
+    ``troubles`` are sentences: what of the picture is missing, and why.
+    """
+
+    key: str
+    stats: QueryStats
+    now_ms: int
+    place: QueryPlace | None = None
+    folder: str = ""
+    living: tuple[RecordedRun, ...] | None = None
+    planned: int | None = None
+    finished: int | None = None
+    batches: tuple[BatchLine, ...] = ()
+    moments: tuple[Moment, ...] = ()
+    failures: tuple[FailureLine, ...] = ()
+    put_aside: tuple[PutAside, ...] = ()
+    rates: tuple[float, ...] = ()
+    began_ms: int | None = None
+    troubles: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """How people know it."""
+        return self.stats.name or (self.folder.rstrip("/").rpartition("/")[2] or self.key[:8])
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.stats.rows_per_s(self.now_ms)
+
+    def batch(self, batch_id: int) -> list[BatchLine]:
+        """What the history has of one micro-batch, oldest first."""
+        return [line for line in self.batches if line.batch_id == batch_id]
+
+
+@dataclass(frozen=True)
+class ScriptProcess:
+    """One process of the script. ``role`` says what it does: runs, stands by, or how it ended."""
+
+    pid: int
+    role: str
+    since_ms: int | None
+
+
+@dataclass(frozen=True)
+class ScriptPicture:
+    """What ``exactum run`` does. ``state`` is a word of ``ScriptStats``."""
+
+    command: str
+    state: str
+    restarts: int
+    began_ms: int
+    processes: tuple[ScriptProcess, ...] = ()
+    moments: tuple[Moment, ...] = ()
+
+
+class PageSource(Protocol):
+    """Where the page has its values from. Used by several threads."""
+
+    def pictures(self) -> list[QueryPicture]:
+        """Every query that is known, in a steady order. Never raises for one of them."""
+
+    def plots(self, key: str, *, days: bool) -> Mapping[str, Any]:
+        """See ``Series.hour`` and ``Series.days``; empty where the query is not known."""
+
+    def script(self) -> ScriptPicture | None:
+        """None where there is no script, only checkpoints."""
+
+
+def copy_of(stats: QueryStats) -> QueryStats:
+    """The numbers as they are now. Quick: their values never change."""
+    return replace(
+        stats,
+        rows_by_sink=Counter(stats.rows_by_sink),
+        epochs=Counter(stats.epochs),
+        transactions=Counter(stats.transactions),
+        restarts=Counter(stats.restarts),
+        inputs=dict(stats.inputs),
+        stalled=dict(stats.stalled),
+        phase_seconds={},
+        _input_records={},
+        _phases=deque(stats._phases, stats._phases.maxlen),
+        _rows=deque(stats._rows),
+    )
+
+
+def picture_of(
+    chronicle: Chronicle, key: str, now_ms: int, in_doubt: InDoubt | None = None, **more: Any
+) -> QueryPicture:
+    """What a chronicle holds; ``in_doubt`` is what it cannot know, ``more`` are further fields."""
+    stats = copy_of(chronicle.stats)
+    stats.in_doubt = in_doubt or stats.in_doubt
+    return QueryPicture(
+        key,
+        stats,
+        now_ms,
+        batches=tuple(chronicle.batches),
+        moments=tuple(chronicle.moments),
+        failures=tuple(chronicle.failures),
+        put_aside=tuple(chronicle.put_aside),
+        rates=tuple(chronicle.series.recent_rates(now_ms, SPARK_POINTS)),
+        began_ms=chronicle.began_ms,
+        **more,
+    )

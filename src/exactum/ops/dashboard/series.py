@@ -1,0 +1,203 @@
+"""The numbers that the plots are drawn from: the last hour in steps of five seconds, days in
+minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from exactum.monitor.fact import Fact
+from exactum.ops.dashboard.wording import is_number
+
+STEP_MS = 5_000
+HOUR_MS = 3_600_000
+STEPS_MAX = HOUR_MS // STEP_MS + 100
+MINUTES_MAX = 8 * 24 * 60
+POINTS_MAX = 720
+"""Of one plot; days are drawn from the longest lag and the mean rate of each step."""
+LAG_HOLDS_MS = 15_000
+"""For so long a lag is drawn on that was not looked at again."""
+STARTS_MAX = 200
+TOPICS_MAX = 100
+NOT_PHASES = frozenset({"lasted_ms", "epoch_ms_max"})
+
+
+@dataclass
+class _Step:
+    """One step of time: what was seen in it."""
+
+    rows: float = 0.0
+    epochs: int = 0
+    lasted_ms: float = STEP_MS
+    lag_records: float | None = None
+    lag_seconds: float | None = None
+    phase_ms: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: _Step) -> None:
+        """``other`` comes after this and is drawn with it."""
+        self.rows += other.rows
+        self.epochs += other.epochs
+        self.lasted_ms += other.lasted_ms
+        self.lag_records = _most(self.lag_records, other.lag_records)
+        self.lag_seconds = _most(self.lag_seconds, other.lag_seconds)
+        for phase, ms in other.phase_ms.items():
+            self.phase_ms[phase] = self.phase_ms.get(phase, 0.0) + ms
+
+
+class Series:
+    """Of one query. Bounded; the oldest steps go."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, _Step] = {}
+        self._minutes: dict[int, _Step] = {}
+        self._starts: list[int] = []
+        self._lags: dict[str, tuple[int, int, float | None]] = {}
+        self._topics_seen = False
+
+    def hear(self, fact: Fact) -> None:
+        """Take a fact, in the order of their times."""
+        of = fact.fields
+        if fact.name == "EpochCompleted":
+            step = self._step(fact.at_ms)
+            step.epochs += 1
+            step.rows += int(of["rows"])
+            for phase, ms in of["phase_ms"].items():
+                step.phase_ms[str(phase)] = step.phase_ms.get(str(phase), 0.0) + float(ms)
+        elif fact.name == "InputLag":
+            self._hear_lag(fact.at_ms, of)
+        elif fact.name == "Progress" and not self._topics_seen and is_number(of["lag_records"]):
+            # Where nobody looks at the topics themselves, Spark's own count is better than none.
+            self._step(fact.at_ms).lag_records = float(of["lag_records"])
+        elif fact.name == "RunStarted":
+            self._starts = [*self._starts[1 - STARTS_MAX :], fact.at_ms]
+            self._lags.clear()
+
+    def hear_minute(self, fact: Fact) -> None:
+        """Take the summary of a minute."""
+        of = fact.fields
+        lag_records, lag_seconds = of.get("lag_records"), of.get("lag_seconds")
+        step = _Step(
+            rows=float(of.get("rows", 0)),
+            epochs=int(of.get("epochs", 0)),
+            lasted_ms=max(1.0, float(of["lasted_ms"])),
+            lag_records=float(lag_records) if is_number(lag_records) else None,
+            lag_seconds=float(lag_seconds) if is_number(lag_seconds) else None,
+            phase_ms={
+                name.removesuffix("_ms"): float(ms)
+                for name, ms in of.items()
+                if name.endswith("_ms") and name not in NOT_PHASES and is_number(ms)
+            },
+        )
+        self._minutes[fact.at_ms // 60_000 * 60_000] = step
+        _shorten(self._minutes, MINUTES_MAX)
+
+    def hour(self, now_ms: int) -> dict[str, Any]:
+        """The last hour, for uPlot: seconds since 1970, and a list of values for each line."""
+        end = now_ms // STEP_MS * STEP_MS
+        first = max(end - HOUR_MS, min(self._steps, default=end))
+        times = list(range(first, end + 1, STEP_MS))[-POINTS_MAX - 1 :]
+        steps = [self._steps.get(at, _Step()) for at in times]
+        return _plot(times, _held(times, steps), self._marks(first))
+
+    def days(self, now_ms: int) -> dict[str, Any]:
+        """All minutes there are, some of them together."""
+        minutes = sorted(at for at in self._minutes if at <= now_ms + HOUR_MS)
+        if not minutes:
+            return _plot([], [], [])
+        first = max(minutes[0], now_ms - MINUTES_MAX * 60_000)
+        size = max(1, -(-(now_ms - first) // (60_000 * POINTS_MAX))) * 60_000
+        found: dict[int, _Step] = {}
+        for at in minutes:
+            if at >= first:
+                step = found.setdefault(at // size * size, _Step(lasted_ms=0.0))
+                step.add(self._minutes[at])
+        times = list(range(first // size * size, now_ms + 1, size))
+        return _plot(times, [found.get(at) for at in times], self._marks(first))
+
+    def recent_rates(self, now_ms: int, points: int) -> list[float]:
+        """Rows in a second over the last ten minutes, for a small picture."""
+        end, width = now_ms // STEP_MS, 600_000 // STEP_MS // points
+        rates = []
+        for point in range(points):
+            steps = range(end - (points - point) * width, end - (points - point - 1) * width)
+            rows = sum(s.rows for at in steps if (s := self._steps.get(at * STEP_MS)) is not None)
+            rates.append(rows / (width * STEP_MS / 1_000))
+        return rates
+
+    def _hear_lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self._topics_seen = True
+        topic = str(of["topic"])
+        if topic in self._lags or len(self._lags) < TOPICS_MAX:
+            lag_seconds = of["lag_seconds"]
+            self._lags[topic] = (
+                at_ms,
+                int(of["lag_records"]),
+                None if lag_seconds is None else float(lag_seconds),
+            )
+        fresh = [lag for lag in self._lags.values() if at_ms - lag[0] <= LAG_HOLDS_MS]
+        known = [seconds for _, _, seconds in fresh if seconds is not None]
+        step = self._step(at_ms)
+        step.lag_records = float(sum(records for _, records, _ in fresh))
+        step.lag_seconds = max(known, default=None)
+
+    def _step(self, at_ms: int) -> _Step:
+        begin = at_ms // STEP_MS * STEP_MS
+        step = self._steps.get(begin)
+        if step is None:
+            step = self._steps[begin] = _Step()
+            _shorten(self._steps, STEPS_MAX)
+        return step
+
+    def _marks(self, first_ms: int) -> list[float]:
+        return [at / 1_000 for at in self._starts if at >= first_ms]
+
+
+def _shorten(steps: dict[int, _Step], length_max: int) -> None:
+    while len(steps) > length_max:
+        # They are nearly always in order; a file of another machine's clock may not be.
+        del steps[min(steps)]
+
+
+def _held(times: list[int], steps: list[_Step]) -> list[_Step | None]:
+    """A lag that was not looked at in a step is that of the step before, for a while."""
+    found: list[_Step | None] = []
+    last_ms, last = 0, _Step()
+    for at, step in zip(times, steps, strict=True):
+        if step.lag_records is not None:
+            last_ms, last = at, step
+        holds = at - last_ms <= LAG_HOLDS_MS
+        records = last.lag_records if holds else None
+        found.append(
+            replace(step, lag_records=records, lag_seconds=last.lag_seconds if holds else None)
+        )
+    return found
+
+
+def _plot(times: list[int], steps: list[_Step | None], marks: list[float]) -> dict[str, Any]:
+    phases = list(dict.fromkeys(name for step in steps if step for name in step.phase_ms))
+    return {
+        "times": [at / 1_000 for at in times],
+        "marks": marks,
+        "rows": [None if s is None else _finite(s.rows / s.lasted_ms * 1_000) for s in steps],
+        "lag_records": [None if s is None else _finite(s.lag_records) for s in steps],
+        "lag_seconds": [None if s is None else _finite(s.lag_seconds) for s in steps],
+        "phases": {
+            phase: [
+                None if s is None or not s.epochs else _finite(s.phase_ms.get(phase, 0) / s.epochs)
+                for s in steps
+            ]
+            for phase in phases
+        },
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no other numbers."""
+    return round(value, 2) if value is not None and math.isfinite(value) else None
+
+
+def _most(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else max(one, other)

@@ -1,0 +1,266 @@
+"""Whatever a history holds is shown as text: no script, no style, no address of others, no path."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from exactum.checkpoint.layout import HISTORY
+from exactum.monitor.fact import Fact
+from exactum.monitor.http_server import HttpResponse, HttpServer
+from exactum.ops.dashboard.checkpoint_source import CheckpointSource
+from exactum.ops.dashboard.routes import dashboard_routes
+from exactum.protocol.model import Decision
+from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
+
+Get = Callable[[str], HttpResponse]
+
+EVIL = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "javascript:alert(1)",
+    "' onmouseover='alert(1)",
+    "{{ 7191 * 7 }}{% raw %}",
+    "</title></textarea><style>*{display:none}</style>",
+    "\u202egnp.exe \u0000 \ud800 \U0001f984 ة \u0301" + "e\u0301" * 50,
+    "x" * 60_000,
+    "",
+    "https://evil.example/a.js",
+)
+ADDRESSES = ("src", "href", "action", "formaction", "data-hx-get", "data-plots")
+NOW_MS = time.time_ns() // 1_000_000
+
+
+class Parts(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def check_harmless(response: HttpResponse) -> Parts:
+    """No script but ours, no style of its own, no handler, and nothing from elsewhere."""
+    parts = Parts(response.body.decode())
+    names = {name for name, _ in parts.attributes}
+    assert not {name for name in names if name.startswith("on") or name in ("style", "srcdoc")}
+    assert parts.tags.count("script") in (0, 3)
+    assert not {"iframe", "style", "object", "base", "form"} & set(parts.tags)
+    assert [v for n, v in parts.attributes if n == "src"] in (
+        [],
+        ["/assets/htmx.min.js", "/assets/uplot.min.js", "/assets/page.js", "/assets/icon.svg"],
+    )
+    addresses = [value or "" for name, value in parts.attributes if name in ADDRESSES]
+    assert [a for a in addresses if not re.match(r"/[^/]|/$|#", a)] == []
+    return parts
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[..., Get]]:
+    """The page of some checkpoints, as a function from an address to its answer."""
+    servers: list[HttpServer] = []
+
+    def serve(*made: MadeCheckpoint | Path) -> Get:
+        folders = [one if isinstance(one, Path) else one.folder for one in made]
+        servers.append(HttpServer(dashboard_routes(CheckpointSource(folders))))
+        return lambda target: servers[-1].answer("127.0.0.1", target)
+
+    yield serve
+    for server in servers:
+        server.close()
+
+
+def pages_of(made: MadeCheckpoint) -> list[str]:
+    key = made.query_id
+    paths = [f"/query/{key}", f"/query/{key}/batch/0", f"/query/{key}/batch/3"]
+    return ["/", *paths, "/fragment/overview", *(f"/fragment{path}" for path in paths)]
+
+
+def evil_facts(made: MadeCheckpoint, text: str) -> list[Fact]:
+    """Each kind of fact that the page shows words of."""
+    at = NOW_MS - 60_000
+    return [
+        made.started(at, guarantee=text, run_id=text, incarnation=text),
+        made.completed(at + 1, 3, phase_ms={text: 3.0}, rows_by_sink={text: 3}),
+        made.fact(at + 2, "EpochAbandoned", 4, attempt=1, reason=text),
+        made.lag(at + 3, 5, 1.0, topic=text),
+        made.fact(
+            at + 4, "UpstreamStalled", 4, topic=text, partition=1, since_ms=at, lso_gap=4,
+            last_stable_offset=1, producer_id=1, transactional_id=text,
+        ),
+        made.fact(at + 5, "FormerSinkOutOfReach", 4, participant=text, place=text),
+        made.fact(
+            at + 6, "Progress", 4, lag_records=1, state_rows=2, state_bytes=3,
+            event_time_watermark=text, input_rows=1,
+        ),
+        made.fact(at + 7, "RowsDeadLettered", 4, rows=3),
+        made.fact(at + 8, "DecidedFinished", batch_ids=[4], transactions=1, rows=1, left=[text], troubles=[text]),
+        made.fact(at + 9, "ProcessEnded", pid=1, meaning="restart", error=text, disposition=text, text=text),
+        made.fact(at + 10, "SupervisorEnds", status=text),
+        made.fact(at + 11, "RunEnded", 4, error=text, disposition="halt", reason=text),
+    ]  # fmt: skip
+
+
+def test_words_stay_words(tmp_path: Path, served: Callable[..., Get]) -> None:
+    """In each place of each page, and they can be read there."""
+    all_made = []
+    for number, text in enumerate(EVIL):
+        made = MadeCheckpoint(tmp_path / str(number), f"id-{number}", name=text).begin()
+        made.write(evil_facts(made, text))
+        made.decide(0, 0, Decision.ABORT)
+        made.spark(5, 3)
+        all_made.append(made)
+    get = served(*all_made)
+    for made in all_made:
+        for path in pages_of(made):
+            response = get(path)
+            assert response.status == 200, path
+            parts = check_harmless(response)
+            assert len(response.body) < 800_000
+            assert "50337" not in parts.words
+    for text in EVIL[:6]:
+        assert text in Parts(get("/").body.decode()).words
+
+
+def test_names_of_queries_and_folders_stay_words(
+    tmp_path: Path, served: Callable[..., Get]
+) -> None:
+    text = "<b>$(rm -rf)&amp;%2e%2e"
+    made = MadeCheckpoint(tmp_path / text, query_id=text, name="").begin()
+    made.write([made.started(NOW_MS - 1_000)])
+    get = served(made)
+    html = get("/").body.decode()
+    assert "<b>$" not in html
+    link = re.search(r'href="(/query/[^"]*)"', html)
+    assert link is not None
+    assert get(link[1]).status == 200
+    assert text in Parts(get(link[1]).body.decode()).words
+
+
+ODD = (
+    None, True, -1, 1e308, 10**40, "text", [], [[]], {}, {"a": {"b": None}}, float("nan"), float("inf"),
+)  # fmt: skip
+
+
+def test_a_history_of_anything_is_survived(tmp_path: Path, served: Callable[..., Get]) -> None:
+    """Fields that are missing or of another kind, lines that are none: the page stands, and says
+    how many it could not read.
+    """
+    made = MadeCheckpoint(tmp_path / "c").begin()
+    made.write(evil_facts(made, "words"))
+    (segment,) = (made.folder / HISTORY).glob("*.jsonl")
+    lines = [json.loads(line) for line in segment.read_text().splitlines()]
+    broken: list[str] = [
+        '{"at_ms": 1e999, "fact": "RunStarted"}',
+        "[" * 5_000,
+        "null",
+        '"x"',
+        "\x00",
+        "{",
+    ]
+    for line in lines:
+        for name in line:
+            broken.append(json.dumps({k: v for k, v in line.items() if k != name}))
+            broken += [json.dumps({**line, name: odd}) for odd in ODD]
+    segment.write_bytes(b"\xff\xfe\n" + "\n".join(broken).encode() + b"\n" + segment.read_bytes())
+    get = served(made)
+    for path in pages_of(made):
+        assert get(path).status == 200, path
+        check_harmless(get(path))
+    assert "lines of the history could not be read" in get("/").body.decode()
+    plots = json.loads(get(f"/fragment/query/{made.query_id}/plots").body)
+    assert all(len(plots[name]) == len(plots["times"]) for name in ("rows", "lag_records"))
+    assert get(f"/fragment/query/{made.query_id}/plots?span=days").status == 200
+
+
+NOWHERE = [
+    "/query/..%2f..%2f..%2fetc%2fpasswd",
+    "/query/../../etc/passwd",
+    "/query/%00",
+    "/query/",
+    "/query/unknown",
+    "/query/KEY/batch/..%2f..%2fmetadata",
+    "/query/KEY/batch/-1",
+    "/query/KEY/batch/1e3",
+    "/query/KEY/batch/" + "9" * 19,
+    "/query/KEY/batch/1/2",
+    "/query/KEY/other",
+    "/query/KEY/plots",
+    "/query/KEY/%D9%A3",
+    "/fragment/query/..%2f",
+    "/fragment/query/KEY/batch/%D9%A3",
+    "/assets/../pages.py",
+    "/assets/..%2fpages.py",
+    "/assets/%2e%2e/routes.py",
+    "/assets//etc/passwd",
+    "/assets/VENDORED.md",
+    "/assets/",
+    "/script",
+    "/other",
+]
+
+
+def test_no_address_leads_out(tmp_path: Path, served: Callable[..., Get]) -> None:
+    """Only known queries, their batches and the files of the page are there."""
+    made = MadeCheckpoint(tmp_path / "c").begin()
+    get = served(made)
+    for target in NOWHERE:
+        response = get(target.replace("KEY", made.query_id))
+        assert response.status == 404, target
+        assert b"root:" not in response.body
+        if response.content_type.startswith("text/html"):
+            check_harmless(response)
+
+
+def test_the_headers_forbid_what_the_page_does_not_need(
+    tmp_path: Path, served: Callable[..., Get]
+) -> None:
+    """Over a real socket, on every kind of answer, errors too."""
+    made = MadeCheckpoint(tmp_path / "c").begin()
+    busy_hour(made)
+    server = HttpServer(dashboard_routes(CheckpointSource([made.folder])))
+    try:
+        assert server.host == "127.0.0.1"
+        for path in (
+            *pages_of(made),
+            "/assets/page.js",
+            f"/fragment/query/{made.query_id}/plots",
+            "/nothing",
+        ):
+            headers, body = fetched(server.url + path)
+            policy = headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "script-src 'self'" in policy and "style-src 'self'" in policy
+            assert "unsafe" not in policy
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            if path != "/assets/page.js":
+                assert not re.search(rb"https?://", body), path
+    finally:
+        server.close()
+
+
+def fetched(url: str) -> tuple[Any, bytes]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.headers, response.read()
+    except HTTPError as error:
+        return error.headers, error.read()
