@@ -1,0 +1,166 @@
+"""``exactum transactions`` on PostgreSQL and MariaDB: staged, and prepared by the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exactum import MySQLSink, PostgresSink
+from exactum.local import LocalPostgres
+from exactum.sql.sink import SqlSink
+from tests.kit.sql.postgres_server import Database
+from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
+from tests.kit.transactions.operator import listed, transactions
+from tests.kit.verify.recorded_query import RecordedQuery
+from tests.sql.conftest import database
+
+__all__ = ["database"]
+SINK = "out"
+TASKS, ROWS = 3, 4
+
+
+class World:
+    """A query whose checkpoint has no password, and an operator who has it in his environment."""
+
+    def __init__(
+        self, database: SqlDatabase, folder: Path, mechanism: str, patch: pytest.MonkeyPatch
+    ) -> None:
+        self.database, self.checkpoint = database, folder / "checkpoint"
+        self.is_postgres = database.dialect.name == "PostgreSQL"
+        self.table = database.table()
+        self.mechanism = mechanism
+
+        def sink() -> SqlSink:
+            kind = PostgresSink if self.is_postgres else MySQLSink
+            return kind(database.url, table=self.table, mechanism=mechanism)
+
+        self.query = RecordedQuery(self.checkpoint, {SINK: (sink, ID_AND_NAME, tasks_of)})
+        password = database.server.password
+        patch.setenv("PGPASSWORD" if self.is_postgres else "MYSQL_PWD", password)
+        self.variable = "PGPASSWORD" if self.is_postgres else "MYSQL_PWD"
+        self.password = password
+
+    def rows(self) -> list[tuple[int, str]]:
+        return sorted(self.database.rows(f"SELECT id, name FROM {self.table}"))
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_decided_and_not_committed(
+    database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listed as such, made visible once by finish, and no start adds to it."""
+    world = World(database, tmp_path, mechanism, monkeypatch)
+    world.query.run([0, 1], dies_after_decision=True)
+    found = listed(world.checkpoint, status=1)
+    assert {(t["state"], t["on_record"], t["batch_id"], t["rows"]) for t in found} == {
+        ("prepared", "COMMIT on record", 1, ROWS)
+    }
+    assert len(found) == TASKS
+    assert (found[0]["age_ms"] is not None) == (world.is_postgres and mechanism == "prepared")
+    assert world.rows() == expected([0])
+    one = found[0]["identity"]
+    arguments = ("--checkpoint", world.checkpoint)
+    assert "A COMMIT on record names" in transactions("abort", one, *arguments, status=1).output
+    typed = transactions("finish", *arguments, status=0).output
+    assert f"{TASKS} transactions with {TASKS * ROWS} rows are committed" in typed
+    assert world.rows() == expected([0, 1])
+    assert {t["state"] for t in listed(world.checkpoint, status=0)} == {"committed"}
+    told = transactions("describe", one, *arguments, status=0).output
+    assert f"table {'' if not world.is_postgres else 'public.'}" in told
+    assert "the ledger has its row" in told
+    assert transactions("finish", *arguments, "--json", status=0).json["committed_before"] == TASKS
+    world.query.run([1, 2])
+    assert world.rows() == expected([0, 1, 2])
+    assert database.leftovers() == NOTHING
+    assert listed(world.checkpoint, status=0) == []
+    assert world.password not in typed + told
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_undecided(
+    database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Aborted after fencing, and nothing of another query on the same table."""
+    world = World(database, tmp_path, mechanism, monkeypatch)
+    other = RecordedQuery(tmp_path / "other", {SINK: world.query._sinks[SINK]})
+    other.run([0], dies_before_decision=True)
+    world.query.run([0, 1], dies_before_decision=True)
+    found = listed(world.checkpoint, status=1)
+    assert len(found) == TASKS
+    assert {(t["on_record"], t["batch_id"]) for t in found} == {
+        ("nothing on record", 1 if mechanism == "staged" else None)
+    }
+    everything = transactions("list", "--database", database.url, "--json", status=0)
+    assert len(everything.json["transactions"]) == 2 * TASKS
+    assert {t["owner"] for t in everything.json["transactions"]} == {"another query"}
+    assert world.password not in everything.output
+    arguments = ("--checkpoint", world.checkpoint)
+    one = found[0]["identity"]
+    done = transactions("abort", one, *arguments, "--json", status=0).json
+    assert (done["aborted"], done["fenced_at"]) == ([one], {"batch_id": 1, "attempt": 0})
+    assert len(listed(world.checkpoint, status=1)) == TASKS - 1
+    done = transactions("abort", "--all-leftovers", *arguments, "--json", status=0).json
+    assert len(done["aborted"]) == TASKS - 1 and done["fenced_at"]["attempt"] == 1
+    assert listed(world.checkpoint, status=0) == []
+    assert len(listed(tmp_path / "other", status=1)) == TASKS
+    world.query.run([1, 2])
+    other.run([0])
+    assert world.rows() == sorted(expected([0, 1, 2]) + expected([0]))
+    assert database.leftovers() == NOTHING
+
+
+def test_undone_by_hand(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is decided and was rolled back by somebody is no leftover and not finished: a start has
+    to say what is missing. And an abort of anything else refuses meanwhile.
+    """
+    world = World(database, tmp_path, "prepared", monkeypatch)
+    world.query.run([0, 1], dies_after_decision=True)
+    gone = listed(world.checkpoint, status=1)[0]["identity"]
+    database.roll_back(gone)
+    found = {t["identity"]: t for t in listed(world.checkpoint, status=1)}
+    assert found[gone]["state"] == "gone" and "start the query" in found[gone]["do"]
+    arguments = ("--checkpoint", world.checkpoint)
+    typed = transactions("finish", *arguments, status=1).output
+    assert "1 are not" in typed and "undone since" in typed
+    assert len(world.rows()) == len(expected([0, 1])) - ROWS
+
+
+def test_logging_in(database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a password nothing can be told, and none is shown; --url brings one."""
+    world = World(database, tmp_path, "staged", monkeypatch)
+    world.query.run([0], dies_before_decision=True)
+    monkeypatch.setenv(world.variable, "wrong-word")
+    refused = transactions("list", "--checkpoint", world.checkpoint, status=2).output
+    assert "sink 'out' could not be looked at" in refused and "wrong-word" not in refused
+    url = f"{SINK}={database.url}"
+    assert len(listed(world.checkpoint, "--url", url, status=1)) == TASKS
+
+
+@pytest.mark.postgres
+def test_foreign_transactions(
+    postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody else prepared is shown as his, and stays."""
+    name = "theirs"
+    with Database.cleaned(postgres) as database:
+        world = World(database, tmp_path, "prepared", monkeypatch)
+        world.query.run([0], dies_before_decision=True)
+        database.run("BEGIN")
+        database.run(f"INSERT INTO {world.table} VALUES (-1, 'theirs')")
+        database.run(f"PREPARE TRANSACTION '{name}'")
+        try:
+            found = transactions("list", "--database", database.url, "--json", status=0).json
+            (theirs,) = [t for t in found["transactions"] if t["identity"] == name]
+            assert theirs["owner"] == "no query of exactum's" and theirs["age_ms"] is not None
+            told = transactions("describe", name, "--database", database.url, status=0).output
+            assert "by user" in told and "Ask its owner" in told
+            arguments = ("--checkpoint", world.checkpoint)
+            transactions("abort", name, *arguments, status=2)
+            transactions("abort", "--all-leftovers", *arguments, status=0)
+            assert database.rows("SELECT gid FROM pg_prepared_xacts") == [(name,)]
+        finally:
+            database.roll_back(name)

@@ -1,0 +1,145 @@
+"""``exactum transactions`` on files, and on targets of the user's own, which come by --sinks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exactum.checkpoint.run_file import RunFile
+from exactum.protocol.model import new_incarnation
+from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
+from tests.kit.transactions import own_sinks
+from tests.kit.transactions.operator import listed, transactions
+from tests.kit.verify.recorded_query import RecordedQuery
+
+TASKS, ROWS = 3, 4
+SINKS = ("--sinks", "tests.kit.transactions.own_sinks:sinks")
+
+
+class World:
+    """A query with three sinks: files, a target of the user's class, and a write-ahead log."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        patch.setenv(own_sinks.FOLDER, str(folder))
+        for name in ("open", "done"):
+            (folder / name).mkdir()
+        self.checkpoint = folder / "checkpoint"
+        self.query = RecordedQuery(
+            self.checkpoint,
+            {
+                name: (make, ID_AND_NAME, tasks_of)
+                for name, make in (
+                    ("files", own_sinks.files),
+                    ("folders", own_sinks.folders),
+                    ("ahead", own_sinks.write_ahead),
+                )
+            },
+        )
+
+    def seen(self) -> dict[str, list[str]]:
+        """The names that readers of each target see."""
+        files = [
+            json.loads(line)["name"]
+            for path in (self.folder / "files").glob("part-*")
+            for line in path.read_text().splitlines()
+        ]
+        done = [
+            line
+            for path in (self.folder / "done").iterdir()
+            for line in path.read_text().splitlines()
+        ]
+        sent = self.folder / "sent"
+        lines = sent.read_text().splitlines() if sent.exists() else []
+        return {
+            "files": sorted(files),
+            "folders": sorted(done),
+            "ahead": sorted(line.partition(" ")[2] for line in lines),
+        }
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def names(batches: list[int]) -> dict[str, list[str]]:
+    one = sorted(name for _, name in expected(batches))
+    return {"files": one, "folders": one, "ahead": one}
+
+
+def test_decided_and_not_committed(world: World) -> None:
+    """All three are listed and finished; without --sinks two of them cannot be, and the command
+    says so.
+    """
+    world.query.run([0, 1], dies_after_decision=True)
+    arguments = ("--checkpoint", world.checkpoint)
+    typed = transactions("list", *arguments, status=1).output
+    assert "'folders' cannot be made" in typed and "Give it by --sinks" in typed
+    typed = transactions("finish", *arguments, status=2).output
+    assert world.seen() == {**names([0]), "files": names([0, 1])["files"]}
+    found = listed(world.checkpoint, *SINKS, status=1)
+    assert len(found) == 3 * TASKS
+    assert {(t["sink"], t["state"], t["rows"]) for t in found} == {
+        ("files", "committed", ROWS),
+        ("folders", "prepared", ROWS),
+        ("ahead", "open", ROWS),
+    }
+    assert {t["on_record"] for t in found} == {"COMMIT on record"}
+    ahead = next(t["identity"] for t in found if t["sink"] == "ahead")
+    told = transactions("describe", ahead, *arguments, *SINKS, status=1).output
+    assert "0 of 2 chunks are acknowledged" in told
+
+    alive = RunFile(world.checkpoint, new_incarnation(), world.query.query_id, "", "")
+    alive.hold()
+    typed = transactions("finish", *arguments, *SINKS, status=2).output
+    assert "say --take-over" in typed
+    assert world.seen() == {**names([0, 1]), "ahead": names([0])["ahead"]}
+    alive.release()
+
+    transactions("finish", *arguments, *SINKS, status=0)
+    assert world.seen() == names([0, 1])
+    transactions("finish", *arguments, *SINKS, status=0)
+    found = listed(world.checkpoint, *SINKS, status=1)
+    # Its target lists it no longer, and only the target knows why: a commit of it asks.
+    assert {(t["sink"], t["state"]) for t in found} == {
+        ("files", "committed"),
+        ("folders", "unknown"),
+        ("ahead", "committed"),
+    }
+    world.query.run([1, 2])
+    assert world.seen() == names([0, 1, 2])
+    assert listed(world.checkpoint, *SINKS, status=0) == []
+
+
+def test_undecided(world: World) -> None:
+    """Aborted in all three, with ages where files tell them; never without all of them."""
+    world.query.run([0, 1], dies_before_decision=True)
+    found = listed(world.checkpoint, *SINKS, status=1)
+    assert len(found) == 3 * TASKS and {t["on_record"] for t in found} == {"nothing on record"}
+    assert {t["sink"] for t in found if t["age_ms"] is not None} == {"files", "ahead"}
+    arguments = ("--checkpoint", world.checkpoint)
+    transactions("abort", "--all-leftovers", *arguments, status=2)
+    assert len(listed(world.checkpoint, *SINKS, status=1)) == 3 * TASKS
+    typed = transactions("abort", "--all-leftovers", *arguments, *SINKS, status=0).output
+    assert f"aborted {3 * TASKS}" in typed
+    assert listed(world.checkpoint, *SINKS, status=0) == []
+    assert not any((world.folder / "open").iterdir())
+    world.query.run([1])
+    assert world.seen() == names([0, 1])
+
+
+def test_the_log_is_elsewhere(world: World) -> None:
+    """An empty log in the checkpoint would call everything undecided: refused, not guessed."""
+    world.query.run([0], dies_after_decision=True)
+    sinks = world.checkpoint / "exactum" / "sinks.json"
+    content = json.loads(sinks.read_text())
+    sinks.write_text(json.dumps({**content, "decision_log": "/elsewhere"}))
+    arguments = ("--checkpoint", world.checkpoint, *SINKS)
+    typed = transactions("list", *arguments, status=2).output
+    assert "Say so with --decision-log" in typed and "nobody knows whether it is decided" in typed
+    for command in (("finish",), ("abort", "--all-leftovers")):
+        assert "--decision-log" in transactions(*command, *arguments, status=2).output
+    assert world.seen() == {"files": [], "folders": [], "ahead": []}
