@@ -35,6 +35,7 @@ class EpochSample:
     known.
     """
 
+    batch_id: int
     at_ms: int
     took_ms: int
     commit_ms: int
@@ -56,7 +57,8 @@ class Window:
 
     ``lags`` are those of the run at hand, ``epochs`` may be of earlier ones. ``failed_starts``:
     runs in a row that ended with an error before they completed anything. ``restart_at_ms``: when a
-    supervisor starts it again. ``trigger_ms`` and ``ends`` as in ``events.RunStarted``.
+    supervisor starts it again. ``finished``: the last batch that a supervisor has finished, whose
+    driver had died. ``trigger_ms`` and ``ends`` as in ``events.RunStarted``.
     """
 
     lags: tuple[LagSample, ...] = ()
@@ -64,6 +66,7 @@ class Window:
     at_hand: AtHand | None = None
     failed_starts: int = 0
     restart_at_ms: int | None = None
+    finished: int | None = None
     trigger_ms: int = 0
     ends: bool = False
     is_looked_at: bool = False
@@ -115,6 +118,11 @@ class Window:
     def _supervisor_ends(self, at_ms: int, of: Mapping[str, Any]) -> Window:
         return replace(self, restart_at_ms=None)
 
+    def _decided_finished(self, at_ms: int, of: Mapping[str, Any]) -> Window:
+        if of["left"] or not of["batch_ids"]:
+            return self
+        return replace(self, finished=max(map(int, of["batch_ids"])))
+
     # ---- micro-batches -----------------------------------------------------------------------
 
     def _began(self, at_ms: int, of: Mapping[str, Any]) -> Window:
@@ -127,7 +135,8 @@ class Window:
         took_ms, records, begun = sum(phases.values()), None, self.at_hand
         if begun is not None and begun.batch_id == int(of["batch_id"]):
             took_ms, records = max(took_ms, at_ms - begun.since_ms), begun.records
-        epoch = EpochSample(at_ms, round(took_ms), round(phases.get("commit", 0.0)), records)
+        commit_ms = round(phases.get("commit", 0.0))
+        epoch = EpochSample(int(of["batch_id"]), at_ms, round(took_ms), commit_ms, records)
         return replace(
             self, at_hand=None, failed_starts=0, epochs=(*self.epochs, epoch)[-EPOCHS_MAX:]
         )
@@ -170,6 +179,7 @@ _TAKES: Mapping[str, Callable[[Window, int, Mapping[str, Any]], Window]] = {
     "RunEnded": Window._ended,
     "ProcessEnded": Window._ended,
     "ProcessRestarts": Window._restarts,
+    "DecidedFinished": Window._decided_finished,
     "SupervisorEnds": Window._supervisor_ends,
     "EpochBegan": Window._began,
     "EpochCompleted": Window._completed,

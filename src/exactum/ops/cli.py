@@ -20,6 +20,7 @@ from exactum.ops.dead_letters.commands import dead_letters
 from exactum.ops.doctor.command import doctor
 from exactum.ops.run.command import run
 from exactum.ops.savepoint.commands import savepoint
+from exactum.ops.status.command import status
 from exactum.ops.transactions.commands import transactions
 from exactum.ops.verify.command import verify
 
@@ -47,6 +48,7 @@ def main() -> None:
 main.add_command(doctor)
 main.add_command(run)
 main.add_command(savepoint)
+main.add_command(status)
 main.add_command(transactions)
 main.add_command(dashboard)
 main.add_command(verify)

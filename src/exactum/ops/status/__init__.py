@@ -1,0 +1,3 @@
+"""``exactum status``: how queries are, by their checkpoints alone, whether their drivers live or
+not.
+"""
