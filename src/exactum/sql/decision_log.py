@@ -278,10 +278,10 @@ class SqlDecisionLog:
             log.warning(
                 "%s: %d of the server's standbys get their data asynchronously, and none "
                 "synchronously. A failover to one of them loses the newest decisions, so that "
-                "rows may be lost or doubled. Set synchronous_standby_names on the server, or "
-                "never fail over to them (docs/guarantees.md)",
+                "rows may be lost or doubled. %s, or never fail over to them (docs/guarantees.md)",
                 self._where,
                 behind,
+                self._dialect.way_to_wait_for_standbys,
             )
 
     def _asked(self, step: Callable[[Session], T]) -> T:

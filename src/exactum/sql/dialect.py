@@ -212,6 +212,10 @@ class Dialect(Protocol):
         """First part of a sink's default name: ``postgres``, ``mysql``."""
 
     @property
+    def way_to_wait_for_standbys(self) -> str:
+        """What to tell an operator whose COMMITs wait for no standby."""
+
+    @property
     def upserts_by_any_key(self) -> bool:
         """True where an upsert cannot be tied to one unique key, so that a table with another one
         is refused.

@@ -132,3 +132,16 @@ def _create(session: MySQLSession, name: TableName, statement: str) -> None:
     if not session.query(sql("is_there"), (name.schema, name.table)):
         session.execute(statement)
     session.commit()
+
+
+def count_lagging_standbys(session: MySQLSession) -> int:
+    """See ``Dialect.lagging_standbys``. Whoever reads the binary log counts as a standby."""
+    status = {
+        str(name).lower(): str(value) for name, value in session.query(sql("read_replication"))
+    }
+    points = {str(value) for _, value in session.query(sql("read_wait_point"))}
+    waits = any(status.get(f"rpl_semi_sync_{role}_status") == "ON" for role in ("master", "source"))
+    if waits and points == {"AFTER_SYNC"}:
+        return 0
+    (found,) = session.query(sql("count_binlog_readers"))
+    return max(int(found[0]), int(status.get("slaves_connected", 0)))

@@ -36,6 +36,13 @@ class MySQLDialect:
         return "mysql"
 
     @property
+    def way_to_wait_for_standbys(self) -> str:
+        return (
+            "Switch semi-synchronous replication on, with AFTER_SYNC as "
+            "rpl_semi_sync_master_wait_point (rpl_semi_sync_source_wait_point in MySQL)"
+        )
+
+    @property
     def upserts_by_any_key(self) -> bool:
         return True
 
@@ -76,7 +83,7 @@ class MySQLDialect:
         mysql_catalog.create_decision_tables(_ours(session), schema)
 
     def lagging_standbys(self, session: Session) -> int:
-        return 0
+        return mysql_catalog.count_lagging_standbys(_ours(session))
 
     def create_staging(self, session: Session, name: TableName, columns: Sequence[Column]) -> None:
         mysql_catalog.create_staging(_ours(session), name, columns)

@@ -43,6 +43,23 @@ SELECT @@GLOBAL.local_infile, @@SESSION.max_allowed_packet
 -- needs: nothing
 SHOW WARNINGS LIMIT 3
 
+-- name: read_replication
+-- Whether a COMMIT waits for a standby, and how many are connected (MariaDB).
+-- needs: nothing
+SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_status',
+    'Rpl_semi_sync_source_status', 'Slaves_connected')
+
+-- name: read_wait_point
+-- Whether it waits before anybody sees what is committed.
+-- needs: nothing
+SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_master_wait_point',
+    'rpl_semi_sync_source_wait_point')
+
+-- name: count_binlog_readers
+-- The standbys of MySQL, which has no count of them.
+-- needs: nothing (who lacks PROCESS on the server finds none)
+SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE LEFT(COMMAND, 11) = 'Binlog Dump'
+
 -- ==== the catalog ====
 
 -- name: find_table

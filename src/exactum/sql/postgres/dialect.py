@@ -53,6 +53,10 @@ class PostgresDialect:
         return "postgres"
 
     @property
+    def way_to_wait_for_standbys(self) -> str:
+        return "Set synchronous_standby_names on the server"
+
+    @property
     def upserts_by_any_key(self) -> bool:
         return False
 

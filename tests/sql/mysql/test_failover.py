@@ -1,0 +1,93 @@
+"""The decision log in a MariaDB that fails over to a standby: of what a failover can lose somebody
+is told before, and of what it has lost after.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from exactum.errors import InvariantBroken
+from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
+from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.sql.replicated import until
+from tests.kit.sql.replicated_mariadb import MariaPair, mariadb_pair
+
+pytestmark = pytest.mark.mariadb
+
+ASYNCHRONOUS = "1 of the server's standbys get their data asynchronously"
+
+
+@pytest.fixture
+def servers() -> Iterator[MariaPair]:
+    with tempfile.TemporaryDirectory(prefix="exactum-pair-") as name:
+        with mariadb_pair(Path(name)) as both:
+            yield both
+
+
+@pytest.fixture
+def opened(servers: MariaPair) -> Iterator[Callable[[], SqlDecisionLog]]:
+    logs: list[SqlDecisionLog] = []
+
+    def make() -> SqlDecisionLog:
+        logs.append(open_decision_log(servers.url, QUERY_ID))
+        return logs[-1]
+
+    yield make
+    for log in logs:
+        log.close()
+
+
+def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
+    servers: MariaPair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was warned at the start. The primary dies before the standby has the last decision: the
+    run that made it stops at its next step, with words, before it writes anything.
+    """
+    log = opened()
+    with caplog.at_level(logging.WARNING, "exactum.sql"):
+        log.decide(record(0))
+    assert ASYNCHRONOUS in caplog.text
+    assert "semi-synchronous replication" in caplog.text
+    decided = "SELECT batch_id FROM exactum_decisions"
+    until(lambda: _of(servers, decided) == [(0,)], "the standby has the first decision")
+    servers.run("STOP SLAVE", servers.standby)
+    servers.run("RESET SLAVE ALL", servers.standby)
+    assert log.decide(record(1)) == record(1)
+    servers.fail_over()
+    for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
+        with pytest.raises(InvariantBroken, match="has lost the decision of batch 1, attempt 0"):
+            step()
+    assert _of(servers, decided) == [(0,)]
+    assert opened().read(0) == (record(0),), "the next start finds what there is"
+
+
+def test_a_standby_that_commits_wait_for_is_no_reason_to_warn(
+    servers: MariaPair, opened: Callable[[], SqlDecisionLog], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where they wait before others see what is committed; else another driver may act on what is
+    lost a moment later.
+    """
+    servers.semi_synchronous("AFTER_COMMIT")
+    with caplog.at_level(logging.WARNING, "exactum.sql"):
+        opened().read(0)
+        assert ASYNCHRONOUS in caplog.text
+        caplog.clear()
+        servers.run("SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC")
+        opened().read(0)
+        assert caplog.text == ""
+        servers.run("STOP SLAVE", servers.standby)
+        until(lambda: servers.status("Slaves_connected") == "0", "nobody follows")
+        servers.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+        opened().read(0)
+        assert caplog.text == "", "without a standby there is none to fail over to"
+
+
+def _of(servers: MariaPair, sql: str) -> list[tuple[int]]:
+    """What the standby has; nothing while it has not got the table."""
+    tables = servers.run("SHOW TABLES LIKE 'exactum_decisions'", servers.standby)
+    return servers.run(sql, servers.standby) if tables else []
