@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from exactum.checkpoint.offset_log import folder_reader, source_offsets
 from exactum.checkpoint.partition_offsets import from_json
-from exactum.errors import CheckpointRefused, ExactumError
+from exactum.errors import ExactumError
 from exactum.ops.dashboard.chronicle import ACKNOWLEDGED, BatchLine
 from exactum.ops.dashboard.picture import QueryPicture
 from exactum.ops.dashboard.timeline import GOOD, QUIET, WARN
@@ -81,7 +81,7 @@ class BatchStory:
 def story_of(picture: QueryPicture, batch_id: int) -> BatchStory:
     """Reads the decision log and Spark's offset log. Never raises for what cannot be read."""
     records: Sequence[DecisionRecord] = ()
-    trouble, forgotten = "", False
+    trouble = ""
     if picture.place is not None:
         try:
             log = picture.place.open_log()
@@ -89,9 +89,7 @@ def story_of(picture: QueryPicture, batch_id: int) -> BatchStory:
                 records = log.read(batch_id)
             finally:
                 log.close()
-        except CheckpointRefused as error:  # pruned, among others
-            trouble, forgotten = str(error), True
-        except (ExactumError, OSError) as error:
+        except (ExactumError, OSError) as error:  # pruned, among others
             trouble = str(error)
     lines = tuple(picture.batch(batch_id))
     acknowledged = any(line.outcome in ACKNOWLEDGED for line in lines) or (
@@ -101,7 +99,9 @@ def story_of(picture: QueryPicture, batch_id: int) -> BatchStory:
         standing = standing_commit(records)
     except ExactumError as error:
         standing, trouble = None, str(error)
-    word, tone, meaning = _verdict(picture, batch_id, records, standing, acknowledged, forgotten)
+    word, tone, meaning = _verdict(
+        picture, batch_id, records, standing, acknowledged, bool(trouble)
+    )
     offsets = standing.offsets if standing is not None else _planned(picture, batch_id)
     return BatchStory(
         batch_id,
@@ -121,7 +121,7 @@ def _verdict(
     records: Sequence[DecisionRecord],
     standing: DecisionRecord | None,
     acknowledged: bool,
-    forgotten: bool,
+    is_unread: bool,
 ) -> tuple[str, str, str]:
     if standing is not None:
         what = f"{count(rows_of(standing.prepared), 'row')} in " + count(
@@ -136,10 +136,10 @@ def _verdict(
             "acknowledgement is known yet. The next start, or exactum run, sends it again.",
         )
     if acknowledged:
-        how = " Its decision record is forgotten: only the newest are kept." if not records else ""
+        how = "" if records else " Its decision record is not there any more."
         return "stands", GOOD, f"Every sink has acknowledged it.{how}"
-    if forgotten:
-        return "not known", QUIET, "Its decision record cannot be read, see below."
+    if is_unread:
+        return "not known", WARN, "Its decision records could not be read, see below."
     if records:
         return (
             "aborted",

@@ -41,8 +41,8 @@ PORT = 4142
 @click.option(
     "--transactions",
     is_flag=True,
-    help="Also ask the sinks what is open in them, at most every 10 s and while somebody looks. "
-    "The next three options imply it.",
+    help="Also look into the sinks, while somebody looks at them: what is open there, dead "
+    "letters. The next three options imply it.",
 )
 @COMMAND_CONFIG
 @URLS

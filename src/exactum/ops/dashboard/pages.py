@@ -17,6 +17,7 @@ from exactum.ops.dashboard.judged import WORST_FIRST, Judged, judged
 from exactum.ops.dashboard.picture import QueryPicture, ScriptPicture
 from exactum.ops.dashboard.target_looks import TargetLook
 from exactum.ops.dashboard.timeline import held_by
+from exactum.ops.dead_letters.letter import DeadLetter
 
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15
@@ -50,6 +51,7 @@ class Pages:
             iso=wording.iso,
             words=wording.text,
             first_line=wording.first_line,
+            content=_content,
             state_tone=lambda state: STATE_TONES.get(state, "slow"),
             segment=lambda text: quote(str(text), safe=""),
             held_by=held_by,
@@ -121,6 +123,17 @@ class Pages:
             transactions_max=TRANSACTIONS_MAX,
         )
 
+    def letters(self, picture: QueryPicture, found: TargetLook, *, part: bool) -> str:
+        """The dead letters of a query."""
+        return self._draw(
+            "letters.html",
+            f"Dead letters · {picture.name}",
+            f"/fragment/query/{quote(picture.key, safe='')}/letters",
+            part,
+            picture=picture,
+            found=found,
+        )
+
     def script(self, script: ScriptPicture, *, part: bool) -> str:
         """What ``exactum run`` does with its script."""
         return self._draw(
@@ -141,6 +154,13 @@ class Pages:
 def phase_class(name: str) -> str:
     """The class of style of a phase."""
     return f"p-{name}" if name in PHASES else "p-other"
+
+
+def _content(letter: DeadLetter) -> str:
+    """What was put aside, as text."""
+    if letter.row_json is not None:
+        return letter.row_json
+    return "" if letter.value is None else letter.value.decode("utf-8", "backslashreplace")
 
 
 def _rank(verdict: Judged) -> int:

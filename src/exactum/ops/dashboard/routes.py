@@ -1,9 +1,11 @@
 """The page's addresses, for ``monitor.http_server``.
 
-/                              /script
-/query/<key>                   /query/<key>/batch/<n>
-/fragment/...                  the same, only what changes; /fragment/query/<key>/plots is JSON
-/assets/<name>
+    /, /script
+    /query/<key>, /query/<key>/batch/<n>, /query/<key>/letters
+    /fragment/...      the same, only what changes; /fragment/query/<key>/plots is JSON
+    /assets/<name>
+
+A key is that of a known query; none becomes a path.
 """
 
 from __future__ import annotations
@@ -85,6 +87,9 @@ class _Routes:
             return _html(self._pages.query(picture, targets, shown, days=days, part=part))
         if rest == ["plots"] and part:
             return _json(self._source.plots(key, days=days))
+        if rest == ["letters"]:
+            found = self._looks.letters_in(picture.place)
+            return _html(self._pages.letters(picture, found, part=part))
         batch_id = _whole(rest[1]) if len(rest) == 2 and rest[0] == "batch" else None
         if batch_id is None:
             return self._missing("There is no such page of this query.")

@@ -1,4 +1,4 @@
-"""Looks at the transactions in a query's sinks: on request, beside the page, and never often.
+"""Looks into a query's sinks: on request, beside the page, and never often.
 
 A page is drawn at once from what was seen last; a thread of its own asks the brokers and databases,
 which may take their time.
@@ -9,13 +9,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import runs
 from exactum.errors import ExactumError
 from exactum.ops.dashboard.wording import now_ms
+from exactum.ops.dead_letters.letter import DeadLetter
+from exactum.ops.dead_letters.replay import replayed
+from exactum.ops.dead_letters.report import LetterGroup, groups
+from exactum.ops.dead_letters.store import DEAD_LETTERS, letters_of
 from exactum.ops.targets.access import Access
 from exactum.ops.targets.target import QueryTargets, targets_of
 from exactum.ops.transactions.finding import OnRecord, Runs, TransactionFinding, judged
@@ -26,25 +32,45 @@ logger = logging.getLogger("exactum")
 
 FRESH_S = 10.0
 """Within this time nobody is asked again, however many browsers there are."""
+LETTERS_FRESH_S = 60.0
+"""Dead letters are read from their begin."""
 TROUBLE_S = 60.0
 """So long after one that did not answer, or refused the login: some lock out who tries often."""
 LOOKS_MAX = 50
 THREADS_MAX = 4
 FINDINGS_MAX = 500
+LETTERS_READ_MAX = 20_000
+LETTERS_SHOWN_MAX = 100
+
+
+@dataclass(frozen=True)
+class ShownLetter:
+    """``sent_to`` is the topic that it was replayed into, None where it was not."""
+
+    letter: DeadLetter
+    sent_to: str | None
 
 
 @dataclass(frozen=True)
 class TargetLook:
-    """``asked``: somebody is asked at all. ``at_ms`` is None while the first answer is awaited."""
+    """``asked``: somebody is asked at all. ``at_ms`` is None while the first answer is awaited.
+
+    ``letters`` are the newest that were read, ``is_cut``: there are more than were read.
+    """
 
     asked: bool
     at_ms: int | None = None
     findings: tuple[TransactionFinding, ...] = ()
     troubles: tuple[Trouble, ...] = ()
+    groups: tuple[LetterGroup, ...] = ()
+    letters: tuple[ShownLetter, ...] = ()
+    is_cut: bool = False
 
 
 NOT_ASKED = TargetLook(asked=False)
 AWAITED = TargetLook(asked=True)
+
+Ask = Callable[[QueryTargets], TargetLook]
 
 
 class TargetLooks:
@@ -61,53 +87,67 @@ class TargetLooks:
         """What is open or prepared under the query's name, as 'exactum transactions list' has
         it.
         """
-        return NOT_ASKED if place is None else self._look(place.folder, place, None)
+        if place is None:
+            return NOT_ASKED
+
+        def ask(targets: QueryTargets) -> TargetLook:
+            seen = look_at(place, targets)
+            return TargetLook(True, None, tuple(seen.findings), tuple(seen.troubles))
+
+        return self._look((place.folder, "open"), place, ask)
 
     def of_record(self, place: QueryPlace | None, record: DecisionRecord) -> TargetLook:
         """Where each transaction of a COMMIT in force stands now."""
         if place is None:
             return NOT_ASKED
-        return self._look((place.folder, record.epoch, record.attempt), place, record)
+        key = place.folder, record.epoch, record.attempt
+        return self._look(key, place, lambda targets: _described(place, targets, record))
 
-    def _look(self, key: object, place: QueryPlace, record: DecisionRecord | None) -> TargetLook:
-        if self._access is None:
+    def letters_in(self, place: QueryPlace | None) -> TargetLook:
+        """The dead letters, as 'exactum dead-letters list' has them."""
+        if place is None:
+            return NOT_ASKED
+        key = place.folder, "letters"
+        return self._look(key, place, lambda targets: _letters(place, targets), LETTERS_FRESH_S)
+
+    def _look(
+        self, key: object, place: QueryPlace, ask: Ask, fresh_s: float = FRESH_S
+    ) -> TargetLook:
+        access = self._access
+        if access is None:
             return NOT_ASKED
         with self._lock:
             due = time.monotonic() >= self._again_s.get(key, 0.0)
             if due and key not in self._asking and len(self._asking) < THREADS_MAX:
                 self._asking.add(key)
-                arguments = (key, place, record, self._access)
-                threading.Thread(
-                    target=self._ask, args=arguments, name="exactum-page-targets", daemon=True
-                ).start()
+
+                def run() -> None:
+                    self._ask(key, lambda: ask(_targets(place, access)), fresh_s)
+
+                threading.Thread(target=run, name="exactum-page-targets", daemon=True).start()
             return self._seen.get(key, AWAITED)
 
-    def _ask(
-        self, key: object, place: QueryPlace, record: DecisionRecord | None, access: Access
-    ) -> None:
-        findings: Sequence[TransactionFinding] = ()
-        troubles: Sequence[Trouble] = ()
+    def _ask(self, key: object, ask: Callable[[], TargetLook], fresh_s: float) -> None:
+        found = AWAITED
         try:
-            targets = _targets(place, access)
-            if record is None:
-                seen = look_at(place, targets)
-                findings, troubles = seen.findings, seen.troubles
-            else:
-                findings, troubles = _described(place, targets, record)
+            found = ask()
         except (ExactumError, OSError) as error:
-            troubles = [Trouble("", str(error))]
+            found = TargetLook(True, None, troubles=(Trouble("", str(error)),))
         except Exception as error:  # the page's trouble, and not the query's
-            logger.exception("the sinks of %s could not be looked at", place)
-            troubles = [Trouble("", f"{type(error).__name__}: {error}")]
+            logger.exception("a sink could not be looked into")
+            why = f"{type(error).__name__}: {error}"
+            found = TargetLook(True, None, troubles=(Trouble("", why),))
         finally:
             with self._lock:
                 while len(self._seen) >= LOOKS_MAX:
                     oldest = next(iter(self._seen))
                     del self._seen[oldest]
                     self._again_s.pop(oldest, None)
-                found = tuple(findings[:FINDINGS_MAX])
-                self._seen[key] = TargetLook(True, now_ms(), found, tuple(troubles))
-                self._again_s[key] = time.monotonic() + (TROUBLE_S if troubles else FRESH_S)
+                self._seen[key] = replace(
+                    found, at_ms=now_ms(), findings=found.findings[:FINDINGS_MAX]
+                )
+                wait_s = TROUBLE_S if found.troubles else fresh_s
+                self._again_s[key] = time.monotonic() + wait_s
                 self._asking.discard(key)
 
 
@@ -119,9 +159,7 @@ def _targets(place: QueryPlace, access: Access) -> QueryTargets:
     return targets_of(known, replace(access, urls=urls))
 
 
-def _described(
-    place: QueryPlace, targets: QueryTargets, record: DecisionRecord
-) -> tuple[list[TransactionFinding], list[Trouble]]:
+def _described(place: QueryPlace, targets: QueryTargets, record: DecisionRecord) -> TargetLook:
     found: list[TransactionFinding] = []
     troubles: list[Trouble] = []
     known = runs(place.folder)
@@ -148,4 +186,27 @@ def _described(
             seen = view.of_record(one, record.epoch.batch_id, record.attempt)
             owner = its_runs.owner(view.incarnation)
             found.append(judged(seen, OnRecord.COMMIT, owner, lives=bool(its_runs.living)))
-    return found, troubles
+    return TargetLook(True, None, tuple(found), tuple(troubles))
+
+
+def _letters(place: QueryPlace, targets: QueryTargets) -> TargetLook:
+    target = targets.named(DEAD_LETTERS)
+    if target is None:
+        why = "it has none: exactum.exactly_once(..., dead_letters=...) gives it one"
+        return TargetLook(True, None, troubles=(Trouble("a sink for dead letters", why),))
+    sent = replayed(place.folder, place.query_id)
+    newest: deque[DeadLetter] = deque(maxlen=LETTERS_SHOWN_MAX)
+    count = 0
+
+    def seen(letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
+        nonlocal count
+        for letter in letters:
+            count += 1
+            newest.append(letter)
+            yield letter
+
+    found = groups(seen(islice(letters_of(target), LETTERS_READ_MAX)), sent)
+    shown = tuple(ShownLetter(letter, letter.sent_to(sent)) for letter in reversed(newest))
+    return TargetLook(
+        True, None, groups=tuple(found), letters=shown, is_cut=count >= LETTERS_READ_MAX
+    )

@@ -1,0 +1,88 @@
+"""What the plots are drawn from adds up, and says nothing of what is not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exactum.monitor.fact import Fact
+from exactum.ops.dashboard import wording
+from exactum.ops.dashboard.series import HOUR_MS, POINTS_MAX, STEP_MS, Series
+from tests.kit.dashboard.checkpoints import MadeCheckpoint
+
+MADE = MadeCheckpoint(Path("/nowhere"))
+END_MS = 1_800_000_000_000 // STEP_MS * STEP_MS
+DAY_MS = 24 * HOUR_MS
+
+
+def test_an_hour_adds_up() -> None:
+    """Rows in a second, mean phases, the lag of all topics; a lag that nobody looks at ends."""
+    series = Series()
+    begin = END_MS - 100_000
+    series.hear(MADE.started(begin))
+    for number in range(10):
+        series.hear(
+            MADE.completed(
+                begin + number * 1_000, number, 50, phase_ms={"write": 10.0 + number, "commit": 5.0}
+            )
+        )
+    series.hear(MADE.lag(begin + 1_000, 30, 2.5))
+    series.hear(MADE.lag(begin + 1_001, 12, None, topic="other"))
+    plot = series.hour(END_MS)
+    assert plot["times"][0] == begin / 1_000
+    assert plot["times"][-1] == END_MS / 1_000
+    assert plot["rows"][:3] == [50.0, 50.0, 0.0]
+    assert sum(plot["rows"]) * STEP_MS / 1_000 == 500
+    assert plot["phases"]["write"][:3] == [12.0, 17.0, None]
+    assert plot["lag_records"][:6] == [42.0, 42.0, 42.0, 42.0, None, None]
+    assert plot["lag_seconds"][:2] == [2.5, 2.5]
+    assert plot["marks"] == [begin / 1_000]
+
+
+def test_an_hour_is_bounded_and_the_oldest_goes() -> None:
+    series = Series()
+    for at_ms in range(END_MS - 3 * HOUR_MS, END_MS, 1_000):
+        series.hear(MADE.completed(at_ms, at_ms, 1))
+    plot = series.hour(END_MS)
+    assert len(plot["times"]) == POINTS_MAX + 1
+    assert plot["times"][0] == (END_MS - HOUR_MS) / 1_000
+    assert set(plot["rows"][:-1]) == {1.0}
+
+
+@pytest.mark.parametrize("days", [0.05, 2, 8])
+def test_days_are_drawn_from_minutes(days: float) -> None:
+    """The rate stays what it was, the lag is the highest of its step, and a gap stays a gap."""
+    series = Series()
+    minutes = int(days * 24 * 60)
+    for number in range(minutes):
+        if minutes // 2 < number < minutes // 2 + minutes // 4:
+            continue
+        at_ms = END_MS - (minutes - number) * 60_000
+        fields = {
+            "query_id": "q",
+            "lasted_ms": 60_000,
+            "rows": 600,
+            "epochs": 6,
+            "write_ms": 60.0,
+            "epoch_ms_max": 99.0,
+            "lag_records": 5 if number else 700,
+            "lag_seconds": 1.0,
+        }
+        series.hear_minute(Fact(at_ms, "Minute", fields))
+    plot = series.days(END_MS)
+    assert len(plot["times"]) <= POINTS_MAX + 2
+    known = [rate for rate in plot["rows"] if rate is not None]
+    assert set(known) == {10.0}
+    assert len(known) < len(plot["rows"]) * 0.85
+    assert max(lag for lag in plot["lag_records"] if lag is not None) == 700
+    assert set(plot["phases"]) == {"write"}
+    assert {ms for ms in plot["phases"]["write"] if ms is not None} == {10.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [(0, "0 s"), (0.42, "0.4 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (-2, "\N{MINUS SIGN}2.0 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
+)  # fmt: skip
+def test_durations_are_written_as_people_say_them(given: object, shown: str) -> None:
+    assert wording.seconds(given) == shown
