@@ -145,6 +145,11 @@ class WriteAheadSink(NotAFunction):
         return self._name or type(self).__name__
 
     @property
+    def log_folder(self) -> Path:
+        """Where the log is kept, as it was given."""
+        return self._folder
+
+    @property
     def rows(self) -> Callable[[Any], Any] | None:
         return self._rows
 

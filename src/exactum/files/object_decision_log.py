@@ -81,7 +81,7 @@ class ObjectDecisionLog(SlotLog):
             return get(self._store, self._key(name))
 
     def _create(self, name: str, record: DecisionRecord) -> None:
-        self._prove()
+        self.prove()
         try:
             self._put_if_absent(self._key(name), content_of(record))
         except STORE_ERRORS as error:
@@ -107,7 +107,7 @@ class ObjectDecisionLog(SlotLog):
                 f"decision log needs it to create a record only if it is absent. {ELSEWHERE}"
             ) from error
 
-    def _prove(self) -> None:
+    def prove(self) -> None:
         """Before the first record: of several puts of one new key at a time one creates it, and a
         later one does not.
 

@@ -70,7 +70,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: S3Server
 
     def do_PUT(self) -> None:
-        content = self.rfile.read(int(self.headers["Content-Length"]))
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        source = self.headers.get("x-amz-copy-source")
+        if source is not None:
+            self._copy(unquote(source).lstrip("/").removeprefix(f"{BUCKET}/"))
+            return
         if self.server.broken:
             self._answer(500, b"<Error><Code>InternalError</Code></Error>")
             return
@@ -84,6 +88,15 @@ class _Handler(BaseHTTPRequestHandler):
             b"" if done else b"<Error><Code>PreconditionFailed</Code></Error>",
             content,
         )
+
+    def _copy(self, source: str) -> None:
+        content = self.server.objects.get(source)
+        if content is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return
+        self.server.put(self._key(), content, if_absent=False)
+        tag = f"<CopyObjectResult><ETag>{_tag(content)}</ETag></CopyObjectResult>"
+        self._answer(200, tag.encode(), content)
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)

@@ -63,6 +63,18 @@ def spark_kafka_jars() -> list[Path]:
     raise LocalServerError(refusal)
 
 
+def kept_connector() -> Path | None:
+    """Return the folder in the cache with the installed PySpark's connector; None where there is
+    none yet. Fetches nothing.
+
+    Raises:
+        LocalServerError: no PySpark is installed, or one without jars.
+    """
+    version = pyspark_version()
+    folders = (jar_folder(_own(version)), jar_folder(_line(version)))
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
 def connector_version(jars: Iterable[Path]) -> str:
     """Return the version of the connector among ``jars``; empty where there is none."""
     return next((match[1] for jar in jars if (match := _JAR.fullmatch(jar.name))), "")

@@ -271,3 +271,17 @@ XA RECOVER CONVERT XID
 -- The same of MariaDB.
 -- needs: nothing
 XA RECOVER FORMAT='SQL'
+
+-- ==== what exactum doctor looks at ====
+
+-- name: examine_server
+-- What the server is, and its clock in microseconds since 1970.
+-- needs: nothing
+SELECT VERSION(), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@GLOBAL.local_infile,
+    @@GLOBAL.max_allowed_packet, @@GLOBAL.sql_mode, @@GLOBAL.read_only, CURRENT_USER()
+
+-- name: try_creating
+-- Whether tables can be created beside the target: two columns of one name are refused after the
+-- right was looked at, so that no table is ever made.
+-- needs: CREATE on the database
+CREATE TABLE {table} (a int, a int) ENGINE=InnoDB

@@ -104,6 +104,24 @@ def address_of(url: str, further: Any, where: str) -> Address:
 
 def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> PostgresSession:
     """See ``Dialect.connect``."""
+    session = opened(address, label)
+    idle_ms = DRIVER_IDLE_MAX_S * 1000 if role is Role.DRIVER else 0
+    try:
+        timeouts = (f"{round(lock_timeout_s * 1000)}ms", f"{idle_ms}ms")
+        session.query(sql("set_up_session"), timeouts)
+        session.commit()
+    except SqlFailure:
+        session.close()
+        raise
+    return session
+
+
+def opened(address: Address, label: str) -> PostgresSession:
+    """A session as the server and the user's options make it, with nothing set by us.
+
+    Raises:
+        SettingRefused, SqlFailure: as ``Dialect.connect``.
+    """
     psycopg = driver()
     defaults = {
         "application_name": label[:NAME_MAX],
@@ -115,16 +133,7 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
         connection = psycopg.connect(**options, prepare_threshold=None)
     except psycopg.Error as error:
         raise _connect_failure(address, error) from None
-    session = PostgresSession(connection, address)
-    idle_ms = DRIVER_IDLE_MAX_S * 1000 if role is Role.DRIVER else 0
-    try:
-        timeouts = (f"{round(lock_timeout_s * 1000)}ms", f"{idle_ms}ms")
-        session.query(sql("set_up_session"), timeouts)
-        session.commit()
-    except SqlFailure:
-        session.close()
-        raise
-    return session
+    return PostgresSession(connection, address)
 
 
 def _primary_of_many(address: Address) -> dict[str, str]:

@@ -196,3 +196,56 @@ ROLLBACK PREPARED '{gid}'
 -- needs: nothing
 SELECT gid FROM pg_prepared_xacts
 WHERE database = current_database() AND left(gid, %s) = %s ORDER BY gid
+
+-- ==== what exactum doctor looks at ====
+
+-- name: examine_server
+-- What the server is and how it keeps what it commits.
+-- needs: nothing
+SELECT current_setting('server_version'), current_setting('server_version_num')::int,
+    pg_is_in_recovery(), current_setting('max_prepared_transactions')::int,
+    (SELECT count(*) FROM pg_prepared_xacts), current_setting('fsync') = 'on',
+    current_setting('full_page_writes') = 'on', current_setting('synchronous_standby_names'),
+    (SELECT count(*) FROM pg_stat_replication), pg_backend_pid(), current_user::text,
+    extract(epoch FROM clock_timestamp())::float8
+
+-- name: examine_table
+-- What the user may do with the target, and in its schema.
+-- needs: USAGE on its schema
+SELECT has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT'),
+    has_table_privilege(c.oid, 'INSERT') OR has_any_column_privilege(c.oid, 'INSERT'),
+    has_table_privilege(c.oid, 'UPDATE') OR has_any_column_privilege(c.oid, 'UPDATE'),
+    has_table_privilege(c.oid, 'DELETE'), has_schema_privilege(c.relnamespace, 'CREATE')
+FROM pg_class c WHERE c.oid = to_regclass(%s)
+
+-- name: examine_schema
+-- Whether exactum's own tables can be created in a schema.
+-- needs: nothing
+SELECT has_schema_privilege(oid, 'CREATE')
+FROM pg_namespace WHERE nspname = coalesce(%s, current_schema())
+
+-- name: list_all_prepared
+-- Everybody's prepared transactions in the database, oldest first, each with its age in seconds.
+-- needs: nothing
+SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8, owner::text
+FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared
+
+-- name: bound_look
+-- No statement of this transaction takes longer; its COMMIT is one, and may wait for a standby.
+-- needs: nothing
+SELECT set_config('statement_timeout', %s, true), set_config('synchronous_commit', 'on', true)
+
+-- name: note
+-- Something that a COMMIT has to keep, and nobody sees.
+-- needs: EXECUTE on the function, which everybody has
+SELECT pg_logical_emit_message(true, 'exactum-doctor', '')
+
+-- name: mark_session
+-- Whether a setting of the session outlives its transaction: behind some poolers it does not.
+-- needs: nothing
+SELECT set_config('exactum.doctor', %s, false)
+
+-- name: read_mark
+-- The same.
+-- needs: nothing
+SELECT coalesce(current_setting('exactum.doctor', true), ''), pg_backend_pid()

@@ -1,0 +1,279 @@
+"""What a cluster tells of itself beyond what a query asks: versions, replicas, rights, its clock.
+
+For ``exactum doctor``. Nothing here changes anything: the one request that could (EndTxn) names a
+transaction that nobody has, and is refused.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka.protocol.admin.cluster import DescribeQuorumRequest
+from kafka.protocol.admin.groups import DescribeGroupsRequest
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.metadata import ApiVersionsRequest
+
+from exactum._version import __version__
+from exactum.kafka.client_internals import (
+    EndTxnRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
+from exactum.kafka.failure import DENIALS, RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.requests import END_TXN_VERSION_MAX, RIGHTS_VERSION_MIN
+from exactum.kafka.routing import Again, error_name
+from exactum.kafka.settings import Settings
+from exactum.kafka.sink import KafkaSink
+from exactum.kafka.transaction_admin import TransactionAdmin
+
+READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS = 3, 4, 8, 10
+"""``AclOperation``, by the numbers with which a broker tells a user's rights on a topic or a
+group.
+"""
+RIGHT_NAMES = {
+    READ: "READ",
+    WRITE: "WRITE",
+    DESCRIBE: "DESCRIBE",
+    DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
+}
+NOBODY = 2**62
+"""A producer id that no broker has given out."""
+QUORUM_LOG = "__cluster_metadata"
+CONNECT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class NodeExamined:
+    """A node as the cluster's metadata name it. ``version`` is "4.1", by the requests that it
+    knows; empty where it did not answer, and then ``trouble`` says why.
+    """
+
+    node_id: int
+    address: str
+    version: str = ""
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class PartitionExamined:
+    """``leader`` is negative where it has none."""
+
+    index: int
+    leader: int
+    replicas: int
+    in_sync: int
+
+
+@dataclass(frozen=True)
+class TopicExamined:
+    """``rights``: numbers of ``AclOperation``; None of a broker that does not tell."""
+
+    name: str
+    partitions: tuple[PartitionExamined, ...]
+    rights: frozenset[int] | None
+    internal: bool = False
+
+    def may(self, right: int) -> bool:
+        return self.rights is None or right in self.rights
+
+
+@dataclass(frozen=True)
+class GroupExamined:
+    """``state`` is Kafka's: Empty and Dead have no members."""
+
+    state: str
+    members: int
+    rights: frozenset[int] | None
+
+
+@dataclass(frozen=True)
+class ClockSeen:
+    """How far another clock is ahead of ours, give or take ``uncertain_s``."""
+
+    skew_s: float
+    uncertain_s: float
+
+
+@dataclass(frozen=True)
+class KafkaTarget:
+    """What a ``KafkaSink`` was given. ``settings`` hold passwords: never shown."""
+
+    where: str
+    bootstrap_servers: str
+    topic: str | None
+    prefix: str
+    timeout_ms: int | None
+    settings: Settings = field(repr=False)
+
+    @staticmethod
+    def of(sink: KafkaSink) -> KafkaTarget:
+        return KafkaTarget(
+            sink._where,
+            sink._bootstrap_servers,
+            sink._topic,
+            sink._prefix,
+            sink._timeout_ms,
+            connection_settings(sink.client_settings),
+        )
+
+
+def connection_settings(settings: Mapping[str, str]) -> Settings:
+    """Of librdkafka's settings those by which one connects."""
+    secure = ("security.", "sasl.", "ssl.")
+    return tuple(sorted((n, value) for n, value in settings.items() if n.startswith(secure)))
+
+
+class ClusterExamination(TransactionAdmin):
+    """The connections of one examination."""
+
+    def nodes(self) -> list[NodeExamined]:
+        """Every node that the cluster names, each asked at the address that it advertises."""
+        metadata = self._router.retry(lambda: self._router.send(MetadataRequest(topics=[]), None))
+        return [self._node(each.node_id, each.host, each.port) for each in metadata.brokers]
+
+    def _node(self, node_id: int, host: str, port: int) -> NodeExamined:
+        address = f"{host}:{port}"
+        try:
+            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            return NodeExamined(node_id, address, trouble=str(error))
+        request = ApiVersionsRequest(
+            client_software_name="exactum", client_software_version=__version__, min_version=0
+        )
+        answer = self._router.retry(lambda: self._router.send(request, node_id))
+        versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        return NodeExamined(
+            node_id, address, BrokerVersionData(api_versions=versions).broker_version_str
+        )
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicExamined]:
+        """By name; one that does not exist, or may not be seen, is left out."""
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return {}
+        ask = MetadataRequest.MetadataRequestTopic
+        fields: dict[str, Any] = {}
+        if self._router.api_version(MetadataRequest) >= RIGHTS_VERSION_MIN:
+            fields = {
+                "include_topic_authorized_operations": True,
+                "min_version": RIGHTS_VERSION_MIN,
+            }
+        request = MetadataRequest(
+            topics=[ask(name=name) for name in wanted], allow_auto_topic_creation=False, **fields
+        )
+        answer = self._router.retry(lambda: self._router.send(request, None))
+        return {
+            topic.name: TopicExamined(
+                topic.name,
+                tuple(
+                    PartitionExamined(
+                        p.partition_index, p.leader_id, len(p.replica_nodes), len(p.isr_nodes)
+                    )
+                    for p in sorted(topic.partitions, key=lambda each: each.partition_index)
+                ),
+                _rights(getattr(topic, "authorized_operations", None)),
+                bool(topic.is_internal),
+            )
+            for topic in answer.topics
+            if topic.error_code == 0
+        }
+
+    def is_missing(self, topic: str) -> bool:
+        """Whether there is no such topic; False also where the user may not know."""
+        ask = MetadataRequest.MetadataRequestTopic
+        request = MetadataRequest(topics=[ask(name=topic)], allow_auto_topic_creation=False)
+        answer = self._router.retry(lambda: self._router.send(request, None))
+        (found,) = answer.topics
+        return failure_of(found.error_code) is KafkaFailure.MISSING
+
+    def group(self, group_id: str) -> GroupExamined | None:
+        """The consumer group; None where the user has no right on it at all."""
+
+        async def ask() -> GroupExamined | None:
+            node = await self._group_node(group_id)
+            if node is None:
+                return None
+            request = DescribeGroupsRequest(
+                groups=[group_id], include_authorized_operations=True, min_version=3, max_version=5
+            )
+            (found,) = (await self._router.send(request, node)).groups
+            if failure_of(found.error_code) in RETRIABLE:
+                raise Again(error_name(found.error_code))
+            if failure_of(found.error_code) in DENIALS:
+                return None
+            return GroupExamined(
+                found.group_state, len(found.members), _rights(found.authorized_operations)
+            )
+
+        return self._router.retry(ask)
+
+    async def _group_node(self, group_id: str) -> int | None:
+        if self._router.api_version(FindCoordinatorRequest) >= 4:
+            many = FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id], min_version=4)
+            (found,) = (await self._router.send(many, None)).coordinators
+        else:
+            one = FindCoordinatorRequest(key=group_id, key_type=0, max_version=3)
+            found = await self._router.send(one, None)
+        if failure_of(found.error_code) in DENIALS:
+            return None
+        if found.error_code:
+            raise Again(error_name(found.error_code))
+        return int(found.node_id)
+
+    def may_end(self, transactional_id: str) -> bool:
+        """Whether WRITE on the transactional id is granted: by asking to abort a transaction that
+        nobody has, which is refused either way, for one reason or the other.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            return EndTxnRequest(
+                transactional_id=ids[0],
+                producer_id=NOBODY,
+                producer_epoch=0,
+                committed=False,
+                max_version=END_TXN_VERSION_MAX,
+            )
+
+        code = self._one_each([transactional_id], request)[transactional_id]
+        return failure_of(code) not in DENIALS
+
+    def controller_clock(self) -> ClockSeen | None:
+        """That of the active controller; None where the user lacks DESCRIBE on the cluster, or the
+        cluster has no such request (before Kafka 3.3, and with ZooKeeper).
+        """
+        if self._router.api_version(DescribeQuorumRequest) < 1:
+            return None
+        topic = DescribeQuorumRequest.TopicData
+        request = DescribeQuorumRequest(
+            topics=[
+                topic(topic_name=QUORUM_LOG, partitions=[topic.PartitionData(partition_index=0)])
+            ],
+            min_version=1,
+        )
+        before_s = time.time()
+        answer = self._router.retry(lambda: self._router.send(request, None))
+        after_s = time.time()
+        if answer.error_code or not answer.topics:
+            return None
+        (partition,) = answer.topics[0].partitions
+        stamps = [
+            voter.last_caught_up_timestamp
+            for voter in partition.current_voters
+            if voter.replica_id == partition.leader_id
+        ]
+        if partition.error_code or not stamps or stamps[0] <= 0:
+            return None
+        middle_s = (before_s + after_s) / 2
+        return ClockSeen(stamps[0] / 1000 - middle_s, (after_s - before_s) / 2 + 0.001)
+
+    def of_node(self, node_id: int, keys: Sequence[str]) -> Mapping[str, str]:
+        """Settings of one node; empty where the user lacks DESCRIBE_CONFIGS on the cluster."""
+        return self.configs("broker", str(node_id), keys)
+
+
+def _rights(told: Any) -> frozenset[int] | None:
+    return None if told is None else frozenset(int(right) for right in told)

@@ -1,0 +1,104 @@
+"""``exactum doctor``: the command and its options."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from exactum.ops.run.command import duration
+from exactum.ops.targets.options import COMMAND_CONFIG, DECISION_LOG, JSON, SINKS, URLS
+
+INTERRUPTED = 130
+
+
+@click.command()
+@click.option("--checkpoint", metavar="DIR", help="The query's checkpointLocation.")
+@DECISION_LOG
+@click.option("--bootstrap-servers", metavar="HOSTS", help="The cluster that the query reads.")
+@COMMAND_CONFIG
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="One that the query reads.")
+@click.option("--group", metavar="NAME", help="The query's group_id.")
+@SINKS
+@URLS
+@click.option(
+    "--longest-outage",
+    type=duration,
+    metavar="SPAN",
+    help='How long the query may be down, like "30 min": compared with timeouts and retention.',
+)
+@click.option("--executors", is_flag=True, help="Also run a small Spark job that looks from there.")
+@click.option("--master", metavar="URL", help="Spark's, for --executors.")
+@JSON
+def doctor(
+    *,
+    checkpoint: str | None,
+    decision_log: str | None,
+    bootstrap_servers: str | None,
+    command_config: Path | None,
+    topics: tuple[str, ...],
+    group: str | None,
+    sinks: str | None,
+    urls: tuple[str, ...],
+    longest_outage: float | None,
+    executors: bool,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Look at everything that a query will need, before its first start.
+
+    What is given is looked at: this machine always. Files, objects and records that are made for
+    it are removed again, and nothing else is changed. Run it as the user who runs the query.
+
+    Ends with status 0 where all is well but for warnings, 1 with an error, 2 where something could
+    not be looked at.
+    """
+    from rich.console import Console
+
+    from exactum.errors import ExactumError
+    from exactum.ops.doctor.examination import examine
+    from exactum.ops.doctor.finding import ExitStatus, status_of
+    from exactum.ops.doctor.report import as_json as json_of
+    from exactum.ops.doctor.report import show
+    from exactum.ops.doctor.subject import DoctorSubject
+    from exactum.ops.targets.access import Access, with_password
+
+    signal.signal(signal.SIGTERM, _interrupt)  # what is made is removed
+    try:
+        subject = DoctorSubject(
+            checkpoint=checkpoint,
+            decision_log=None if decision_log is None else with_password(decision_log),
+            bootstrap_servers=bootstrap_servers,
+            access=Access.of(command_config, urls, sinks),
+            inputs=topics,
+            group=group,
+            longest_outage_s=longest_outage,
+            looks_at_executors=executors or master is not None,
+            master=master,
+        )
+        areas = subject.areas()
+    except ExactumError as refused:
+        click.secho(f"exactum: {refused}", fg="red", err=True)
+        sys.exit(ExitStatus.NOT_SEEN.value)
+    with Console(stderr=True).status("") as status:
+
+        def tick(waiting: Sequence[str]) -> None:
+            status.update(f"looking at {', '.join(waiting)}")
+
+        with closing(examine(areas, tick)) as findings:  # closed: what was made is removed
+            found = list(findings)
+    end = status_of(found)
+    if as_json:
+        click.echo(json_of(found, end.value))
+    else:
+        show(found, Console())
+    sys.exit(end.value)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

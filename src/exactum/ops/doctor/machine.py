@@ -1,0 +1,308 @@
+"""This machine: Python, packages, Java, jars, memory, temporary files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactum.errors import LocalServerError
+from exactum.java.program import java_program
+from exactum.ops.doctor.finding import DoctorFinding, error, ok, unknown, warning
+
+AREA = "machine"
+JAVA_MIN = 17
+JAVA_TIMEOUT_S = 20
+PYTHON_MIN, PYTHON_TESTED_MAX = (3, 10), (3, 13)
+MEMORY_MIN_BYTES = 2 * 2**30
+"""A driver's JVM has 1 GiB of heap by default; Python workers and the JVM itself come on top."""
+FREE_MIN_BYTES = 2**30
+DESCRIPTORS_MIN = 1024
+GIB = 2**30
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;\s*(.*))?")
+_BOUND = re.compile(r"(>=|<=|<|>|==|!=)\s*(\d+(?:\.\d+)*)")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([A-Za-z0-9_-]+)['\"]")
+
+
+def findings() -> Iterator[DoctorFinding]:
+    """All that needs nothing but this machine."""
+    yield _python()
+    yield from _packages()
+    yield _java()
+    yield from _jars()
+    yield _memory()
+    yield from _temporary()
+    yield _descriptors()
+
+
+def _python() -> DoctorFinding:
+    version = sys.version_info[:2]
+    text = f"Python {sys.version.split()[0]} at {sys.executable}"
+    if version < PYTHON_MIN:
+        return error(AREA, text, "exactum needs Python 3.10 or later.", "Install a newer Python.")
+    if version > PYTHON_TESTED_MAX:
+        return warning(
+            AREA,
+            f"{text} is newer than the newest that exactum is tested with (3.13).",
+            "PySpark and Arrow may not know it yet.",
+            "Use Python 3.10 to 3.13, on the driver and on the executors alike.",
+        )
+    return ok(AREA, text)
+
+
+# ---- packages --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A package that exactum's metadata ask for; ``extra`` is empty for what it always needs."""
+
+    name: str
+    bounds: str
+    extra: str
+
+    @staticmethod
+    def of(text: str) -> Requirement | None:
+        """From ``pyspark<4.3,>=4.0`` or ``psycopg[binary]<4,>=3.1; extra == 'postgres'``."""
+        found = _REQUIREMENT.fullmatch(text.strip())
+        if found is None:
+            return None
+        extra = _EXTRA.search(found[3] or "")
+        return Requirement(found[1], found[2].strip(), extra[1] if extra else "")
+
+    def fits(self, version: str) -> bool:
+        return all(
+            _compare(_numbers(version), operator, _numbers(bound))
+            for operator, bound in _BOUND.findall(self.bounds)
+        )
+
+
+def _packages() -> Iterator[DoctorFinding]:
+    try:
+        own = importlib.metadata.version("exactum")
+        texts = importlib.metadata.requires("exactum") or []
+    except importlib.metadata.PackageNotFoundError:
+        yield unknown(
+            AREA,
+            "exactum is not installed as a package here, so its requirements are not known.",
+            "Packages of a wrong version are found only when they are used.",
+            "Install it: pip install exactum",
+        )
+        return
+    asked = [each for each in map(Requirement.of, texts) if each is not None]
+    wrong = [text for each in asked if (text := _wrong(each))]
+    if wrong:
+        yield error(
+            AREA,
+            f"Packages that do not fit exactum {own}: {'; '.join(wrong)}.",
+            "It was not tested with them, and parts of PySpark that it uses move between versions.",
+            "pip install --upgrade exactum (in this environment and on every executor)",
+        )
+    extras = sorted({each.extra for each in asked if each.extra})
+    there = [extra for extra in extras if _is_there(extra, asked)]
+    spark = _version("pyspark") or "none"
+    yield ok(
+        AREA,
+        f"exactum {own} with PySpark {spark}; extras: {', '.join(there) or 'none'}.",
+    )
+
+
+def _wrong(asked: Requirement) -> str:
+    version = _version(asked.name)
+    if version is None:
+        return "" if asked.extra else f"{asked.name} is missing (needs {asked.bounds})"
+    return "" if asked.fits(version) else f"{asked.name} {version} (needs {asked.bounds})"
+
+
+def _is_there(extra: str, asked: list[Requirement]) -> bool:
+    return all(_version(each.name) is not None for each in asked if each.extra == extra)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release's numbers, without zeros at their end: 4.2.0.dev1 is (4, 2)."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(n) for n in found.group().split(".")] if found else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _compare(version: tuple[int, ...], operator: str, bound: tuple[int, ...]) -> bool:
+    return {
+        ">=": version >= bound,
+        "<=": version <= bound,
+        "<": version < bound,
+        ">": version > bound,
+        "==": version == bound,
+        "!=": version != bound,
+    }[operator]
+
+
+# ---- Java ------------------------------------------------------------------------------------
+
+
+def _java() -> DoctorFinding:
+    try:
+        program = java_program("java")
+        told = subprocess.run(
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=JAVA_TIMEOUT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        ).stderr
+    except (LocalServerError, OSError, subprocess.SubprocessError) as failure:
+        return error(
+            AREA,
+            f"No Java that works: {failure}",
+            "Spark's driver is a JVM.",
+            f"Install Java {JAVA_MIN} or later, or set JAVA_HOME.",
+        )
+    found = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', told)
+    if found is None:
+        said = next(iter(told.splitlines()), "")
+        return unknown(
+            AREA,
+            f"{program} does not tell its version: {said!r}",
+            f"Spark needs Java {JAVA_MIN} or later.",
+            "Look at what is called java there.",
+        )
+    text = f"Java {found[1]}{found[2]} at {program}"
+    if int(found[1]) < JAVA_MIN:
+        return error(
+            AREA,
+            f"{text} is too old.",
+            f"Spark 4 needs Java {JAVA_MIN} or later.",
+            "Install one, and set JAVA_HOME if several are there.",
+        )
+    return ok(AREA, text)
+
+
+def _jars() -> Iterator[DoctorFinding]:
+    # Here: it looks for PySpark's folder, and finds none where PySpark is not installed.
+    from exactum.java.jars import pyspark_version
+    from exactum.spark.runtime.connector import kept_connector
+
+    settings = os.environ.get("EXACTUM_IVY_SETTINGS")
+    if settings and not Path(settings).is_file():
+        yield error(
+            AREA,
+            f"EXACTUM_IVY_SETTINGS names {settings}, which is no file.",
+            "Jars that are not in the cache cannot be fetched.",
+            "Correct it, or unset it.",
+        )
+    try:
+        version, folder = pyspark_version(), kept_connector()
+    except LocalServerError as failure:
+        yield error(AREA, str(failure), "", "")
+        return
+    if folder is not None:
+        yield ok(AREA, f"The Kafka connector for PySpark {version} is in {folder}.")
+        return
+    yield warning(
+        AREA,
+        f"The jars of the Kafka connector for PySpark {version} are not in exactum's cache yet.",
+        "The first local_session() fetches them by Ivy, which needs the network and takes some "
+        "10 s. A session of your own brings its jars itself.",
+        "Start one session while the network is there, or copy the cache (EXACTUM_CACHE).",
+    )
+
+
+# ---- room ------------------------------------------------------------------------------------
+
+
+def _memory() -> DoctorFinding:
+    total, available = _memory_bytes()
+    text = f"{available / GIB:.1f} of {total / GIB:.1f} GiB of memory are available."
+    if available >= MEMORY_MIN_BYTES:
+        return ok(AREA, text)
+    return warning(
+        AREA,
+        text,
+        "A driver has 1 GiB of heap by default, its JVM some 0.5 GiB more, each Python worker "
+        "100 to 200 MiB. Where memory is short the kernel kills one of them.",
+        "Give the machine or the container at least 2 GiB that are free, or set "
+        "spark.driver.memory lower.",
+    )
+
+
+def _memory_bytes() -> tuple[int, int]:
+    """Total and available, of the container where it has a limit."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = os.sysconf("SC_PHYS_PAGES") * page
+    available = os.sysconf("SC_AVPHYS_PAGES") * page
+    info = Path("/proc/meminfo")
+    if info.exists():
+        for name, value in re.findall(r"(\w+):\s+(\d+) kB", info.read_text()):
+            if name == "MemAvailable":
+                available = int(value) * 1024
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdigit():
+        total = min(total, int(text))
+        available = min(available, int(text) - int(used.read_text()))
+    return total, max(0, available)
+
+
+def _temporary() -> Iterator[DoctorFinding]:
+    for folder in sorted({tempfile.gettempdir(), "/tmp"}):
+        yield _temporary_folder(Path(folder))
+
+
+def _temporary_folder(folder: Path) -> DoctorFinding:
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".exactum-doctor-", dir=folder) as file:
+            file.write(b"1" * 4096)
+            file.flush()
+        room = os.statvfs(folder)
+    except OSError as failure:
+        return error(
+            AREA,
+            f"{folder} cannot be written: {failure}",
+            "Spark, its JVM and its Python workers keep temporary files there.",
+            "Make it writable for this user; Spark's own go where spark.local.dir says.",
+        )
+    if room.f_flag & getattr(os, "ST_NOEXEC", 0):
+        return error(
+            AREA,
+            f"{folder} is mounted noexec.",
+            "The JVM loads the libraries of RocksDB, Snappy and Zstandard from files that it "
+            "unpacks there.",
+            "Mount it without noexec, or let -Djava.io.tmpdir name another folder.",
+        )
+    free = room.f_bavail * room.f_frsize
+    text = f"{folder} can be written; {free / GIB:.1f} GiB are free."
+    if free >= FREE_MIN_BYTES:
+        return ok(AREA, text)
+    return warning(
+        AREA,
+        text,
+        "Shuffles and state stores are spilled there; a full disk ends the query.",
+        "Make room, or let spark.local.dir name a larger disk.",
+    )
+
+
+def _descriptors() -> DoctorFinding:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS_MIN:
+        return ok(AREA, f"A process may open {'any number of' if soft < 0 else soft} files.")
+    return warning(
+        AREA,
+        f"A process may open only {soft} files.",
+        "State stores, connections and the files of many partitions need more.",
+        f"Raise the limit to at least {DESCRIPTORS_MIN}: ulimit -n, or LimitNOFILE= in systemd.",
+    )

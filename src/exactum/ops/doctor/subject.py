@@ -1,0 +1,175 @@
+"""What is looked at: made of the options and of what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from exactum.checkpoint.offset_log import local_folder
+from exactum.checkpoint.query_place import QueryPlace
+from exactum.custom.write_ahead import WriteAheadSink
+from exactum.errors import ExactumError, SettingRefused
+from exactum.files.sink import FileSink
+from exactum.kafka.examination import KafkaTarget, connection_settings
+from exactum.kafka.sink import KafkaSink
+from exactum.ops.doctor import (
+    checkpoint,
+    decision_log,
+    executors,
+    file_sinks,
+    kafka_cluster,
+    machine,
+    mysql,
+    postgres,
+)
+from exactum.ops.doctor.examination import Examined
+from exactum.ops.doctor.finding import DoctorFinding, of_failure, ok, unknown
+from exactum.ops.doctor.kafka_cluster import ClusterSubject
+from exactum.ops.targets.access import Access
+from exactum.ops.targets.given_sinks import given_sinks
+from exactum.ops.targets.target import targets_of
+from exactum.protocol.sink import Sink
+from exactum.sql.sink import SqlSink
+from exactum.sql.target import SqlTarget
+from exactum.sql.url import Address
+
+
+@dataclass(frozen=True)
+class DoctorSubject:
+    """``sinks``: by the names of their participants. ``longest_outage_s``: None where nobody said.
+
+    ``master``: of Spark, with ``looks_at_executors``; None for what Spark's own settings say.
+    """
+
+    checkpoint: str | None = None
+    decision_log: str | None = None
+    bootstrap_servers: str | None = None
+    access: Access = field(default_factory=Access)
+    inputs: tuple[str, ...] = ()
+    group: str | None = None
+    longest_outage_s: float | None = None
+    looks_at_executors: bool = False
+    master: str | None = None
+
+    def areas(self) -> list[Examined]:
+        """Everything to look at, in the order in which it is told.
+
+        Raises:
+            SettingRefused: topics or a group are given, and nothing says on which cluster.
+        """
+        sinks, troubles = self._sinks()
+        clusters = self._clusters(sinks)
+        found = [Examined(machine.AREA, machine.findings)]
+        if self.checkpoint is not None:
+            look = partial(checkpoint.findings, self.checkpoint, self.decision_log)
+            found.append(Examined(checkpoint.AREA, look, makes=True))
+        if self.checkpoint is not None or self.decision_log is not None:
+            look = partial(decision_log.findings, self.decision_log, self.checkpoint)
+            found.append(Examined(decision_log.AREA, look, makes=True))
+        if troubles:
+            found.append(Examined("sinks", lambda: troubles))
+        for cluster in clusters:
+            look = partial(kafka_cluster.findings, cluster, self.longest_outage_s)
+            found.append(Examined(cluster.area, look))
+        for address, targets in _by_address(sinks).items():
+            of_server = postgres if address.where.startswith("postgres") else mysql
+            found.append(Examined(address.where, partial(of_server.findings, address, targets)))
+        found += _others(sinks)
+        if self.looks_at_executors:
+            look = partial(
+                executors.findings,
+                self.master,
+                list(_folders(sinks)),
+                clusters,
+                [place for address in _by_address(sinks) for place in _places(address)],
+            )
+            found.append(Examined(executors.AREA, look, executors.TIMEOUT_S, makes=True))
+        return found
+
+    def _sinks(self) -> tuple[Mapping[str, Sink], list[DoctorFinding]]:
+        """Those that are given, else those that the checkpoint has on file; and what is wrong."""
+        if self.access.sinks is not None:
+            return given_sinks(self.access.sinks), []
+        folder = None if self.checkpoint is None else local_folder(self.checkpoint)
+        if folder is None or not (folder / "metadata").exists():
+            return {}, []
+        try:
+            known = QueryPlace.of(folder, self.decision_log).known_sinks()
+            targets = targets_of(known, self.access).each if known and known.sinks else ()
+        except ExactumError as failure:
+            return {}, [of_failure("sinks", failure)]
+        present = [target for target in targets if target.present]
+        troubles = [
+            unknown("sinks", target.why, "It was not looked at.", "Give it by --sinks.")
+            for target in present
+            if target.sink is None
+        ]
+        return {each.name: each.sink for each in present if each.sink is not None}, troubles
+
+    def _clusters(self, sinks: Mapping[str, Sink]) -> list[ClusterSubject]:
+        found: dict[tuple[object, ...], ClusterSubject] = {}
+        targets = [KafkaTarget.of(sink) for sink in sinks.values() if isinstance(sink, KafkaSink)]
+        servers = self.bootstrap_servers or self.access.kafka_servers
+        settings = connection_settings(self.access.kafka)
+        if servers is None and (self.inputs or self.group is not None):
+            if not targets:
+                raise SettingRefused(
+                    "--topic and --group need the cluster that they are on: --bootstrap-servers "
+                    "HOST:PORT, or bootstrap.servers in the file of --command-config."
+                )
+            servers, settings = targets[0].bootstrap_servers, targets[0].settings
+        if servers is not None:
+            source = ClusterSubject(servers, settings, self.inputs, self.group)
+            found[servers, settings] = source
+        for target in targets:
+            key = (target.bootstrap_servers, target.settings)
+            one = found.get(key, ClusterSubject(target.bootstrap_servers, target.settings))
+            found[key] = replace(one, sinks=(*one.sinks, target))
+        return list(found.values())
+
+
+def _by_address(sinks: Mapping[str, Sink]) -> dict[Address, list[SqlTarget]]:
+    found: dict[Address, list[SqlTarget]] = {}
+    for sink in sinks.values():
+        if isinstance(sink, SqlSink):
+            found.setdefault(sink.address, []).append(SqlTarget.of(sink))
+    return found
+
+
+def _others(sinks: Mapping[str, Sink]) -> Iterator[Examined]:
+    for name, sink in sinks.items():
+        if isinstance(sink, FileSink):
+            yield Examined(name, partial(file_sinks.findings, sink), makes=True)
+        elif isinstance(sink, WriteAheadSink):
+            yield Examined(name, partial(file_sinks.write_ahead_findings, sink), makes=True)
+        elif not isinstance(sink, KafkaSink | SqlSink):
+            yield Examined(name, partial(_of_your_own, name, sink))
+
+
+def _of_your_own(name: str, sink: Sink) -> Iterable[DoctorFinding]:
+    yield ok(
+        name,
+        f"{type(sink).__name__} is a class of your own: it was not tried. "
+        "exactum.testing.check_two_phase_commit_sink crashes it at every call.",
+    )
+
+
+def _folders(sinks: Mapping[str, Sink]) -> Iterator[Path]:
+    """Those that tasks write to."""
+    for sink in sinks.values():
+        if isinstance(sink, FileSink) and "://" not in sink.location[0]:
+            yield Path(sink.location[0])
+        elif isinstance(sink, WriteAheadSink):
+            yield sink.log_folder
+
+
+def _places(address: Address) -> Iterator[str]:
+    """host:port of the server, or of each of several; none for a Unix socket."""
+    hosts = address.option("host", "localhost").split(",")
+    default = "5432" if address.where.startswith("postgres") else "3306"
+    ports = address.option("port", default).split(",")
+    for number, host in enumerate(hosts):
+        if not host.startswith("/"):
+            yield f"{host}:{ports[min(number, len(ports) - 1)]}"

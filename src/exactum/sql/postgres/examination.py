@@ -1,0 +1,166 @@
+"""What a PostgreSQL server tells of itself and of a user's rights, for ``exactum doctor``. Nothing
+here changes anything.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from exactum.sql.postgres.session import PostgresSession, opened
+from exactum.sql.postgres.statements import regclass, sql
+from exactum.sql.table import TableName
+from exactum.sql.url import Address
+
+STATEMENT_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True)
+class PostgresExamined:
+    """``skew_s``: how far its clock is ahead of ours, give or take ``uncertain_s``.
+
+    ``pooled``: the process that answers is not the one that libpq was told of at the connection.
+    """
+
+    version: str
+    version_number: int
+    is_standby: bool
+    prepared_max: int
+    prepared: int
+    fsyncs: bool
+    full_page_writes: bool
+    synchronous_standby_names: str
+    senders: int
+    pooled: bool
+    user: str
+    skew_s: float
+    uncertain_s: float
+
+
+@dataclass(frozen=True)
+class TableRights:
+    """What the user may do with a table; ``create``: make others beside it."""
+
+    select: bool
+    insert: bool
+    update: bool
+    delete: bool
+    create: bool
+
+
+@dataclass(frozen=True)
+class PreparedLeft:
+    """A prepared transaction that waits."""
+
+    gid: str
+    age_s: float
+    owner: str
+
+
+def look(address: Address) -> PostgresSession:
+    """A session in which nothing is set for longer than a transaction: behind a pooler it would
+    be set for whoever is served next.
+
+    Raises:
+        SettingRefused, SqlFailure: as ``Dialect.connect``.
+    """
+    return opened(address, "exactum doctor")
+
+
+def bound(session: PostgresSession) -> None:
+    """No statement of the transaction that this begins takes longer than
+    ``STATEMENT_TIMEOUT_MS``.
+    """
+    session.query(sql("bound_look"), (f"{STATEMENT_TIMEOUT_MS}ms",))
+
+
+def examine(session: PostgresSession) -> PostgresExamined:
+    bound(session)
+    before_s = time.time()
+    (row,) = session.query(sql("examine_server"))
+    after_s = time.time()
+    session.rollback()
+    version, number, standby, prepared_max, prepared, fsyncs, pages, names, senders, *rest = row
+    pid, user, clock_s = rest
+    return PostgresExamined(
+        version=str(version),
+        version_number=int(number),
+        is_standby=bool(standby),
+        prepared_max=int(prepared_max),
+        prepared=int(prepared),
+        fsyncs=bool(fsyncs),
+        full_page_writes=bool(pages),
+        synchronous_standby_names=str(names),
+        senders=int(senders),
+        pooled=int(pid) != session.connection.info.backend_pid,
+        user=str(user),
+        skew_s=float(clock_s) - (before_s + after_s) / 2,
+        uncertain_s=(after_s - before_s) / 2,
+    )
+
+
+def table_rights(session: PostgresSession, table: TableName) -> TableRights | None:
+    """None where there is no such table."""
+    bound(session)
+    rows = session.query(sql("examine_table"), (regclass(table),))
+    session.rollback()
+    return TableRights(*map(bool, rows[0])) if rows else None
+
+
+def may_create(session: PostgresSession, schema: str | None) -> bool:
+    """Whether tables can be created in the schema; None: the first of the search_path."""
+    bound(session)
+    rows = session.query(sql("examine_schema"), (schema,))
+    session.rollback()
+    return bool(rows and rows[0][0])
+
+
+def prepared_left(session: PostgresSession) -> list[PreparedLeft]:
+    """Everybody's in this database, oldest first."""
+    bound(session)
+    rows = session.query(sql("list_all_prepared"))
+    session.rollback()
+    return [PreparedLeft(str(gid), float(age_s), str(owner)) for gid, age_s, owner in rows]
+
+
+def commit_s(session: PostgresSession) -> float:
+    """How long a COMMIT takes that has something to keep.
+
+    Raises:
+        SqlFailure: LOST, among others where it waits for a synchronous standby that is not there.
+    """
+    bound(session)
+    session.query(sql("note"))
+    began_s = time.monotonic()
+    session.commit()
+    return time.monotonic() - began_s
+
+
+def keeps_sessions(address: Address) -> bool:
+    """Whether what a session sets is still there in its next transaction, also when another client
+    was served between the two. Not so behind a pooler that lends a connection for each
+    transaction.
+    """
+    first = look(address)
+    try:
+        second = look(address)
+        try:
+            first.query(sql("mark_session"), ("first",))
+            before = _mark(first)
+            first.commit()
+            second.query(sql("mark_session"), ("second",))  # holds a connection of the pool
+            after = _mark(first)
+            for session in (first, second):  # what was set goes with it
+                session.rollback()
+                session.query(sql("mark_session"), ("",))
+                session.commit()
+            return before == after
+        finally:
+            second.close()
+    finally:
+        first.close()
+
+
+def _mark(session: PostgresSession) -> tuple[str, int]:
+    ((mark, pid),) = session.query(sql("read_mark"))
+    return str(mark), int(pid)

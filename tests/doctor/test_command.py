@@ -1,0 +1,305 @@
+"""The command: what it prints, with which status it ends, and that it lets go of everything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from exactum.errors import SettingRefused, Unavailable
+from exactum.ops import cli
+from exactum.ops.doctor import machine, report
+from exactum.ops.doctor.examination import Examined, examine
+from exactum.ops.doctor.finding import (
+    DoctorFinding,
+    ExitStatus,
+    Level,
+    error,
+    ok,
+    skew_findings,
+    status_of,
+    unknown,
+    warning,
+)
+from exactum.ops.doctor.machine import Requirement
+from exactum.ops.doctor.span import span
+from tests.kit.doctor.diagnosis import diagnosed, tree
+from tests.kit.environment import python_path
+
+WAIT_S = 30.0
+SCREEN_LINES = 40
+
+
+def test_this_machine_is_looked_at_without_any_option() -> None:
+    """This one runs the tests, so nothing is wrong with it."""
+    found = diagnosed()
+    assert found.all_is_well(), found.output
+    assert found.has("ok", "machine", f"Python {sys.version.split()[0]}")
+    assert found.has("ok", "machine", "Java")
+    assert found.has("ok", "machine", "with PySpark")
+
+
+def test_help_fits_on_a_screen() -> None:
+    shown = CliRunner().invoke(cli.main, ["doctor", "--help"], terminal_width=100).output
+    assert len(shown.splitlines()) <= SCREEN_LINES
+
+
+def test_in_a_pipe_each_finding_is_a_line(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(cli.main, ["doctor", "--checkpoint", "s3a://bucket/cp"])
+    assert shown.exit_code == 1
+    lines = shown.stdout.splitlines()
+    assert any(line.startswith("error   checkpoint: s3a://bucket/cp lies on no") for line in lines)
+    assert "Mend: Pass decision_log=" in shown.stdout
+    assert lines[-1].endswith("1 error")
+
+
+def test_on_a_terminal_there_is_a_table() -> None:
+    console = Console(force_terminal=True, width=100, record=True)
+    finding = error("here", "It is wrong.\nvery", "It matters.", "Mend it.")
+    with console.capture() as captured:
+        report.show([finding, ok("there", "fine")], console)
+    for text in ("area", "how to mend", "It is wrong.", "It matters.", "Mend it.", "1 ok, 1 error"):
+        assert text in captured.get()
+    assert report.line(finding) == "error   here: It is wrong. very It matters. Mend: Mend it."
+
+
+@pytest.mark.parametrize(
+    ("findings", "status"),
+    [
+        ([], ExitStatus.FINE),
+        ([ok("a", "x"), warning("a", "x", "y", "z")], ExitStatus.FINE),
+        ([unknown("a", "x", "y", "z"), ok("a", "x")], ExitStatus.NOT_SEEN),
+        ([unknown("a", "x", "y", "z"), error("a", "x", "y", "z")], ExitStatus.TROUBLE),
+    ],
+)
+def test_the_exit_status(findings: list[DoctorFinding], status: ExitStatus) -> None:
+    assert status_of(findings) is status
+
+
+# ---- areas beside one another ------------------------------------------------------------------
+
+
+def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
+    def of_ours() -> Iterator[DoctorFinding]:
+        yield ok("ours", "before")
+        raise SettingRefused("It is refused.")
+
+    def away() -> list[DoctorFinding]:
+        raise Unavailable("Nobody answers.")
+
+    def broken() -> list[DoctorFinding]:
+        raise ValueError("what nobody thought of")
+
+    areas = [Examined("ours", of_ours), Examined("away", away), Examined("broken", broken)]
+    found = [(f.area, f.level, f.what) for f in examine([*areas, Examined("last", list)])]
+    assert found == [
+        ("ours", Level.OK, "before"),
+        ("ours", Level.ERROR, "It is refused."),
+        ("away", Level.ERROR, "Nobody answers."),
+        ("broken", Level.UNKNOWN, "The check ended with ValueError: what nobody thought of"),
+    ]
+
+
+def test_an_area_that_hangs_is_given_up_and_what_it_found_counts() -> None:
+    ended = threading.Event()
+
+    def hangs() -> Iterator[DoctorFinding]:
+        yield ok("slow", "first")
+        ended.wait(WAIT_S)
+
+    waiting: list[str] = []
+    area = Examined("slow", hangs, timeout_s=0.3)
+    found = list(examine([area, Examined("quick", lambda: [ok("quick", "x")])], waiting.extend))
+    ended.set()
+    assert [(f.area, f.level) for f in found] == [
+        ("slow", Level.OK),
+        ("slow", Level.UNKNOWN),
+        ("quick", Level.OK),
+    ]
+    assert "slow" in waiting
+
+
+@pytest.mark.slow
+def test_a_killed_doctor_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM while it has folders of its own, and a host that does not answer holds nobody up."""
+    place = tmp_path / "place"
+    place.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, "-c", SLOWLY, str(place / "a" / "cp"), "--bootstrap-servers", servers],
+            env={**os.environ, "PYTHONPATH": python_path()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        end_s = time.monotonic() + WAIT_S
+        while not list(place.glob("a/cp/.exactum-doctor-*/made")):
+            assert time.monotonic() < end_s, "it made nothing"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT_S)
+    assert process.returncode not in (0, None)
+    assert tree(place) == set()
+
+
+SLOWLY = """
+import sys, time
+from exactum.ops import cli
+from exactum.ops.doctor import folder_probe
+
+def slow(area, work):
+    (work / "made").touch()
+    time.sleep(0.5)
+    yield folder_probe.ok(area, "slow")
+
+folder_probe.FOR_CHECKPOINT[:0] = [slow] * 40
+cli.main(["doctor", "--checkpoint", *sys.argv[1:]])
+"""
+"""The command, with checks of a checkpoint that take their time."""
+
+
+# ---- this machine ------------------------------------------------------------------------------
+
+
+def test_requirements_are_read_and_compared() -> None:
+    asked = Requirement.of("psycopg[binary]<4,>=3.1.19; extra == 'postgres'")
+    assert asked == Requirement("psycopg", "<4,>=3.1.19", "postgres")
+    assert [asked.fits(v) for v in ("3.1.19", "3.2", "4.0", "3.1.18", "4.0.0.dev1")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    spark = Requirement.of("pyspark<4.3,>=4.0")
+    assert spark is not None
+    assert [spark.fits(v) for v in ("4.0.0", "4.2.1", "4.3.0", "3.5.6")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert Requirement.of("msgspec") == Requirement("msgspec", "", "")
+
+
+def test_a_package_of_a_wrong_version_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = machine._version
+    monkeypatch.setattr(
+        machine, "_version", lambda name: "3.5.6" if name == "pyspark" else real(name)
+    )
+    assert diagnosed().has("error", "machine", "pyspark 3.5.6 (needs")
+
+
+def test_java_that_is_old_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that says so."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert diagnosed().has("error", "machine", "Java 8.0_402", "too old")
+    java.write_text("#!/bin/sh\nexit 1\n")
+    assert diagnosed().has("error", "machine", "No Java that works")
+
+
+def test_a_cache_without_jars_and_settings_that_are_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EXACTUM_IVY_SETTINGS", str(tmp_path / "none.xml"))
+    found = diagnosed()
+    assert found.has("warning", "machine", "not in exactum's cache")
+    assert found.has("error", "machine", "EXACTUM_IVY_SETTINGS")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_clocks_that_differ() -> None:
+    (far,) = skew_findings("a", "the server", -90.0, 0.1)
+    assert (far.level, far.what) == (
+        Level.WARNING,
+        "The clock of the server is 90 s behind this machine's.",
+    )
+    (near,) = skew_findings("a", "the server", 2.5, 1.0)
+    assert near.level is Level.OK
+
+
+def test_spans_are_said_as_people_say_them() -> None:
+    assert [span(s) for s in (0.25, 5, 900, 5400, 604_800)] == [
+        "250 ms",
+        "5 s",
+        "15 min",
+        "1.5 h",
+        "7 d",
+    ]
+
+
+def test_sinks_that_cannot_be_imported_end_it_before_anything_is_looked_at() -> None:
+    found = diagnosed("--sinks", "no_such_module:SINKS")
+    assert found.status == 2
+    assert "no_such_module" in found.output
+
+
+def test_a_sink_of_ones_own_is_not_tried(tmp_path: Path) -> None:
+    """Who crashes it at every call is named."""
+    sink = (
+        "type('Bank', (exactum.TwoPhaseCommitSink,), {name: lambda *of: None for name in "
+        "('begin_transaction', 'invoke', 'pre_commit', 'commit', 'abort')})()"
+    )
+    found = diagnosed(sinks=sink, folder=tmp_path)
+    assert found.all_is_well(), found.output
+    assert found.has("ok", "Bank", "a class of your own")
+
+
+def test_a_write_ahead_log(tmp_path: Path) -> None:
+    folder = tmp_path / "wal"
+    found = diagnosed(sinks=f"exactum.WriteAheadSink({str(folder)!r}, print)", folder=tmp_path)
+    assert found.all_is_well(), found.output
+    assert found.has("ok", "write-ahead log", str(folder))
+    assert not folder.exists()
+
+
+def test_a_query_that_ran_before_is_told_with_its_sinks(tmp_path: Path) -> None:
+    """Its sinks are on file: those that can be made are looked at, the others asked for."""
+    checkpoint = tmp_path / "cp"
+    (checkpoint / "exactum").mkdir(parents=True)
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits" / "7").touch()
+    (checkpoint / "metadata").write_text(json.dumps({"id": "q-1"}))
+    files = {"kind": "files", "path": str(tmp_path / "out"), "format": "json"}
+    sinks = [
+        {"name": "files:out", "present": True, "trace": {}, "where": files},
+        {"name": "Bank", "present": True, "trace": {}, "where": {"kind": "custom"}},
+        {"name": "old", "present": False, "trace": {}, "where": {"kind": "custom"}},
+    ]
+    known = {"query_id": "q-1", "decision_log": "", "sinks": sinks}
+    (checkpoint / "exactum" / "sinks.json").write_text(json.dumps(known))
+    before = tree(tmp_path)
+    found = diagnosed("--checkpoint", str(checkpoint))
+    assert found.has("ok", "checkpoint", "query q-1", "done up to 7")
+    assert found.has("ok", "files:out", "can be made")
+    assert found.has("unknown", "sinks", "'Bank' cannot be made")
+    assert not found.has("unknown", "'old'")
+    assert found.status == 2
+    assert tree(tmp_path) == before
+
+
+def test_a_decision_log_that_the_query_keeps_elsewhere(tmp_path: Path) -> None:
+    """The empty one in the checkpoint would say of everything that it is undecided."""
+    checkpoint = tmp_path / "cp"
+    (checkpoint / "exactum").mkdir(parents=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": "q-1"}))
+    known = {"query_id": "q-1", "decision_log": "postgresql://db/x", "sinks": []}
+    (checkpoint / "exactum" / "sinks.json").write_text(json.dumps(known))
+    found = diagnosed("--checkpoint", str(checkpoint))
+    assert found.has("error", "checkpoint", "keeps its decisions at postgresql://db/x")

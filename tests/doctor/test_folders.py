@@ -1,0 +1,190 @@
+"""Folders of a checkpoint, a decision log and file sinks: what their file systems can do is tried,
+and nothing is left.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exactum import durable
+from exactum.ops.doctor.mount import mount_findings, read_line
+from tests.kit.doctor.diagnosis import diagnosed, tree
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A folder that must hold the same before and after."""
+    found = tmp_path / "place"
+    found.mkdir()
+    (found / "kept").write_text("kept")
+    yield found
+    assert tree(found) == {"kept"}
+
+
+def test_healthy_folders_are_tried_and_left_as_they_were(place: Path, tmp_path: Path) -> None:
+    """Missing parents, which several areas need at once, are made and removed."""
+    sinks = f"exactum.FileSink({str(place / 'a/b/out')!r})"
+    found = diagnosed("--checkpoint", str(place / "a/b/cp"), sinks=sinks, folder=tmp_path)
+    assert found.all_is_well(), found.output
+    assert found.has("ok", "decision log", "a second one was refused")
+    assert found.has("ok", "checkpoint", "Locks hold")
+    assert found.has("ok", "out", "renamed over another")
+
+
+def test_a_folder_that_stands_keeps_what_it_has(place: Path) -> None:
+    found = diagnosed("--checkpoint", str(place), "--decision-log", f"file://{place}")
+    assert found.all_is_well(), found.output
+    assert found.has("ok", "checkpoint", "belongs to")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "mounted"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_small_file_system_in_memory_is_warned_of(mounted: Path) -> None:
+    found = diagnosed("--checkpoint", str(mounted))
+    assert found.has("warning", "checkpoint", "is memory")
+    assert found.has("warning", "checkpoint", "0.0 GiB")
+    assert found.status == 0
+    assert tree(mounted) == set()
+
+
+def test_a_read_only_folder_is_an_error(mounted: Path, tmp_path: Path) -> None:
+    """Also for root, whom no mode stops."""
+    subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
+    sinks = f"exactum.FileSink({str(mounted)!r})"
+    found = diagnosed("--checkpoint", str(mounted / "cp"), sinks=sinks, folder=tmp_path)
+    assert found.status == 1
+    for area in ("checkpoint", "decision log", "files:"):
+        assert found.has("error", area, "cannot be written", "Read-only file system")
+
+
+def test_a_file_where_a_folder_should_be(place: Path) -> None:
+    found = diagnosed("--checkpoint", str(place / "kept"))
+    assert found.has("error", "checkpoint", "is no folder")
+
+
+def test_a_file_system_without_hard_links(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a one cannot be mounted everywhere; the system's answer is what it would be."""
+
+    def link(*of: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(durable.os, "link", link)
+    found = diagnosed("--checkpoint", str(place))
+    assert found.told("error") == [
+        "decision log: Files cannot be created only if absent there: [Errno 1] Operation not "
+        "permitted"
+    ]
+
+
+def test_a_file_system_that_replaces_what_is_there(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable.os, "link", os.replace)
+    found = diagnosed("--checkpoint", str(place))
+    assert found.has("error", "decision log", "does not keep to create-if-absent")
+
+
+def test_no_fsync_of_folders(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("exactum.ops.doctor.folder_probe.sync_folder", refuse)
+    found = diagnosed("--checkpoint", str(place))
+    assert found.has("error", "checkpoint", "cannot be fsynced", "Invalid argument")
+
+
+def test_no_locks_are_a_warning(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No guarantee rests on them."""
+
+    def refuse(*of: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    found = diagnosed("--checkpoint", str(place))
+    assert found.has("warning", "checkpoint", "cannot be locked")
+    assert found.status == 0
+
+
+def test_locks_that_keep_nobody_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *of: None)
+    found = diagnosed("--checkpoint", str(place))
+    assert found.has("warning", "checkpoint", "does not keep another one out")
+
+
+def test_a_staging_folder_on_another_file_system(mounted: Path, tmp_path: Path) -> None:
+    """A rename does not go from one to another."""
+    target = tmp_path / "table"
+    target.mkdir()
+    (target / ".exactum").symlink_to(mounted)
+    sinks = f"exactum.FileSink({str(target)!r})"
+    found = diagnosed(sinks=sinks, folder=tmp_path)
+    assert found.has("error", "files:", "another file system")
+
+
+def test_a_folder_of_sparks_own_sink(tmp_path: Path) -> None:
+    (tmp_path / "table" / "_spark_metadata").mkdir(parents=True)
+    sinks = f"exactum.FileSink({str(tmp_path / 'table')!r})"
+    assert diagnosed(sinks=sinks, folder=tmp_path).has("error", "files:", "_spark_metadata")
+
+
+def test_a_checkpoint_that_is_no_folder_needs_a_decision_log(tmp_path: Path) -> None:
+    found = diagnosed("--checkpoint", "s3a://bucket/cp")
+    assert found.has("error", "checkpoint", "no decision log is named")
+    found = diagnosed("--checkpoint", "s3a://bucket/cp", "--decision-log", str(tmp_path))
+    assert found.all_is_well(), found.output
+
+
+def test_a_decision_log_at_an_unknown_place() -> None:
+    found = diagnosed("--decision-log", "hdfs://name:secret@node/decisions")
+    assert found.has("error", "decision log", "is not supported")
+    assert "secret" not in found.output
+
+
+NFS = "36 35 0:50 / /data rw,noatime - nfs4 server:/export rw,vers=4.2,{}"
+
+
+@pytest.mark.parametrize(
+    ("options", "level", "text"),
+    [
+        ("hard,acregmax=60", "ok", "other machines can see"),
+        ("hard,nocto", "error", "nocto"),
+        ("hard,actimeo=600", "warning", "actimeo=600"),
+        ("soft", "warning", "soft"),
+        ("hard,local_lock=flock", "warning", "locks of this machine alone"),
+    ],
+)
+def test_what_the_options_of_nfs_mean(options: str, level: str, text: str) -> None:
+    """As the kernel writes them."""
+    mount = read_line(NFS.format(options))
+    assert (mount.kind, mount.point, mount.source) == ("nfs4", "/data", "server:/export")
+    found = {finding.level.value: finding.what for finding in mount_findings("x", mount)}
+    assert text in found[level]
+    assert set(found) == {"ok", level}
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("1 0 0:1 / / rw - overlay overlay rw,lowerdir=/a", "container"),
+        (r"1 0 0:1 / /my\040data rw - fuse.s3fs s3fs rw", "/my data"),
+        ("1 0 0:1 / /ro ro - ext4 /dev/sda rw", "read-only"),
+    ],
+)
+def test_what_a_kind_of_file_system_means(line: str, text: str) -> None:
+    assert text in " ".join(finding.what for finding in mount_findings("x", read_line(line)))

@@ -1,0 +1,208 @@
+"""Kafka clusters, topics, groups and transactions, each fault made on a real broker."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from exactum.local import LocalKafka
+from exactum.ops.doctor import kafka_transactions
+from tests.conftest import TopicFactory
+from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
+from tests.kit.transactions.hanging import hang, unverified
+
+WAIT_S = 30.0
+DEAD_WITHIN_S = 25.0
+
+
+@pytest.fixture
+def look(kafka: LocalKafka, tmp_path: Path) -> Callable[..., Diagnosis]:
+    """Runs the doctor on this broker. ``output``: the topic of a sink."""
+
+    def run(*options: str, output: str = "", more: str = "") -> Diagnosis:
+        sink = f"exactum.KafkaSink({output!r}, bootstrap_servers={kafka.bootstrap_servers!r}{more})"
+        return diagnosed(
+            "--bootstrap-servers",
+            kafka.bootstrap_servers,
+            *options,
+            sinks=sink if output else "",
+            folder=tmp_path,
+        )
+
+    return run
+
+
+def begin(kafka: LocalKafka, topic: str, name: str) -> Producer:
+    """A producer with an open transaction that has one record in partition 0."""
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}
+    producer = Producer({**settings, "log_level": 0})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(WAIT_S)
+    return producer
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s, f"it did not happen within {WAIT_S} s"
+        time.sleep(0.05)
+
+
+def test_a_healthy_cluster_has_no_errors_and_nothing_is_left(
+    kafka: LocalKafka, topic: TopicFactory, look: Callable[..., Diagnosis]
+) -> None:
+    """Topics and groups are those of before, on a broker that has had transactions and groups."""
+    source, target = topic("in"), topic("out")
+    begin(kafka, target, "earlier").abort_transaction(WAIT_S)
+    reader = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "earlier"})
+    reader.committed([], timeout=WAIT_S)
+    reader.close()
+
+    def there() -> tuple[set[str], set[str]]:
+        groups = kafka.admin().list_consumer_groups().result(WAIT_S).valid
+        return set(kafka.admin().list_topics(timeout=WAIT_S).topics), {g.group_id for g in groups}
+
+    before = there()
+    found = look("--topic", source, "--group", "own", "--longest-outage", "5 min", output=target)
+    assert found.all_is_well(), found.output
+    assert there() == before
+    assert found.has("ok", "Transactions may be opened and ended under exactum/")
+    assert found.has("ok", "group own", "can be read and committed")
+    assert found.has("ok", "clock of its controller differs by 0.0 s")
+    assert found.has("warning", f"topic {target}", "Replication factor 1")
+    assert found.has("ok", "may wait 15 min")
+
+
+def test_topics_that_are_missing(look: Callable[..., Diagnosis]) -> None:
+    found = look("--topic", "no-input", output="no-output")
+    assert found.status == 1
+    assert found.has("error", "no-input (input)", "does not exist")
+    assert found.has("error", "no-output (output)", "does not exist")
+
+
+def test_retention_and_compaction_against_the_longest_outage(
+    topic: TopicFactory, look: Callable[..., Diagnosis]
+) -> None:
+    """What an outage of two hours would lose, and what it would not."""
+    source = topic("in", config={"retention.ms": 3_600_000, "max.message.bytes": 2_000_000})
+    target = topic("out", config={"cleanup.policy": "compact"})
+    found = look("--topic", source, "--longest-outage", "2 h", output=target)
+    assert found.has("error", f"{source} (input)", "keeps records for 1 h", "outage is 2 h")
+    assert found.has("error", "KafkaSink", "may wait 15 min", "outage is 2 h")
+    assert found.has("warning", f"{target} (output)", "cleanup.policy is compact")
+    assert found.has("warning", f"{target} (output)", "max.message.bytes", source)
+    short = look("--topic", source, "--longest-outage", "10 min", output=target)
+    assert short.all_is_well(), short.output
+
+
+def test_an_output_that_keeps_less_than_an_outage(
+    topic: TopicFactory, look: Callable[..., Diagnosis]
+) -> None:
+    """Salvage takes care of timeouts as long as the log has the records: two warnings."""
+    target = topic("out", config={"retention.ms": 3_600_000})
+    found = look("--longest-outage", "2 h", output=target)
+    assert found.has("warning", f"{target} (output)", "keeps records for 1 h")
+    assert found.has("warning", "KafkaSink", "may wait 15 min")
+    assert found.status == 0
+
+
+def test_replicas_that_cannot_be_in_sync(
+    topic: TopicFactory, look: Callable[..., Diagnosis]
+) -> None:
+    target = topic(
+        "out",
+        config={"min.insync.replicas": 2, "unclean.leader.election.enable": "true"},
+    )
+    found = look(output=target)
+    assert found.has("error", f"{target} (output)", "min.insync.replicas is 2", "1 replicas")
+    assert found.has("warning", f"{target} (output)", "unclean.leader.election.enable is on")
+
+
+def test_a_timeout_above_what_the_broker_allows(
+    topic: TopicFactory, look: Callable[..., Diagnosis]
+) -> None:
+    found = look(output=topic("out"), more=", transaction_timeout_ms=3_600_000")
+    assert found.has("error", "KafkaSink", "3600000", "900000")
+
+
+def test_a_group_with_members(
+    kafka: LocalKafka, topic: TopicFactory, look: Callable[..., Diagnosis]
+) -> None:
+    """They alone may set its offsets."""
+    source = topic("in")
+    member = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "busy"})
+    try:
+        member.subscribe([source])
+        until(lambda: member.poll(0.1) is not None or bool(member.assignment()))
+        found = look("--topic", source, "--group", "busy")
+        assert found.has("error", "group busy", "has 1 members")
+    finally:
+        member.close()
+
+
+def test_an_open_transaction_is_told_with_its_owner(
+    kafka: LocalKafka,
+    topic: TopicFactory,
+    look: Callable[..., Diagnosis],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A young one is no trouble; one that stays is a warning."""
+    source = topic("in")
+    producer = begin(kafka, source, "somebody")
+    try:
+        found = look("--topic", source)
+        assert found.has("ok", f"topic {source}", "'somebody' is open", "1 records are hidden")
+        monkeypatch.setattr(kafka_transactions, "LATE_AFTER_S", 0.0)
+        found = look("--topic", source)
+        assert found.has("warning", f"topic {source}", "'somebody' is open")
+    finally:
+        producer.abort_transaction(WAIT_S)
+    assert look("--topic", source).has("ok", "open transactions", "Nothing holds")
+
+
+def test_brokers_that_verify_nothing_and_what_hangs_for_it(
+    kafka: LocalKafka, topic: TopicFactory, look: Callable[..., Diagnosis]
+) -> None:
+    """A late record opens a transaction that no coordinator knows: readers wait for ever."""
+    target = topic("out")
+    with unverified(kafka.bootstrap_servers):
+        until(lambda: look(output=target).has("warning", "verification.enable is off on broker 1"))
+        producer_id, _ = hang(kafka.bootstrap_servers, f"late-{target}", target)
+    found = look(output=target)
+    assert found.status == 1
+    assert found.has("error", f"topic {target}", "hangs in partition 0", f"producer {producer_id}")
+
+
+# ---- nobody answers ----------------------------------------------------------------------------
+
+
+def test_a_port_where_nobody_listens(tmp_path: Path) -> None:
+    began_s = time.monotonic()
+    found = diagnosed("--bootstrap-servers", "127.0.0.1:1", "--topic", "in")
+    assert found.status == 1
+    assert found.has("error", "Kafka 127.0.0.1:1", "no broker could be reached")
+    assert time.monotonic() - began_s < DEAD_WITHIN_S
+
+
+def test_a_host_that_takes_connections_and_never_answers() -> None:
+    """Told within seconds, whatever it is."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]}"
+        began_s = time.monotonic()
+        found = diagnosed("--bootstrap-servers", servers, "--topic", "in")
+        took_s = time.monotonic() - began_s
+    assert found.has("error", servers, "no broker answered")
+    assert took_s < DEAD_WITHIN_S
+
+
+def test_topics_without_a_cluster_are_refused() -> None:
+    found = diagnosed("--topic", "in")
+    assert found.status == 2
+    assert "--bootstrap-servers" in found.output

@@ -1,0 +1,178 @@
+"""Each right of the documented tables taken away, on a real broker that denies what no ACL allows;
+and credentials that are wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from exactum.java.program import SMALL_OPTIONS
+from exactum.local import LocalKafka
+from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
+from tests.kit.security.rights import Right, documented
+
+pytestmark = [
+    pytest.mark.broker,
+    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+]
+
+WAIT_S = 30.0
+SOURCE, TARGET, GROUP = "guarded-in", "guarded-out", "billing"
+SINK = documented(
+    "kafka.md",
+    {
+        "output topic": ("topic", TARGET),
+        "transactional id": ("transactional_id", ""),
+        "cluster": ("cluster", "kafka-cluster"),
+    },
+)
+QUERY = documented(
+    "source.md",
+    {
+        "input topic": ("topic", SOURCE),
+        "consumer group": ("group", GROUP),
+        "transactional id": ("transactional_id", "upstream"),
+    },
+)
+
+
+def named(kind: str, name: str = "", operation: str = "") -> list[Right]:
+    return [
+        right
+        for right in (*SINK, *QUERY)
+        if right.kind == kind
+        and (not name or right.name == name)
+        and (not operation or right.operation == operation)
+    ]
+
+
+LACKS: dict[str, list[Right]] = {
+    "full": [],
+    "no-write": named("topic", TARGET, "WRITE"),
+    "no-read-back": named("topic", TARGET, "READ"),
+    "no-output": named("topic", TARGET),
+    "no-output-settings": named("topic", TARGET, "DESCRIBE_CONFIGS"),
+    "no-ids": named("transactional_id"),
+    "no-id-write": named("transactional_id", operation="WRITE"),
+    "no-broker-settings": named("cluster"),
+    "no-input": named("topic", SOURCE),
+    "no-input-read": named("topic", SOURCE, "READ"),
+    "no-group": named("group"),
+}
+"""Users, and the documented rights that each has not."""
+TOLD = {
+    "no-write": [f"{TARGET} (output): WRITE on it is not granted"],
+    "no-read-back": [f"{TARGET} (output): READ on it is not granted"],
+    "no-output": [f"{TARGET} (output): It does not exist, or the user lacks DESCRIBE"],
+    "no-output-settings": [],
+    "no-ids": ["needs DESCRIBE on the transactional id"],
+    "no-id-write": ["WRITE on transactional ids that begin with exactum/ is not granted"],
+    "no-broker-settings": [],
+    "no-input": [f"{SOURCE} (input): It does not exist, or the user lacks DESCRIBE"],
+    "no-input-read": [f"{SOURCE} (input): READ on it is not granted"],
+    "no-group": [f"group {GROUP}: The user may not read and commit"],
+}
+"""The errors, and no others."""
+WARNED = {
+    "no-output-settings": f"{TARGET} (output): Its settings may not be read",
+    "no-broker-settings": "The brokers' settings may not be read",
+}
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[LocalKafka]:
+    users = {user: f"secret-of-{user}" for user in LACKS}
+    with LocalKafka(security="SASL_SSL", users=users, jvm_options=SMALL_OPTIONS) as cluster:
+        cluster.create_topic(SOURCE, partitions=1)
+        cluster.create_topic(TARGET, partitions=1)
+        granted = 0
+        for user, missing in LACKS.items():
+            rights = [right for right in (*SINK, *QUERY) if right not in missing]
+            for place in dict.fromkeys((r.kind, r.name, r.prefixed) for r in rights):
+                kind, name, prefixed = place
+                operations = [r.operation for r in rights if (r.kind, r.name, r.prefixed) == place]
+                cluster.grant(user, kind, name, *operations, prefixed=prefixed)
+                granted += len(operations)
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            None,
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        admin, end_s = cluster.admin(), time.monotonic() + WAIT_S
+        while len(admin.describe_acls(everything).result(WAIT_S)) != granted:
+            assert time.monotonic() < end_s, "the rights are not there"
+            time.sleep(0.05)
+        yield cluster
+
+
+@pytest.fixture
+def look(secure: LocalKafka, tmp_path: Path) -> Callable[..., Diagnosis]:
+    """By a user: the source's settings in a file, the sink's in its own."""
+
+    def run(user: str, password: str | None = None) -> Diagnosis:
+        settings = secure.client_settings(user, password)
+        file = tmp_path / "client.properties"
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        file.write_text(
+            f"bootstrap.servers={secure.bootstrap_servers}\n"
+            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
+            f'sasl.jaas.config={login} username="{user}" '
+            f'password="{settings["sasl.password"]}";\n'
+            f"ssl.truststore.type=PEM\nssl.truststore.location={settings['ssl.ca.location']}\n"
+        )
+        sink = (
+            f"exactum.KafkaSink({TARGET!r}, bootstrap_servers={secure.bootstrap_servers!r}, "
+            f"producer={settings!r})"
+        )
+        options = ("--command-config", str(file), "--topic", SOURCE, "--group", GROUP)
+        return diagnosed(*options, sinks=sink, folder=tmp_path)
+
+    return run
+
+
+def test_documented_rights_are_enough(look: Callable[..., Diagnosis]) -> None:
+    """What the doctor asks for needs no right that the query does not need."""
+    found = look("full")
+    assert found.all_is_well(), found.output
+    assert found.has("ok", "KafkaSink", "opened and ended under exactum/")
+    assert found.has("ok", f"group {GROUP}", "can be read and committed")
+    assert found.has("ok", "clock was not compared")
+
+
+@pytest.mark.parametrize("user", sorted(TOLD))
+def test_a_right_that_is_missing_is_named(look: Callable[..., Diagnosis], user: str) -> None:
+    found = look(user)
+    errors = found.told("error")
+    assert len(errors) == len(TOLD[user]), errors
+    for error, text in zip(errors, TOLD[user], strict=True):
+        assert text in error
+    assert not found.told("unknown")
+    if user in WARNED:
+        assert found.has("warning", WARNED[user])
+
+
+def test_a_wrong_password_is_told_at_once_and_never_shown(
+    look: Callable[..., Diagnosis],
+) -> None:
+    began_s = time.monotonic()
+    found = look("full", "guessed-staple")
+    assert found.status == 1
+    assert found.has("error", "Kafka", "refused the credentials")
+    assert "guessed-staple" not in found.output
+    assert time.monotonic() - began_s < WAIT_S
