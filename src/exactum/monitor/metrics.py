@@ -27,6 +27,7 @@ from exactum.monitor.metric_table import METRICS, PREFIX, Metric
 from exactum.monitor.process_view import ProcessView
 from exactum.monitor.query_stats import BUCKETS_S, WHOLE, Histogram, QueryStats
 from exactum.monitor.script_stats import ScriptStats
+from exactum.monitor.verdict import verdict_flags
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNNAMED_MS = 30_000
@@ -34,14 +35,10 @@ UNNAMED_MS = 30_000
 still come.
 """
 
-Verdicts = Callable[[QueryStats, int], Mapping[str, bool]]
-"""Of a query and the time in ms since 1970: which of all verdicts it is."""
-
 
 class MetricsCollector(Collector):
     """What ``stats`` knows. ``dropped`` says how many events were lost on the way to it,
-    ``process`` what a supervisor sees of its processes (None: there is none), ``verdicts`` how each
-    query is judged.
+    ``process`` what a supervisor sees of its processes (None: there is none).
     """
 
     def __init__(
@@ -49,12 +46,10 @@ class MetricsCollector(Collector):
         stats: ScriptStats,
         dropped: Callable[[], int],
         process: Callable[[], ProcessView] | None = None,
-        verdicts: Verdicts | None = None,
     ) -> None:
         self._stats = stats
         self._dropped = dropped
         self._process = process
-        self._verdicts = verdicts
         self._labels = _QueryLabels()
 
     def describe(self) -> Iterable[Family]:
@@ -83,9 +78,8 @@ class MetricsCollector(Collector):
                     whole.add_metric((label,), _buckets(histogram), histogram.sum_s)
                 else:
                     phases.add_metric((label, phase), _buckets(histogram), histogram.sum_s)
-            if self._verdicts is not None:
-                for name, holds in self._verdicts(query, now_ms).items():
-                    verdict.add_metric((label, name), holds)
+            for name, holds in verdict_flags(query, now_ms).items():
+                verdict.add_metric((label, name), holds)
 
         for query_id, label in self._stats.read(lambda q: self._labels.of(q, now_ms)).items():
             # One by one: who feeds the numbers is not to wait for all of them.

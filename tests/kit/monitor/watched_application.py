@@ -1,0 +1,59 @@
+"""A query that a test watches: Kafka in and out, JSON numbers, bad ones into the dead letters.
+
+Its one argument is a JSON object. Where the file ``freeze`` exists when a micro-batch is decided,
+the driver stops itself there (SIGSTOP), once the supervisor has heard of the decision.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import exactum
+
+play = json.loads(sys.argv[1])
+brokers = play["bootstrap_servers"]
+freeze = Path(play["freeze"])
+
+
+def on_event(event: exactum.events.Event) -> None:
+    if isinstance(event, exactum.events.EpochDecided) and freeze.exists():
+        freeze.unlink()
+        time.sleep(1.0)  # what was told goes out by a thread of its own
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+if __name__ == "__main__":
+    spark = exactum.local_session("watched", **play["session"])
+    numbers = exactum.read_kafka(
+        spark,
+        play["source"],
+        bootstrap_servers=brokers,
+        start="earliest",
+        stall_after_s=2.0,
+        maxOffsetsPerTrigger=play["max_offsets"],
+    )
+    rows = exactum.decode(numbers, value=exactum.Json("n long"), on_error="dead_letter")
+    query = (
+        rows.selectExpr("key", "CAST(value.n AS STRING) AS value")
+        .writeStream.foreachBatch(
+            exactum.exactly_once(
+                exactum.KafkaSink(
+                    play["target"],
+                    bootstrap_servers=brokers,
+                    transaction_timeout_ms=play["timeout_ms"],
+                ),
+                dead_letters=exactum.KafkaSink(play["dead"], bootstrap_servers=brokers),
+                on_event=on_event,
+            )
+        )
+        .queryName("watched")
+        .option("checkpointLocation", play["checkpoint"])
+        .trigger(processingTime=play["trigger"])
+        .start()
+    )
+    query.awaitTermination()

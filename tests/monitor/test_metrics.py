@@ -1,0 +1,349 @@
+"""A query's facts as metrics: what is shown, what is bounded, and what may go wrong around it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import prometheus_client
+import pytest
+
+import exactum
+from exactum import events
+from exactum.errors import SettingRefused
+from exactum.monitor import http_server, metrics_server
+from exactum.monitor.fact import Fact
+from exactum.monitor.http_server import REQUESTS_AT_ONCE_MAX
+from exactum.monitor.metric_table import METRICS, PREFIX
+from exactum.monitor.metrics import MetricsCollector, metrics_handler
+from exactum.monitor.query_stats import TOPICS_MAX
+from exactum.monitor.recorder import RECORDER, Recorder
+from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
+from tests.kit.environment import ROOT
+from tests.kit.monitor.prometheus import get, samples
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Told:
+    """A ScriptStats that is told events as they come, and what a scrape of it shows."""
+
+    def __init__(self) -> None:
+        self.stats = ScriptStats()
+        self.lost = 0
+        self._handler = metrics_handler(MetricsCollector(self.stats, lambda: self.lost))
+
+    def hear(self, event: events.Event, ago_s: float = 0.0) -> None:
+        self.stats.hear(Fact.of(event, now_ms() - round(ago_s * 1000)))
+
+    def saw(self, name: str, query_id: str, **fields: Any) -> None:
+        self.stats.hear(Fact(now_ms(), name, {"query_id": query_id, **fields}))
+
+    def begin(self, query_id: str, name: str | None, **more: Any) -> None:
+        self.hear(started(query_id, name, **more))
+
+    def scrape(self) -> dict[str, float]:
+        text = self._handler(None).body.decode()  # type: ignore[arg-type]
+        return {shown(name, labels): value for name, labels, value in samples(text)}
+
+
+def shown(name: str, labels: Any) -> str:
+    inside = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+    return name.removeprefix(PREFIX) + (f"{{{inside}}}" if inside else "")
+
+
+def started(query_id: str, name: str | None, *, run: str = "r1", **more: Any) -> events.RunStarted:
+    return events.RunStarted(
+        query_id, 0, f"i-{run}", run, name, "exactly once", "/data", (), (), 0, **more
+    )
+
+
+def completed(query_id: str, batch_id: int, rows: int = 10) -> events.EpochCompleted:
+    phases = {"write": 20.0, "commit": 4.0}
+    return events.EpochCompleted(query_id, batch_id, "i-r1", 0, 2, rows, phases, {"out": rows})
+
+
+def test_an_epoch_in_numbers() -> None:
+    """Rows, transactions, phases, and for how long what is open may stay so."""
+    told = Told()
+    told.begin("q1", "orders", timeouts_ms={"out": 60_000})
+    told.hear(events.EpochBegan("q1", 3, "i-r1", 12), ago_s=10)
+    at = told.scrape()
+    assert at['batch_age_seconds{query="orders"}'] == pytest.approx(10, abs=2)
+    assert at['timeout_remaining_seconds{query="orders",sink="out"}'] == pytest.approx(50, abs=2)
+    told.hear(events.EpochDecided("q1", 3, "i-r1", 0, 2, 10), ago_s=5)
+    at = told.scrape()
+    assert at['in_doubt_transactions{query="orders"}'] == 2
+    assert at['in_doubt_age_seconds{query="orders"}'] == pytest.approx(5, abs=2)
+    told.hear(completed("q1", 3))
+    at = told.scrape()
+    assert at['up{query="orders"}'] == 1
+    assert at['verdict{query="orders",verdict="OK"}'] == 1
+    assert sum(value for name, value in at.items() if name.startswith("verdict{")) == 1
+    assert at['last_epoch{query="orders"}'] == 3
+    assert at['rows_read_total{query="orders"}'] == 12
+    assert at['rows_committed_total{query="orders",sink="out"}'] == 10
+    assert at['transactions_total{query="orders",result="committed"}'] == 2
+    assert at['epochs_total{outcome="committed",query="orders"}'] == 1
+    assert at['epochs_total{outcome="abandoned",query="orders"}'] == 0
+    assert at['in_doubt_age_seconds{query="orders"}'] == 0
+    assert at['oldest_open_transaction_seconds{query="orders"}'] == 0
+    assert at['timeout_remaining_seconds{query="orders",sink="out"}'] == 60
+    buckets = 'epoch_phase_seconds_bucket{{le="{}",phase="write",query="orders"}}'
+    assert (at[buckets.format("0.01")], at[buckets.format("0.025")]) == (0, 1)
+    assert at[buckets.format("+Inf")] == at['epoch_seconds_count{query="orders"}'] == 1
+    assert at['epoch_seconds_sum{query="orders"}'] == pytest.approx(0.024)
+
+
+def test_a_dead_driver_leaves_its_series() -> None:
+    """Down, but not gone; what it left open goes on ageing until the next run has settled it; and
+    what it could not tell is counted with its redelivery, once.
+    """
+    told = Told()
+    told.begin("q1", "orders", timeouts_ms={"out": 60_000})
+    told.hear(completed("q1", 3))
+    told.hear(events.EpochBegan("q1", 4, "i-r1", 5), ago_s=20)
+    told.hear(events.EpochDecided("q1", 4, "i-r1", 0, 2, 7))
+    told.saw("ProcessEnded", "q1", meaning="restart", error="", disposition="", text="SIGKILL")
+    told.saw("ProcessRestarts", "q1", disposition="", delay_s=1.0)
+    at = told.scrape()
+    assert (at['up{query="orders"}'], at['stopped{query="orders"}']) == (0, 0)
+    assert at['restarts_total{disposition="died",query="orders"}'] == 1
+    assert at['in_doubt_transactions{query="orders"}'] == 2
+    assert at['oldest_open_transaction_seconds{query="orders"}'] == pytest.approx(20, abs=2)
+    told.hear(events.EpochBegan("q1", 4, "i-r2", 5))
+    told.hear(events.EpochRedelivered("q1", 4, "i-r2", 0, 2, 7, {"out": 7}))
+    told.hear(events.OlderRunsFenced("q1", 5, "i-r2", 0, 0))
+    told.begin("q1", "orders", run="r2")
+    for _ in range(2):  # a second start redelivers it as well
+        told.hear(events.EpochRedelivered("q1", 4, "i-r2", 0, 2, 7, {"out": 7}))
+        at = told.scrape()
+        assert at['up{query="orders"}'] == 1
+        assert at['rows_committed_total{query="orders",sink="out"}'] == 17
+        assert at['rows_read_total{query="orders"}'] == 5
+        assert at['transactions_total{query="orders",result="committed"}'] == 4
+        assert at['in_doubt_age_seconds{query="orders"}'] == 0
+        assert at['oldest_open_transaction_seconds{query="orders"}'] == 0
+
+
+def test_a_query_that_was_stopped_is_not_down() -> None:
+    """It is over as it was meant to be: an alert has to tell that from a death."""
+    told = Told()
+    told.begin("q1", "orders")
+    told.hear(events.RunEnded("q1", 3, "i-r1", "", "", ""))
+    at = told.scrape()
+    assert (at['up{query="orders"}'], at['stopped{query="orders"}']) == (0, 1)
+    told.begin("q1", "orders", run="r2")
+    assert told.scrape()['stopped{query="orders"}'] == 0
+
+
+def test_counters_never_go_back() -> None:
+    """Whatever comes, in whatever order: deaths, restarts, redeliveries, another name."""
+    told, before = Told(), {}
+    story = [
+        started("q1", "orders"),
+        completed("q1", 1),
+        events.EpochAbandoned("q1", 2, "i-r1", 0, "why"),
+        started("q1", "orders", run="r2"),
+        events.EpochRedelivered("q1", 1, "i-r2", 0, 1, 1),
+        events.RowsSkipped("q1", 2, "i-r2", 3),
+        completed("q1", 2),
+        events.RunEnded("q1", 2, "i-r2", "Fenced", "fenced", "text"),
+        started("q2", "orders"),
+        completed("q2", 0, 1),
+        started("q1", "orders", run="r3"),
+        completed("q1", 3),
+    ]
+    for event in story:
+        told.hear(event)
+        at = {
+            name: value
+            for name, value in told.scrape().items()
+            if name.split("{")[0].endswith(("_total", "_bucket", "_count", "_sum"))
+        }
+        fallen = {name for name in before if at.get(name, -1.0) < before[name]}
+        assert not fallen, f"after {event}"
+        before = at
+
+
+def test_two_queries_of_one_name_are_two_series() -> None:
+    """Who has the name keeps it; the other one is told apart by its id."""
+    told = Told()
+    for number, query_id in enumerate(("q1", "q2"), 1):
+        told.begin(query_id, "orders")
+        told.hear(completed(query_id, number))
+    at = told.scrape()
+    assert at['last_epoch{query="orders"}'] == 1
+    assert at['last_epoch{query="orders (q2)"}'] == 2
+
+
+def test_a_query_is_shown_once_its_name_is_known() -> None:
+    """Or, where its run does not begin, after a while by its id."""
+    told = Told()
+    told.hear(events.EpochBegan("0123456789", 0, "i", None))
+    assert not any("0123" in name for name in told.scrape())
+    told.hear(events.EpochBegan("0123456789", 0, "i", None), ago_s=60)
+    assert told.scrape()['up{query="01234567"}'] == 0
+    told.begin("0123456789", None)
+    assert told.scrape()['up{query="01234567"}'] == 1
+
+
+def test_thousands_of_queries_and_topics() -> None:
+    """So many are shown and no more, the running ones first; a scrape stays quick and small."""
+    told = Told()
+    told.begin("steady", "steady")
+    for number in range(3 * QUERIES_MAX):
+        told.begin(f"q{number}", f"job-{number}")
+        told.hear(completed(f"q{number}", number))
+        told.hear(events.RunEnded(f"q{number}", number, "i-r1", "", "", ""))
+    for number in range(3000):
+        told.hear(events.InputLag("steady", 1, "i-r1", f"t{number}", 1, number, 0.5, 0))
+        told.hear(events.UpstreamStalled("steady", 1, "i-r1", f"s{number}", 0, 1, 2, 3, None, None))
+    began_s = time.monotonic()
+    at = told.scrape()
+    assert time.monotonic() - began_s < 20.0, "a scrape of everything, on a busy machine"
+    assert sum(name.startswith("up{") for name in at) == QUERIES_MAX
+    assert at['up{query="steady"}'] == 1
+    for metric in ("input_lag_records", "upstream_stalled"):
+        assert sum(name.startswith(f"{metric}{{") for name in at) <= TOPICS_MAX + 1
+    assert at['upstream_stalled{query="steady",topic="(others)"}'] > 2_000
+
+
+class Stuck:
+    """An outlet that takes no more, until it is let go."""
+
+    def __init__(self) -> None:
+        self.busy, self.free = threading.Event(), threading.Event()
+
+    def take(self, facts: object) -> None:
+        self.busy.set()
+        assert self.free.wait(60)
+
+
+def test_what_is_lost_is_counted() -> None:
+    """A queue that is full drops, and says how much."""
+    recorder, stuck, told = Recorder(queue_max=5), Stuck(), Told()
+    recorder.add(stuck)
+    assert stuck.busy.wait(60)
+    for number in range(12):
+        recorder.hear(completed("q", number))
+    told.lost = recorder.dropped
+    assert told.scrape()["events_dropped_total"] == 7
+    stuck.free.set()
+    recorder.remove(stuck)
+
+
+def test_every_metric_is_in_the_table_of_the_docs() -> None:
+    """By its whole name, and nothing that is not there."""
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = text.split("## Metrics")[1].split("## Alerts")[0]
+    wanted = {f"{one.name}_total" if one.is_counter else one.name for one in METRICS}
+    wanted |= {
+        "epoch_phase_seconds",
+        "epoch_seconds",
+        "build_info",
+        "events_dropped_total",
+        "verdict",
+    }
+    wanted |= {"process_up", "process_silent_seconds", "process_restarts_total", "standby_ready"}
+    documented = {
+        cell.split("`")[1]
+        for cell in (line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
+    }
+    assert documented == wanted
+
+
+@pytest.fixture
+def served() -> Iterator[exactum.monitor.metrics_server.MetricsServer]:  # type: ignore[name-defined]
+    server = exactum.serve_metrics(port=0)
+    yield server
+    server.close()
+    RECORDER.remove(metrics_server.STATS)
+    metrics_server.STATS.queries.clear()
+
+
+def test_a_driver_serves_its_own(served: metrics_server.MetricsServer) -> None:
+    """What it hears is shown; a run that had begun before is, too; the probes tell whether it
+    works.
+    """
+    base = served.url.removesuffix("/metrics")
+    assert get(f"{base}/livez") == (200, "lives\n")
+    assert get(f"{base}/readyz") == (503, "No query has begun.\n")
+    RECORDER.hear(started("q1", "orders"))
+    RECORDER.hear(completed("q1", 7))
+    RECORDER.flush()
+    text = get(served.url)[1]
+    assert 'exactum_last_epoch{query="orders"} 7.0' in text
+    assert "exactum_process_up" not in text
+    assert get(f"{base}/readyz") == (200, "ready\n")
+    RECORDER.remove(metrics_server.STATS)
+    metrics_server.STATS.queries.clear()
+    again = exactum.serve_metrics(port=0)
+    RECORDER.flush()
+    assert 'exactum_up{query="orders"} 1.0' in get(again.url)[1]
+    again.close()
+    RECORDER.hear(events.RunEnded("q1", 7, "i-r1", "Unavailable", "retry", "the broker is away"))
+    RECORDER.flush()
+    ready = "Query orders does not run; what it ended with last: Unavailable.\n"
+    assert get(f"{base}/readyz") == (503, ready)
+
+
+def test_a_port_that_is_taken_is_said_at_the_call(served: metrics_server.MetricsServer) -> None:
+    port = int(served.url.rsplit(":", 1)[1].split("/")[0])
+    with pytest.raises(SettingRefused, match=f"port {port}.*in use"):
+        exactum.serve_metrics(port=port)
+    with pytest.raises(SettingRefused, match="0 to 65535"):
+        exactum.serve_metrics(port="9090")  # type: ignore[arg-type]
+
+
+def test_scrapers_that_never_read_or_never_ask(
+    served: metrics_server.MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They get no more than their turn; then others are served again."""
+    monkeypatch.setattr(http_server._Handler, "timeout", 1.0)  # ten seconds, else
+    for number in range(QUERIES_MAX):
+        RECORDER.hear(started(f"q{number}", f"job-{number}"))
+        RECORDER.hear(completed(f"q{number}", 1))
+    RECORDER.flush()
+    host, port = served.url.split("/")[2].split(":")
+    bad = []
+    for number in range(REQUESTS_AT_ONCE_MAX + 4):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect((host, int(port)))
+        if number % 2:
+            one.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        bad.append(one)
+    try:
+        assert get(served.url, timeout_s=60.0)[0] == 200
+    finally:
+        for one in bad:
+            one.close()
+
+
+def test_a_registry_of_the_process_itself(served: metrics_server.MetricsServer) -> None:
+    """The same there; registered twice is registered once."""
+    registry = prometheus_client.CollectorRegistry()
+    exactum.register_metrics(registry)
+    exactum.register_metrics(registry)
+    RECORDER.hear(started("q1", "orders"))
+    RECORDER.flush()
+    text = prometheus_client.generate_latest(registry).decode()
+    assert text.count('exactum_up{query="orders"} 1.0') == 1
+
+
+@pytest.mark.parametrize("call", ["serve_metrics(port=0)", "register_metrics()"])
+def test_without_the_extra(call: str) -> None:
+    """It is said at the call, with what to type; nothing else of exactum needs it."""
+    code = f"import sys; sys.modules['prometheus_client'] = None; import exactum; exactum.{call}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "SettingRefused: Metrics need the package prometheus-client" in done.stderr
+    assert "pip install 'exactum[metrics]'" in done.stderr
