@@ -30,7 +30,8 @@ started may not know it.
 """
 SURE_PAUSE_S = 0.4
 PARTITIONS_EVERY_S = 10.0
-"""How often new partitions are looked for, and whether it is still the same topic."""
+"""How often new partitions are looked for, and whether it is still the same topic where nothing is
+new in it."""
 STEP_S = 1.0
 """How long one look at the topic waits, between which it is asked whether the broker refuses us
 for good.
@@ -111,8 +112,13 @@ class TopicReader:
             SettingRefused: the topic does not exist, or the broker refuses this user.
             Unavailable: the broker did not answer.
         """
-        self._refresh_partitions()
-        return self._offsets(self._partitions, OffsetSpec.latest(), "did not tell its end offsets")
+        began_s = time.monotonic()
+        if not self._partitions or began_s - self._looked_s >= PARTITIONS_EVERY_S:
+            self._look()
+        ends = self._offsets(self._partitions, OffsetSpec.latest(), "did not tell its end offsets")
+        if self._looked_s < began_s and any(ends[p] != self._position(p) for p in ends):
+            self._look()  # there are new records: are they of the topic that was read so far?
+        return ends
 
     def identity(self) -> TopicIdentity:
         """Which topic ``end_offsets`` found last."""
@@ -243,9 +249,8 @@ class TopicReader:
             found[p] = answer
         return found
 
-    def _refresh_partitions(self) -> None:
-        if self._partitions and time.monotonic() - self._looked_s < PARTITIONS_EVERY_S:
-            return
+    def _look(self) -> None:
+        """Which topic it is, and which partitions it has."""
         deadline_s = time.monotonic() + SURE_AFTER_S
         while (found := self._found())[0].error is not None:
             if (

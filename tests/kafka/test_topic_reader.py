@@ -1,0 +1,94 @@
+"""A control stream's reader on a real broker: topics that are not there yet, and topics that are not
+the same any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from exactum.errors import CheckpointRefused
+from exactum.kafka import topic_reader
+from exactum.kafka.topic_reader import TopicReader
+from exactum.local import LocalKafka
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def reader(kafka: LocalKafka, topic: Callable[..., str]) -> Iterator[TopicReader]:
+    name = topic("rules", partitions=1)
+    with closing(TopicReader(name, kafka.bootstrap_servers, ())) as made:
+        yield made
+
+
+def write(kafka: LocalKafka, reader: TopicReader, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in values:
+        producer.produce(reader._topic, value, b"key")
+    assert producer.flush(30) == 0
+
+
+def read(reader: TopicReader) -> list[bytes | None]:
+    return [record.value for record in reader.read_to(reader.end_offsets())]
+
+
+def made_anew(kafka: LocalKafka, reader: TopicReader) -> None:
+    kafka.delete_topic(reader._topic)
+    kafka.create_topic(reader._topic, partitions=1)
+
+
+def test_a_topic_that_is_unknown_for_a_moment_is_waited_for(
+    kafka: LocalKafka, reader: TopicReader
+) -> None:
+    """One answer that calls it unknown, as a broker gives that has just started, is not yet the
+    topic's absence.
+    """
+    kafka.delete_topic(reader._topic)
+    found, answers = reader._found, list[bool]()
+
+    def seen() -> tuple[Any, str | None]:
+        """The broker's answer; after the first one the topic is made."""
+        answer = found()
+        answers.append(answer[0].error is None)
+        if answers == [False]:
+            kafka.create_topic(reader._topic, partitions=1)
+            write(kafka, reader, b"1")
+        return answer
+
+    reader._found = seen  # type: ignore[method-assign]
+    assert read(reader) == [b"1"]
+    assert answers[0] is False and answers[-1] is True
+
+
+def test_records_of_a_topic_made_anew_are_never_taken(
+    kafka: LocalKafka, reader: TopicReader
+) -> None:
+    """With more records than the old one had, it is known by its id before one of them is read."""
+    write(kafka, reader, b"1")
+    assert read(reader) == [b"1"]
+    made_anew(kafka, reader)
+    write(kafka, reader, b"2", b"3")
+    with pytest.raises(CheckpointRefused, match="made anew"):
+        reader.end_offsets()
+
+
+def test_a_topic_made_anew_with_nothing_new_is_noticed_in_time(
+    kafka: LocalKafka, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many records as were read there is nothing to take, and the next regular look finds
+    it.
+    """
+    write(kafka, reader, b"1")
+    assert read(reader) == [b"1"]
+    made_anew(kafka, reader)
+    write(kafka, reader, b"2")
+    monkeypatch.setattr(topic_reader, "PARTITIONS_EVERY_S", 3_600.0)
+    assert read(reader) == []
+    monkeypatch.setattr(topic_reader, "PARTITIONS_EVERY_S", 0.0)
+    with pytest.raises(CheckpointRefused, match="made anew"):
+        reader.end_offsets()

@@ -1,0 +1,184 @@
+"""Whole queries on a real SASL_SSL broker that denies what no ACL allows: a control stream with
+credentials of its own, and dead letters that may not be written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
+
+import exactum
+from exactum import events
+from exactum.java.program import SMALL_OPTIONS
+from exactum.local import LocalKafka
+from tests.kit.security.rights import documented
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+]
+
+RULES, OUTPUT, LETTERS = "guarded-weights", "guarded-output", "guarded-letters"
+USER, PASSWORD = "weigher", "correct-horse-weigher"
+RUN_TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[LocalKafka]:
+    """``USER`` has the documented rights on rules and output, and may see the topic of dead
+    letters.
+    """
+    with LocalKafka(
+        security="SASL_SSL", users={USER: PASSWORD}, jvm_options=SMALL_OPTIONS
+    ) as cluster:
+        for name in (RULES, OUTPUT, LETTERS):
+            cluster.create_topic(name, partitions=1)
+        rights = documented("control.md", {"control topic": ("topic", RULES)})
+        rights += documented(
+            "kafka.md",
+            {
+                "output topic": ("topic", OUTPUT),
+                "transactional id": ("transactional_id", ""),
+                "cluster": ("cluster", "kafka-cluster"),
+            },
+        )
+        for right in rights:
+            cluster.grant(USER, right.kind, right.name, right.operation, prefixed=right.prefixed)
+        cluster.grant(USER, "topic", LETTERS, "DESCRIBE", "READ")
+        yield cluster
+
+
+class Weighing:
+    """A query over files of numbers, each times a weight from the rules, into the output topic."""
+
+    def __init__(self, spark: SparkSession, cluster: LocalKafka, folder: Path) -> None:
+        self.spark, self.cluster = spark, cluster
+        self.input, self.checkpoint = folder / "input", folder / "checkpoint"
+        self.input.mkdir()
+        self.events: list[Any] = []
+
+    def put(self, topic: str, key: bytes, value: bytes) -> None:
+        settings = self.cluster.client_settings("admin")
+        producer = Producer({"bootstrap.servers": self.cluster.bootstrap_servers, **settings})
+        producer.produce(topic, value, key)
+        assert producer.flush(30) == 0
+
+    def give(self, *values: int) -> None:
+        """One file, which is one batch."""
+        number = len(list(self.input.iterdir()))
+        file = self.input / f"{number}.json"
+        file.write_text("".join(json.dumps({"v": value}) + "\n" for value in values))
+        os.utime(file, (1_700_000_000 + number,) * 2)  # Spark takes them by age
+
+    def sink(self, topic: str, **arguments: Any) -> exactum.KafkaSink:
+        return exactum.KafkaSink(
+            topic,
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            producer=self.cluster.client_settings(USER),
+            **arguments,
+        )
+
+    def run(self, **arguments: Any) -> str | None:
+        """Until all files are read; the text of the error, or None."""
+        rules = exactum.control_stream(
+            RULES,
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            value=int,
+            consumer=self.cluster.client_settings(USER),
+        )
+        weigh = udf(lambda v: str(v * rules.current()["weight"]), "string")
+        frame: DataFrame = (
+            self.spark.readStream.schema("v long")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(self.input))
+            .select(weigh("v").alias("value"))
+        )
+        batch = exactum.exactly_once(
+            self.sink(OUTPUT), control=rules, on_event=self.events.append, **arguments
+        )
+        query = (
+            frame.writeStream.foreachBatch(batch)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(RUN_TIMEOUT_S), "the query did not end"
+        except Exception as error:
+            if isinstance(error, AssertionError):
+                raise
+            return str(error)
+        finally:
+            query.stop()
+        return None
+
+    def forget_commit(self, batch_id: int) -> None:
+        """As after a crash between the decision and Spark's commit log."""
+        (self.checkpoint / "commits" / str(batch_id)).unlink()
+        (self.checkpoint / "commits" / f".{batch_id}.crc").unlink(missing_ok=True)
+
+    def written(self) -> Sequence[bytes]:
+        """What a reader of committed records finds in the output."""
+        settings = self.cluster.client_settings("admin")
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                **settings,
+            }
+        )
+        consumer.assign([TopicPartition(OUTPUT, 0, 0)])
+        found = []
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            found.append(message.value())
+        consumer.close()
+        return found
+
+
+@pytest.fixture
+def weighing(spark: SparkSession, secure: LocalKafka, tmp_path: Path) -> Weighing:
+    return Weighing(spark, secure, tmp_path)
+
+
+def test_dead_letters_that_may_not_be_written_are_refused_at_the_start(weighing: Weighing) -> None:
+    """Before the first row, though no row is bad: the first bad one may come in a year."""
+    weighing.put(RULES, b"weight", b"10")
+    weighing.give(1)
+    error = weighing.run(dead_letters=weighing.sink(LETTERS)) or ""
+    assert "SettingRefused" in error
+    assert LETTERS in error
+    assert "needs WRITE on the topic" in error
+    assert PASSWORD not in error
+    assert weighing.written() == []
+
+
+def test_rules_with_credentials_are_those_of_their_epoch_through_a_crash(
+    weighing: Weighing,
+) -> None:
+    """A decided epoch that Spark asks for again is redelivered, not written again; the next one has
+    the new rule. The password is nowhere in the checkpoint.
+    """
+    weighing.put(RULES, b"weight", b"10")
+    weighing.give(1, 2)
+    assert weighing.run() is None
+    assert weighing.written() == [b"10", b"20"]
+    weighing.put(RULES, b"weight", b"100")
+    weighing.forget_commit(0)
+    weighing.give(3)
+    assert weighing.run() is None
+    assert weighing.written() == [b"10", b"20", b"300"]
+    assert [e for e in weighing.events if isinstance(e, events.EpochRedelivered)]
+    stored = [file for file in weighing.checkpoint.rglob("*") if file.is_file()]
+    assert stored and not [file for file in stored if PASSWORD.encode() in file.read_bytes()]
