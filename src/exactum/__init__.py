@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from exactum.formats.text_format import String
     from exactum.kafka.sink import KafkaSink
     from exactum.log_format import JsonFormatter
+    from exactum.monitor.lineage import emit_lineage
     from exactum.monitor.metrics_server import register_metrics, serve_metrics
+    from exactum.monitor.tracing import trace_epochs
     from exactum.spark.control.stream import control_stream
     from exactum.spark.decoding.decode import decode
     from exactum.spark.foreach_batch import at_least_once, at_most_once, exactly_once
@@ -66,6 +68,7 @@ __all__ = [
     "at_most_once",
     "control_stream",
     "decode",
+    "emit_lineage",
     "errors",
     "events",
     "exactly_once",
@@ -74,6 +77,7 @@ __all__ = [
     "read_kafka",
     "register_metrics",
     "serve_metrics",
+    "trace_epochs",
 ]
 
 _WHERE = {
@@ -96,11 +100,13 @@ _WHERE = {
     "at_most_once": "exactum.spark.foreach_batch",
     "control_stream": "exactum.spark.control.stream",
     "decode": "exactum.spark.decoding.decode",
+    "emit_lineage": "exactum.monitor.lineage",
     "exactly_once": "exactum.spark.foreach_batch",
     "local_session": "exactum.spark.session",
     "read_kafka": "exactum.spark.source.read_kafka",
     "register_metrics": "exactum.monitor.metrics_server",
     "serve_metrics": "exactum.monitor.metrics_server",
+    "trace_epochs": "exactum.monitor.tracing",
 }
 _MODULES = ("errors", "events", "local")
 

@@ -28,7 +28,8 @@ class RunStarted(Event):
     yet. ``redelivered`` are the batches of earlier runs whose recorded commit was sent again,
     ``swept`` how many leftover transactions were aborted. ``timeouts_ms`` maps each sink whose
     target aborts a transaction that is open for too long to how long that is. ``trigger_ms`` is how
-    far apart micro-batches begin, 0 where each begins as soon as it can; ``ends``: the query ends
+    far apart micro-batches begin, 0 where each begins as soon as it can; ``inputs`` maps what is
+    read of Kafka (a topic, or a pattern of topics) to its ``bootstrap.servers``; ``ends``: the query ends
     by itself when it has read what is there (available now, once, or all sources have a stop).
     """
 
@@ -42,6 +43,19 @@ class RunStarted(Event):
     timeouts_ms: dict[str, int] = field(default_factory=dict)
     trigger_ms: int = 0
     ends: bool = False
+    inputs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class QueryWaits(Event):
+    """A query that has run before was started again, and has begun no micro-batch yet; told every
+    ten seconds until it does. ``batch_id`` is -1, and ``doing`` is what Spark says that it does.
+    """
+
+    run_id: str
+    name: str | None
+    checkpoint: str
+    doing: str
 
 
 @dataclass(frozen=True)
@@ -121,7 +135,8 @@ class EpochDecided(Event):
 @dataclass(frozen=True)
 class EpochCompleted(Event):
     """Every participant has acknowledged. ``phase_ms`` maps write, verify, decide, commit, sweep to
-    ms, ``rows_by_sink`` each participant's name to its rows (empty where nothing was prepared).
+    ms, ``rows_by_sink`` each participant's name to its rows (empty where nothing was prepared), and
+    ``sink_phase_ms`` each participant's name to what verify and commit took of it in ms.
     """
 
     attempt: int
@@ -129,6 +144,7 @@ class EpochCompleted(Event):
     rows: int
     phase_ms: dict[str, float] = field(default_factory=dict)
     rows_by_sink: dict[str, int] = field(default_factory=dict)
+    sink_phase_ms: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""Takes a process's events off the path of its queries: a bounded queue, and one thread that hands
-them on.
+"""Takes a process's events off the path of its queries: a bounded queue and a thread for each
+outlet.
 
-    a query's thread --hear--> queue --thread--> outlets (history, numbers, traces)
+    a query's thread --hear--> a queue for each outlet --its thread--> history, numbers, traces, ...
 
-``hear`` never blocks and never raises. What the queue does not take is counted. An outlet that
-fails is told of once a minute in the log, and misses what it was given.
+``hear`` never blocks and never raises. What a queue does not take is counted. An outlet that fails
+is told of once a minute in the log, and misses what it was given; one that hangs holds back nobody
+but itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RUNS_MAX = 200
 HAND_ON_EVERY_S = 0.5
 WARN_EVERY_S = 60.0
 LAST_TIMEOUT_S = 2.0
-"""How long the end of the process waits for what is in the queue."""
+"""How long the end of the process waits for what is in the queues."""
 
 
 class Outlet(Protocol):
@@ -40,24 +41,88 @@ class Outlet(Protocol):
         """
 
 
+class OutletQueue:
+    """What one outlet has not been given yet, and the thread that gives it. Safe to use from
+    threads.
+    """
+
+    def __init__(self, outlet: Outlet, begun: Sequence[Fact], queue_max: int) -> None:
+        """``begun`` comes first: how the runs at hand began."""
+        self.outlet = outlet
+        self.dropped = 0
+        self._begun = begun
+        self._queue: queue.Queue[Fact] = queue.Queue(queue_max)
+        self._giving = threading.Lock()
+        self._told_s = float("-inf")
+        self._over = threading.Event()
+        threading.Thread(target=self._run, name="exactum-recorder", daemon=True).start()
+
+    def put(self, fact: Fact) -> None:
+        """Never blocks."""
+        try:
+            self._queue.put_nowait(fact)
+        except queue.Full:
+            self.dropped += 1
+
+    def close(self) -> None:
+        """What is left is given, and then no more."""
+        self._over.set()
+
+    def flush(self, timeout_s: float) -> None:
+        """Give what was heard until now, by the caller's thread, unless the outlet is busy for as
+        long as this.
+        """
+        if self._giving.acquire(timeout=max(0.0, timeout_s)):
+            try:
+                self._give()
+            finally:
+                self._giving.release()
+
+    def _run(self) -> None:
+        while not self._over.wait(HAND_ON_EVERY_S):
+            with self._giving:
+                self._give()
+
+    def _give(self) -> None:
+        facts = [*self._begun]
+        self._begun = ()
+        try:
+            while len(facts) < QUEUE_MAX:
+                facts.append(self._queue.get_nowait())
+        except queue.Empty:
+            pass
+        try:
+            self.outlet.take(facts)
+        except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s >= WARN_EVERY_S:
+            self._told_s = now_s
+            logger.warning(
+                "%s: %s: %s. The queries go on; what it would have shown is missing.",
+                self.outlet,
+                type(error).__name__,
+                error,
+            )
+
+
 class Recorder:
     """One for each process: see ``RECORDER``. Safe to use from threads."""
 
     def __init__(self, queue_max: int = QUEUE_MAX) -> None:
-        self._queue: queue.Queue[Fact] = queue.Queue(queue_max)
-        self._outlets: list[Outlet] = []
+        self._queue_max = queue_max
+        self._queues: tuple[OutletQueue, ...] = ()
         self._running: dict[str, Fact] = {}  # by query: how the run at hand began
-        self._greetings: list[tuple[Outlet, Sequence[Fact]]] = []
-        self._dropped = 0
-        self._told_s: dict[int, float] = {}
+        self._dropped = 0  # by outlets that are gone
         self._lock = threading.Lock()
-        self._handing_on = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._flushes_at_exit = False
 
     @property
     def dropped(self) -> int:
-        """How many facts the queue did not take."""
-        return self._dropped
+        """How many facts an outlet's queue did not take, of all outlets together."""
+        return self._dropped + sum(each.dropped for each in self._queues)
 
     def hear(self, event: Event) -> None:
         """Take an event; it is handed on within half a second. Never blocks."""
@@ -66,13 +131,8 @@ class Recorder:
     def put(self, fact: Fact) -> None:
         """Take a fact. Never blocks."""
         self._note_run(fact)
-        if not self._outlets:
-            return
-        try:
-            self._queue.put_nowait(fact)
-        except queue.Full:
-            with self._lock:
-                self._dropped += 1
+        for each in self._queues:
+            each.put(fact)
 
     def _note_run(self, fact: Fact) -> None:
         if fact.name == "RunStarted":
@@ -88,72 +148,34 @@ class Recorder:
                     del self._running[fact.query_id]
 
     def add(self, outlet: Outlet) -> None:
-        """From now on ``outlet`` gets every fact, after those that the runs at hand began with. The
-        first one starts the thread. Idempotent.
+        """From now on ``outlet`` gets every fact, after those that the runs at hand began with, by
+        a thread of its own. Idempotent.
         """
         with self._lock:
-            if any(one is outlet for one in self._outlets):
+            if any(each.outlet is outlet for each in self._queues):
                 return
-            self._outlets = [*self._outlets, outlet]
-            self._greetings.append((outlet, [*self._running.values()]))
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="exactum-recorder", daemon=True
-                )
-                self._thread.start()
+            begun = [*self._running.values()]
+            self._queues = (*self._queues, OutletQueue(outlet, begun, self._queue_max))
+            if not self._flushes_at_exit:
+                self._flushes_at_exit = True
                 atexit.register(self.flush)
 
     def remove(self, outlet: Outlet) -> None:
         """It gets no more. Idempotent."""
         with self._lock:
-            self._outlets = [one for one in self._outlets if one is not outlet]
+            gone = [each for each in self._queues if each.outlet is outlet]
+            self._queues = tuple(each for each in self._queues if each.outlet is not outlet)
+            self._dropped += sum(each.dropped for each in gone)
+        for each in gone:
+            each.close()
 
     def flush(self, timeout_s: float = LAST_TIMEOUT_S) -> None:
-        """Hand on what was heard until now, by the caller's thread, for as long as there is time
-        to begin with an outlet.
+        """Hand on what was heard until now, by the caller's thread; an outlet that is busy for so
+        long is passed over.
         """
-        if self._handing_on.acquire(timeout=timeout_s):
-            try:
-                self._hand_on()
-            finally:
-                self._handing_on.release()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(HAND_ON_EVERY_S)
-            with self._handing_on:
-                self._hand_on()
-
-    def _hand_on(self) -> None:
-        facts: list[Fact] = []
-        while len(facts) < QUEUE_MAX:
-            try:
-                facts.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-        with self._lock:
-            outlets, greetings, self._greetings = self._outlets, self._greetings, []
-        for outlet, begun in greetings:
-            self._give(outlet, begun)
-        for outlet in outlets:
-            self._give(outlet, facts)
-
-    def _give(self, outlet: Outlet, facts: Sequence[Fact]) -> None:
-        try:
-            outlet.take(facts)
-        except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
-            self._warn(outlet, error)
-
-    def _warn(self, outlet: Outlet, error: Exception) -> None:
-        now_s = time.monotonic()
-        if now_s - self._told_s.get(id(outlet), float("-inf")) >= WARN_EVERY_S:
-            self._told_s[id(outlet)] = now_s
-            logger.warning(
-                "%s: %s: %s. The queries go on; what it would have shown is missing.",
-                outlet,
-                type(error).__name__,
-                error,
-            )
+        end_s = time.monotonic() + timeout_s
+        for each in self._queues:
+            each.flush(end_s - time.monotonic())
 
 
 RECORDER = Recorder()

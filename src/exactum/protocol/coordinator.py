@@ -231,6 +231,7 @@ class Coordinator(EpochProtocol):
                 rows_of(final.prepared),
                 dict(self._phase_ms),
                 rows_by_participant(final.prepared),
+                self._participants.phase_ms(),
             )
         )
         return Completed(written=True, rows=rows_of(final.prepared))

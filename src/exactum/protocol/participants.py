@@ -22,6 +22,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.parallel import Parallel
 from exactum.protocol.participant import Participant, Sweepable
+from exactum.protocol.phase_timer import PhaseTimer
 
 R = TypeVar("R")
 
@@ -44,6 +45,12 @@ class Participants:
         self._former = tuple(former)
         self._parallel = parallel
         self._on_swept = on_swept
+        self._phase_ms: dict[str, dict[str, float]] = {}
+
+    def phase_ms(self) -> dict[str, dict[str, float]]:
+        """What ``verify`` and ``commit`` took of each participant, in ms, since the last call."""
+        taken, self._phase_ms = self._phase_ms, {}
+        return taken
 
     def each(self, function: Callable[[Participant], R]) -> list[R]:
         """``function`` of every participant. A failure is raised when all have ended: a
@@ -63,6 +70,9 @@ class Participants:
         ended = self._parallel(attempt, self._participants)
         refuse_failures([each for each in ended if isinstance(each, Failure)])
         return ended  # type: ignore[return-value]
+
+    def _timed(self, participant: Participant, phase: str) -> PhaseTimer:
+        return PhaseTimer(self._phase_ms.setdefault(participant.name, {}), phase)
 
     def list_open(self) -> tuple[Sighting, ...]:
         """What is open of this query's sinks, of any incarnation."""
@@ -85,7 +95,8 @@ class Participants:
 
         def of(participant: Participant) -> Sequence[PreparedTransaction]:
             its = [p for p in prepared if p.participant == participant.name]
-            verified = participant.verify(its) if its else ()
+            with self._timed(participant, "verify"):
+                verified = participant.verify(its) if its else ()
             resolve.require_same(participant.name, "verified", its, verified)
             return verified
 
@@ -100,7 +111,8 @@ class Participants:
 
         def of(participant: Participant) -> tuple[Participant, CommitReport]:
             its = permit.record.of(participant.name)
-            report = participant.commit(permit, its) if its else CommitReport()
+            with self._timed(participant, "commit"):
+                report = participant.commit(permit, its) if its else CommitReport()
             resolve.require_same(
                 participant.name, "reported", its, (*report.committed, *report.expired)
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from exactum import events
@@ -76,6 +77,7 @@ class RunStart(EpochListener):
                 timeouts_ms=self._timeouts_ms,
                 trigger_ms=interval_ms(self._context.query.trigger),
                 ends=ends_by_itself(self._context.query),
+                inputs=inputs_of(self._context.query),
             )
         )
 
@@ -84,6 +86,28 @@ def interval_ms(trigger: str) -> int:
     """How far apart a query with this trigger begins its micro-batches; 0: at once."""
     found = INTERVAL.fullmatch(trigger)
     return int(found[1]) if found else 0
+
+
+def inputs_of(running: RunningQuery) -> dict[str, str]:
+    """What the query reads of Kafka, as it was asked for, and from which brokers."""
+    found: dict[str, str] = {}
+    for source in sources_of(running):
+        servers = source.option("kafka.bootstrap.servers") or ""
+        asked = source.option("subscribePattern")
+        topics = [asked] if asked is not None else (source.option("subscribe") or "").split(",")
+        assigned = source.option("assign")
+        if assigned is not None:
+            topics = list(from_json_topics(assigned))
+        found |= {topic.strip(): servers for topic in topics if topic and source.is_kafka}
+    return found
+
+
+def from_json_topics(assigned: str) -> tuple[str, ...]:
+    """The topics of Spark's option ``assign``: ``{"orders":[0,1]}``."""
+    try:
+        return tuple(json.loads(assigned))
+    except (ValueError, TypeError):
+        return ()
 
 
 def ends_by_itself(running: RunningQuery) -> bool:

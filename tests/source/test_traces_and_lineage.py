@@ -1,0 +1,160 @@
+"""A real query from Kafka into Kafka and files, as OpenTelemetry and OpenLineage are told of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from openlineage.client import OpenLineageClient
+from openlineage.client.transport.http import HttpConfig, HttpTransport
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from pyspark.sql import SparkSession
+
+import exactum
+from exactum.local import LocalKafka
+from exactum.monitor.recorder import RECORDER
+
+
+@contextmanager
+def lineage_server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Takes OpenLineage's events by HTTP; yields its URL and the events so far."""
+    told: list[dict[str, Any]] = []
+
+    class Taker(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(201)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """The test reads ``told``."""
+
+    server = HTTPServer(("127.0.0.1", 0), Taker)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", told
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_they_are_told(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A trace for each micro-batch with a span for each phase and sink, within its times; START
+    with inputs and outputs by name, RUNNING or COMPLETE with the rows, FAIL with the error. What
+    the onlookers get wrong stops nobody.
+    """
+    source, out = topic("in", partitions=2), topic("out")
+    servers = kafka.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(10):
+        producer.produce(source, f"{number}")
+    producer.flush(30)
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    def run(name: str, *, fails: bool = False) -> None:
+        frame = exactum.read_kafka(spark, source, bootstrap_servers=servers, start="earliest")
+        chosen = frame.selectExpr("key", "CAST(value AS STRING) AS value")
+        if fails:
+            chosen = chosen.selectExpr("key", "CAST(raise_error(value) AS STRING) AS value")
+        query = (
+            chosen.writeStream.queryName(name)
+            .foreachBatch(
+                exactum.exactly_once(
+                    exactum.KafkaSink(out, bootstrap_servers=servers),
+                    exactum.FileSink(
+                        str(tmp_path / "files"), rows=lambda frame: frame.select("value")
+                    ),
+                )
+            )
+            .option("checkpointLocation", str(tmp_path / name))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination(60)
+        except Exception:
+            assert fails, "only the query that is made to fail does"
+        RECORDER.flush()
+
+    with lineage_server() as (url, told):
+        client = OpenLineageClient(
+            transport=HttpTransport(HttpConfig.from_dict({"type": "http", "url": url}))
+        )
+        away = OpenLineageClient(
+            transport=HttpTransport(
+                HttpConfig.from_dict({"type": "http", "url": "http://127.0.0.1:9", "timeout": 0.2})
+            )
+        )
+        onlookers = [
+            exactum.trace_epochs(provider),
+            exactum.emit_lineage(client, "shop"),
+            exactum.emit_lineage(away),
+        ]
+        try:
+            run("copying")
+            run("failing", fails=True)
+        finally:
+            for onlooker in onlookers:
+                onlooker.close()
+    check_traces(exporter.get_finished_spans(), out)
+    check_lineage(told, servers, source, out, tmp_path)
+
+
+def check_traces(spans: Any, out: str) -> None:
+    by_name = {span.name: span for span in spans}
+    epochs = [span for span in spans if span.name == "exactum.epoch"]
+    done = [span for span in epochs if span.status.status_code is not StatusCode.ERROR]
+    assert len(done) == 1
+    root = done[0]
+    assert root.parent is None
+    assert root.attributes["exactum.query.name"] == "copying"
+    assert root.attributes["exactum.rows"] == 20
+    its = [span for span in spans if span.context.trace_id == root.context.trace_id]
+    names = {span.name for span in its}
+    wanted = {"write", "verify", "decide", "commit", f"commit kafka:{out}", f"verify kafka:{out}"}
+    assert wanted <= names, names
+    assert parent_of(by_name[f"commit kafka:{out}"], its).name == "commit"
+    assert by_name[f"commit kafka:{out}"].attributes["exactum.rows"] == 10
+    assert all(root.start_time <= s.start_time <= s.end_time <= root.end_time for s in its)
+    failed = [span for span in epochs if span not in done]
+    assert failed, "the epoch that was abandoned has a trace, too"
+    assert all(span.status.description for span in failed)
+
+
+def parent_of(span: ReadableSpan, spans: list[ReadableSpan]) -> ReadableSpan:
+    assert span.parent is not None
+    return next(s for s in spans if s.context.span_id == span.parent.span_id)
+
+
+def check_lineage(
+    told: list[dict[str, Any]], servers: str, source: str, out: str, folder: Path
+) -> None:
+    def of(name: str) -> list[dict[str, Any]]:
+        return [event for event in told if event["job"]["name"] == name]
+
+    copying = of("copying")
+    assert [event["eventType"] for event in copying] == ["START", "COMPLETE"]
+    assert len({event["run"]["runId"] for event in copying}) == 1
+    last = copying[-1]
+    assert last["job"]["namespace"] == "shop"
+    namespace = f"kafka://{servers}"
+    assert [(d["namespace"], d["name"]) for d in last["inputs"]] == [(namespace, source)]
+    outputs = {(d["namespace"], d["name"]): d["outputFacets"] for d in last["outputs"]}
+    assert set(outputs) == {(namespace, out), ("file", str(folder / "files"))}
+    assert {f["outputStatistics"]["rowCount"] for f in outputs.values()} == {10}
+    failing = of("failing")
+    assert failing[-1]["eventType"] == "FAIL"
+    assert "errorMessage" in failing[-1]["run"]["facets"]
