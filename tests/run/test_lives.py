@@ -250,11 +250,11 @@ def without_worker_flush(log: str) -> str:
     Python worker that still writes (``pyspark/daemon.py``): a matter of the moment, not of exactum.
     """
     return re.sub(
-        r"PySpark daemon failed to flush the output to the worker process:\n"
-        r"Traceback.*?\n(?:BrokenPipe|ConnectionReset)Error[^\n]*\n",
+        r"(?:PySpark daemon failed to flush the output to the worker process:\n)?"
+        r"Traceback [^\n]*\n(?:  File \"[^\"]*/daemon\.py\"[^\n]*\n(?:    [^\n]*\n)+)+"
+        r"(?:BrokenPipe|ConnectionReset)Error[^\n]*\n",
         "",
         log,
-        flags=re.DOTALL,
     )
 
 

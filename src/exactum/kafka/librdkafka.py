@@ -8,8 +8,8 @@ interface since 1.6 (``rdkafka.h``).
 from __future__ import annotations
 
 import ctypes
-import threading
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -176,7 +176,14 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def _load() -> Any:
+@cache
+def library() -> Any:
+    """The loaded library. Loading makes no thread, so it is safe before a fork; two threads that
+    load it at once get two handles of the one library.
+
+    Raises:
+        SettingRefused: it is not the one that exactum needs.
+    """
     if ctypes.sizeof(c_void_p) != 8 or ctypes.sizeof(DeliveryReport) != MESSAGE.itemsize:
         raise SettingRefused("exactum needs a 64-bit Python.")
     from confluent_kafka import cimpl  # its import loads librdkafka into the process
@@ -193,19 +200,6 @@ def _load() -> Any:
             f"({error}). Install confluent-kafka 2.11 or later from its wheel."
         ) from error
     return library
-
-
-_library: Any = None
-_library_lock = threading.Lock()
-
-
-def library() -> Any:
-    """The loaded library. Loading makes no thread, so it is safe before a fork."""
-    global _library
-    with _library_lock:
-        if _library is None:
-            _library = _load()
-    return _library
 
 
 def fields(topic: int, value: Memory, key: Memory, partition: int, timestamp_ms: int) -> Any:

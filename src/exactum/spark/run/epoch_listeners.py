@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
@@ -9,6 +10,7 @@ from exactum.errors import SettingRefused
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.epoch_listener import EpochListener
+from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.progress import ProgressReports
 from exactum.spark.run.stop_request import StopRequest
 from exactum.spark.run_context import RunContext
@@ -28,11 +30,14 @@ def listeners(context: RunContext, control: Sequence[ControlStream]) -> list[Epo
     found: list[EpochListener] = []
     with ExitStack() as undo:
         undo.callback(close_listeners, found)
-        life = current()
-        if life is not None:  # first: where it is to stop, nobody else begins the batch
-            found.append(SupervisedQuery(life, context))
+        supervised = current()
+        stopping = threading.Event() if supervised is None else supervised.stopping
+        gate = EpochGate(context, stopping)
+        found.append(gate)  # first: where the query is to stop, nobody else begins the batch
+        if supervised is not None:
+            found.append(SupervisedQuery(supervised, context, gate))
         if context.query.folder is not None:
-            found.append(StopRequest(context.query, context.run, context.query.folder))
+            found.append(StopRequest(context, context.query.folder, gate))
         clients = Clients(context.query)
         found.append(clients)  # before those who use them: it is closed after them
         found.extend(source_listeners(context, clients))

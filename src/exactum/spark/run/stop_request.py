@@ -1,17 +1,16 @@
 """Stops a query between two epochs when a file asks for it: what ``exactum savepoint create
 --stop`` leaves.
 
-    request seen --> the next batch waits in ``begin`` --> the last one is in Spark's commit log -->
-    query.stop()
+    request seen --> gate shut --> between two epochs --> query.stop() --> answered
 
-So nothing is in doubt when the query has stopped: the last epoch is complete, and the next one was
-not begun. The same listener keeps the run's file (``run_file``), and refuses to start from a
-retired checkpoint or another query's.
+The same listener keeps the run's file (``run_file``), and refuses to start from a retired
+checkpoint or another query's.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from pathlib import Path
@@ -22,12 +21,10 @@ from exactum._version import __version__
 from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.request_file import Answer, Request
 from exactum.checkpoint.run_file import RunFile, refuse_another_query
-from exactum.errors import EpochAborted
 from exactum.protocol.epoch_protocol import Completed
-from exactum.protocol.sink import QueryRun
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.query import RunningQuery
-from exactum.spark.write.write_job import CANCELLED
+from exactum.spark.run.epoch_gate import EpochGate
+from exactum.spark.run_context import RunContext
 
 logger = logging.getLogger("exactum")
 
@@ -35,50 +32,38 @@ POLL_S = 0.02
 
 
 class StopRequest(EpochListener):
-    """Its checkpoint lies in ``folder``, on a local or shared file system."""
+    """Its checkpoint lies in ``folder``, on a local or shared file system; ``gate`` is before its
+    epochs.
+    """
 
-    def __init__(self, running: RunningQuery, run: QueryRun, folder: Path) -> None:
+    def __init__(self, context: RunContext, folder: Path, gate: EpochGate) -> None:
         """
         Raises:
             CheckpointRefused: the checkpoint is retired, or was another query's.
         """
+        run = context.run
         retirement.refuse_retired(folder)
         refuse_another_query(folder, run.query_id)
-        self._running = running
+        self._running = context.query
+        self._gate = gate
         self._folder = folder
         self._incarnation = str(run.incarnation)
         self._run_file = RunFile(
             folder, self._incarnation, run.query_id, __version__, spark_version
         )
         self._lock = threading.Lock()
-        self._in_batch = False
         self._completed: int | None = None
         self._request: Request | None = None
         self._stopping = False
         self._closed = threading.Event()
 
     def begin(self, batch: Batch) -> None:
-        """See the base class. Waits where the query is being stopped, until it is or the request is
-        taken back.
-
-        Raises:
-            EpochAborted: the query was stopped; nothing of the batch was written.
-        """
+        """See the base class."""
         self._run_file.hold()
-        while True:
-            with self._lock:
-                if self._request is None:
-                    self._in_batch = True
-                    return
-            if not self._running.still_runs():
-                raise EpochAborted(CANCELLED)
-            time.sleep(POLL_S)
 
     def done(self, batch: Batch, completed: Completed) -> None:
         self._completed = batch.batch_id
         self._look()
-        with self._lock:
-            self._in_batch = False
 
     def idle(self) -> None:
         self._look()
@@ -115,11 +100,12 @@ class StopRequest(EpochListener):
             first = self._request is None
             if first:
                 self._request = request
+                self._gate.shut()
             return first
 
     def _stop(self, request: Request) -> None:
         try:
-            while not self._between_epochs():
+            while not self._gate.between_epochs(math.inf):
                 if self._closed.is_set():
                     return
                 if not request.stands(self._folder):
@@ -148,12 +134,6 @@ class StopRequest(EpochListener):
             self._stopping = False
             if goes_on:
                 self._request = None
+                self._gate.open()
             if self._closed.is_set() or not goes_on:
                 self._run_file.release()
-
-    def _between_epochs(self) -> bool:
-        """No epoch is under way, and the last one is in Spark's commit log."""
-        with self._lock:
-            if self._in_batch:
-                return False
-        return self._completed is None or (self._folder / "commits" / str(self._completed)).exists()

@@ -37,25 +37,37 @@ FAILURES_TOLD = 10
 """So many looks in a row that fail are no coincidence."""
 
 
-_watchers: dict[Any, _Watcher] = {}
-"""By Spark context. A frame may be started at any time while its session lasts, so a watcher
-lasts as long.
-"""
-_registering = threading.Lock()
-
-
-def watch(spark: SparkSession, source_id: str) -> None:
-    """Look after every query that reads the source of this ``read_kafka``. Returns at once.
-
-    One thread looks after all bounded sources of a Spark context.
+class BoundedQueries:
+    """Ends the queries of this process that read bounded sources: one thread for each Spark
+    context. Safe to use from threads.
     """
-    context = spark.sparkContext
-    with _registering:
-        watcher = _watchers.get(context)
-        if watcher is None:
-            watcher = _watchers[context] = _Watcher(spark)
-            threading.Thread(target=watcher.run, name="exactum-bounded", daemon=True).start()
-        watcher.source_ids.add(source_id)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # A frame may be started at any time while its session lasts, so a watcher lasts as long.
+        self._watchers: dict[Any, _Watcher] = {}  # by Spark context
+
+    def watch(self, spark: SparkSession, source_id: str) -> None:
+        """Look after every query that reads the source of this ``read_kafka``. Returns at once."""
+        context = spark.sparkContext
+        with self._lock:
+            watcher = self._watchers.get(context)
+            if watcher is None:
+                watcher = self._watchers[context] = _Watcher(spark)
+                work = (watcher, context)
+                threading.Thread(
+                    target=self._run, args=work, name="exactum-bounded", daemon=True
+                ).start()
+            watcher.source_ids.add(source_id)
+
+    def _run(self, watcher: _Watcher, context: Any) -> None:
+        watcher.run()
+        with self._lock:
+            self._watchers.pop(context, None)
+
+
+bounded_queries = BoundedQueries()
+"""Of this process: sources of one Spark context have nothing else in common."""
 
 
 class _Watcher:
@@ -64,7 +76,6 @@ class _Watcher:
     def __init__(self, spark: SparkSession) -> None:
         self.source_ids: set[str] = set()
         self._spark = spark
-        self._context = spark.sparkContext
         self._sources: dict[
             str, tuple[RunningSource, ...]
         ] = {}  # by run id, once Spark has planned the query
@@ -80,8 +91,6 @@ class _Watcher:
                     level, "bounded queries cannot be looked at, so they do not end: %r", error
                 )
             time.sleep(LOOK_EVERY_S)
-        with _registering:
-            _watchers.pop(self._context, None)
 
     def _look(self) -> Exception | None:
         """Look at every query, whatever becomes of the others. A query may end while it is looked

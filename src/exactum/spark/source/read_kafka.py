@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from exactum.errors import SettingRefused
 from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests, TopicSeen
-from exactum.spark.source import bounded_queries, source_options, start_position, stop_position
+from exactum.spark.source import source_options, start_position, stop_position
+from exactum.spark.source.bounded_queries import bounded_queries
 from exactum.spark.source.source_options import STALL_AFTER_S, SourceOptions
 from exactum.spark.source.start_position import Positions, Resolved, Start
 from exactum.spark.source.stop_position import StopAt

@@ -74,7 +74,8 @@ class SupervisedProcess:
         self.orphaned = threading.Event()
         self.tell("hello", pid=self._process)
         for work in (self._send_queued, self._beat, self._receive):
-            threading.Thread(target=work, name=f"exactum-life{work.__name__}", daemon=True).start()
+            name = f"exactum-supervised-{work.__name__.strip('_')}"
+            threading.Thread(target=work, name=name, daemon=True).start()
 
     @property
     def mine(self) -> bool:
@@ -279,38 +280,47 @@ class SupervisedProcess:
         self.tell("stopped", queries=stopped)
 
 
-_joined: list[SupervisedProcess] = []
-_joining = threading.Lock()
+class _Supervision:
+    """Joins the supervisor of this process, if it has one, when somebody first asks."""
+
+    def __init__(self) -> None:
+        self._joining = threading.Lock()
+        self._joined: SupervisedProcess | None = None
+
+    def current(self) -> SupervisedProcess | None:
+        if VARIABLE in os.environ:
+            with self._joining:
+                self._join()
+        return self._joined if self._joined is not None and self._joined.mine else None
+
+    def _join(self) -> None:
+        address = os.environ.pop(VARIABLE, None)
+        link = inherited(address) if address else None
+        if link is not None and self._joined is None:
+            self._joined = SupervisedProcess(link)
+            _tell_what_ends_the_script(self._joined)
+
+
+_supervision = _Supervision()
+"""Of this process: its supervisor handed it one channel, in its environment."""
 
 
 def current() -> SupervisedProcess | None:
     """This process for its supervisor, or None where nobody supervises it. The first call joins the
     supervisor.
     """
-    if VARIABLE in os.environ:
-        with _joining:
-            _join()
-    return _joined[0] if _joined and _joined[0].mine else None
+    return _supervision.current()
 
 
-def _join() -> None:
-    address = os.environ.pop(VARIABLE, None)
-    link = inherited(address) if address else None
-    if link is not None and not _joined:
-        life = SupervisedProcess(link)
-        _joined.append(life)
-        _tell_what_ends_the_script(life)
-
-
-def _tell_what_ends_the_script(life: SupervisedProcess) -> None:
+def _tell_what_ends_the_script(supervised: SupervisedProcess) -> None:
     """An exception that nobody catches is told before Python prints it: an exit status says
     nothing.
     """
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not life.stopping.is_set():
-            life.tell_last(error)
+        if not supervised.stopping.is_set():
+            supervised.tell_last(error)
         before(kind, error, trace)
 
     sys.excepthook = hook

@@ -1,9 +1,8 @@
 """Stops the queries of this process, each between two epochs: Spark's commit log has the last one,
 and none is begun.
 
-A query that waits is stopped where it waits. A busy one is stopped when Spark asks for its next
-batch: everything before it is done by then, and nothing of it is written; the next start begins
-with it.
+A query that waits is stopped where it waits, a busy one after its epoch: its gate lets no other one
+begin (``spark.run.epoch_gate``).
 """
 
 from __future__ import annotations
@@ -11,18 +10,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import NoReturn, Protocol
-
-from exactum.errors import EpochAborted
-from exactum.spark.write.write_job import CANCELLED
+from typing import Protocol
 
 logger = logging.getLogger("exactum")
 
 POLL_S = 0.02
 EPOCH_TIMEOUT_S = 600.0
-"""How long the epoch at hand may take, and a held batch waits; ``exactum run`` kills long
-before.
+"""How long the epoch at hand may take; ``exactum run`` kills long before."""
+COMMIT_LOG_TIMEOUT_S = 10.0
+"""How long Spark may take to log an epoch that is done, before the query is stopped all the
+same.
 """
 
 
@@ -32,22 +29,32 @@ class Stoppable(Protocol):
     @property
     def run_id(self) -> str: ...
 
-    def between_epochs(self) -> bool: ...
+    def between_epochs(self, log_timeout_s: float) -> bool: ...
 
 
-_runs: dict[str, Stoppable] = {}
-_runs_lock = threading.Lock()
+class StoppableRuns:
+    """The runs of exactum that are under way, by Spark's run id. Safe to use from threads."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Stoppable] = {}
+        self._lock = threading.Lock()
+
+    def enter(self, run: Stoppable) -> None:
+        with self._lock:
+            self._runs[run.run_id] = run
+
+    def leave(self, run: Stoppable) -> None:
+        """Idempotent."""
+        with self._lock:
+            self._runs.pop(run.run_id, None)
+
+    def run(self, run_id: str) -> Stoppable | None:
+        with self._lock:
+            return self._runs.get(run_id)
 
 
-def enter(run: Stoppable) -> None:
-    with _runs_lock:
-        _runs[run.run_id] = run
-
-
-def leave(run: Stoppable) -> None:
-    """Idempotent."""
-    with _runs_lock:
-        _runs.pop(run.run_id, None)
+stoppable_runs = StoppableRuns()
+"""Of this process: the supervisor asks the whole script to stop, with every query in it."""
 
 
 def stop_queries() -> int:
@@ -64,26 +71,15 @@ def stop_queries() -> int:
     except PySparkException:  # there is no session
         return 0
     for query in queries:
-        with _runs_lock:
-            run = _runs.get(str(query.runId))
+        run = stoppable_runs.run(str(query.runId))
         deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
         while (
             run is not None
             and query.isActive
-            and not run.between_epochs()
+            and not run.between_epochs(COMMIT_LOG_TIMEOUT_S)
             and time.monotonic() < deadline_s
         ):
             time.sleep(POLL_S)
         logger.info("query %s (%s): stopped after its epoch", query.name or query.id, query.runId)
         query.stop()
     return len(queries)
-
-
-def hold(still_runs: Callable[[], bool]) -> NoReturn:
-    """Wait until the query of the calling batch is being stopped, and leave the batch as Spark
-    expects of one.
-    """
-    deadline_s = time.monotonic() + EPOCH_TIMEOUT_S
-    while still_runs() and time.monotonic() < deadline_s:
-        time.sleep(POLL_S)
-    raise EpochAborted(CANCELLED)
