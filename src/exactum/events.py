@@ -29,8 +29,9 @@ class RunStarted(Event):
     ``swept`` how many leftover transactions were aborted. ``timeouts_ms`` maps each sink whose
     target aborts a transaction that is open for too long to how long that is. ``trigger_ms`` is how
     far apart micro-batches begin, 0 where each begins as soon as it can; ``inputs`` maps what is
-    read of Kafka (a topic, or a pattern of topics) to its ``bootstrap.servers``; ``ends``: the query ends
-    by itself when it has read what is there (available now, once, or all sources have a stop).
+    read of Kafka (a topic, or a pattern of topics) to its ``bootstrap.servers``; ``ends``: the
+    query ends by itself when it has read what is there (available now, once, or all sources have a
+    stop).
     """
 
     run_id: str
