@@ -120,6 +120,33 @@ def test_a_query_that_ends_by_itself_and_has_ended_is_fine() -> None:
     assert verdict(Story().starts(ends=True).ends("Unavailable", "retry", "no")) is Verdict.DOWN
 
 
+def test_a_query_that_was_started_again_and_finds_nothing_to_read() -> None:
+    """Spark calls nobody before the first batch. It is told of all the same, and a freeze or a start
+    that hangs shows.
+    """
+    story = Story().starts().epoch(0).ends().after(9_999)
+
+    def waits(doing: str, seconds: int) -> Story:
+        for _ in range(seconds // 10):
+            story.after(10).tell(
+                "QueryWaits",
+                incarnation="i2",
+                run_id="r2",
+                name="orders",
+                checkpoint="c",
+                doing=doing,
+            )
+        return story
+
+    found = judged(waits("Waiting for data to arrive", 3600))
+    assert found == Judgement(Verdict.OK, "It was started, and has found nothing to read yet.")
+    assert verdict(story.after(31)) is Verdict.STALLED
+    assert verdict(waits("Getting offsets from KafkaV2[...]", 300)) is Verdict.OK
+    found = judged(waits("Getting offsets from KafkaV2[...]", 20))
+    assert (found.verdict, "does not wait for data" in found.reason) == (Verdict.STALLED, True)
+    assert verdict(story.starts("i2").epoch(1)) is Verdict.OK
+
+
 # ---- SLOW ------------------------------------------------------------------------------------
 
 
@@ -326,6 +353,7 @@ VALUES: dict[str, Any] = {
     "lag_records": st.integers(0, 10**9),
     "since_ms": times,
     "ends": st.booleans(),
+    "doing": st.sampled_from(["Waiting for data to arrive", "Initializing sources"]),
     "delay_s": st.floats(0, 1e5),
     "batch_ids": st.lists(small),
     "left": small,

@@ -1,7 +1,8 @@
 """Which runs of a query are alive: one small file for each, locked for as long as its process
 lives.
 
-    <checkpoint>/exactum/runs/<incarnation>.json   who it is; flock-ed by the driver meanwhile
+    <checkpoint>/exactum/runs/<incarnation>.json    who it is; flock-ed by the driver meanwhile
+    <checkpoint>/exactum/runs/<incarnation>.waits   likewise, and no micro-batch has begun yet
 
 A lock ends with its process, however that ends, so nobody has to guess from an age or a process id.
 It informs; no guarantee rests on it: two runs at once are told apart by the decision log. What a
@@ -27,7 +28,7 @@ from exactum.errors import CheckpointRefused
 
 logger = logging.getLogger("exactum")
 
-"""Where the files lie within the checkpoint's folder."""
+RUNS_ENDING, WAITS_ENDING = ".json", ".waits"
 POLL_S = 0.1
 
 
@@ -48,12 +49,22 @@ class RecordedRun:
 
 
 class RunFile:
-    """Held by the driver of a run, from its first batch to its end."""
+    """Held by the driver of a run, from its first batch to its end. One that ends in
+    ``WAITS_ENDING`` is held by a driver whose query has begun no batch.
+    """
 
     def __init__(
-        self, checkpoint: Path, incarnation: str, query_id: str, exactum: str, spark: str
+        self,
+        checkpoint: Path,
+        incarnation: str,
+        query_id: str,
+        exactum: str,
+        spark: str,
+        *,
+        ending: str = RUNS_ENDING,
     ) -> None:
         self._folder = checkpoint / RUNS
+        self._ending = ending
         self._run = RecordedRun(
             incarnation,
             query_id,
@@ -72,7 +83,7 @@ class RunFile:
         """
         if self._file is not None:
             return
-        path = self._folder / f"{self._run.incarnation}.json"
+        path = self._folder / f"{self._run.incarnation}{self._ending}"
         temporary = path.with_name(f".{path.name}.tmp")
         try:
             make_folder(self._folder)
@@ -81,7 +92,7 @@ class RunFile:
             self._file.flush()
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             temporary.rename(path)
-            for old in self._folder.glob("*.json"):
+            for old in self._folder.glob(f"*{self._ending}"):
                 if old != path and not _locked(old):
                     old.unlink(missing_ok=True)
         except OSError as error:
@@ -103,12 +114,12 @@ class RunFile:
                 file.close()
 
 
-def runs(checkpoint: Path) -> list[tuple[RecordedRun, bool]]:
+def runs(checkpoint: Path, ending: str = RUNS_ENDING) -> list[tuple[RecordedRun, bool]]:
     """The runs that left a file below this checkpoint, oldest first, each with whether it is
-    alive.
+    alive. With ``WAITS_ENDING`` those that have begun no batch yet.
     """
     found: list[tuple[RecordedRun, bool]] = []
-    for path in (checkpoint / RUNS).glob("*.json"):
+    for path in (checkpoint / RUNS).glob(f"*{ending}"):
         with contextlib.suppress(
             FileNotFoundError, ValueError, TypeError
         ):  # half a file, after a power failure

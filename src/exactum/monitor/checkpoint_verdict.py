@@ -13,7 +13,7 @@ from exactum.checkpoint import offset_log
 from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.partition_offsets import from_json
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.checkpoint.run_file import RecordedRun, runs
+from exactum.checkpoint.run_file import WAITS_ENDING, RecordedRun, runs
 from exactum.errors import ExactumError
 from exactum.files.slot_log import slot_name
 from exactum.monitor.history_stats import stats_of_history
@@ -34,7 +34,7 @@ EPOCHS_LOOKED_AT = 8
 class CheckpointState:
     """One moment. ``planned`` is the batch that Spark has begun last, ``finished`` the one that it
     has logged as done; ``decided`` is ``planned`` where a COMMIT of it is on record. ``living`` are
-    the runs whose driver lives.
+    the runs whose driver lives. ``completed_ms``: when a batch was completed last, 0: none.
 
     ``is_known``: there is something to judge by, a history or a run that left a file. ``troubles``
     are sentences: what could not be read, and why.
@@ -46,11 +46,18 @@ class CheckpointState:
     planned: int | None
     finished: int | None
     decided: int | None
+    completed_ms: int
     troubles: tuple[str, ...]
 
     @property
     def is_known(self) -> bool:
         return self.stats.heard_ms is not None or self.has_run
+
+    @property
+    def has_begun(self) -> bool:
+        """The run that lives has completed a batch, or has found nothing to read."""
+        began_ms = max((run.started_ms for run in self.living), default=0)
+        return self.stats.window.is_waiting or self.completed_ms >= began_ms
 
     @property
     def completed(self) -> int | None:
@@ -80,18 +87,33 @@ def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None)
 
     # Before the history is read: what is over by then is not at hand.
     known = attempt(lambda: runs(place.folder)) or []
+    waits = attempt(lambda: runs(place.folder, WAITS_ENDING)) or []
     alive = tuple(run for run, lives in known if lives)
+    alive = alive or tuple(run for run, lives in waits if lives)
     planned, finished = attempt(place.planned), attempt(place.finished)
     heard = followed or attempt(lambda: stats_of_history(place.folder, place.query_id, now_ms))
     stats = QueryStats(place.query_id) if heard is None else replace(heard)
     commit = None
     if planned is not None and stats.guarantee in (None, Guarantee.EXACTLY_ONCE.value):
         commit = attempt(lambda: standing_commit(_records(place, planned)))
-    attempt(lambda: _add_heard(stats, place, finished))
+    logged_ms = attempt(lambda: _logged_ms(place, finished)) or 0
+    if stats.window.heard_ms is not None:
+        # A history may fall silent while the query goes on: a full disk, a folder not its own.
+        heard_ms = max(stats.window.heard_ms, logged_ms)
+        stats.window = replace(stats.window, heard_ms=heard_ms)
     if planned is not None and (finished is None or planned > finished):
         attempt(lambda: _add_open(stats, place, planned, commit, alive))
     decided = None if commit is None else planned
-    return CheckpointState(stats, alive, bool(known), planned, finished, decided, tuple(troubles))
+    return CheckpointState(
+        stats,
+        alive,
+        bool(known),
+        planned,
+        finished,
+        decided,
+        max(logged_ms, stats.last_commit_ms or 0),
+        tuple(troubles),
+    )
 
 
 def _records(place: QueryPlace, batch_id: int) -> tuple[DecisionRecord, ...]:
@@ -102,14 +124,8 @@ def _records(place: QueryPlace, batch_id: int) -> tuple[DecisionRecord, ...]:
         log.close()
 
 
-def _add_heard(stats: QueryStats, place: QueryPlace, finished: int | None) -> None:
-    """A history may fall silent while the query goes on: a full disk, a folder that is not its
-    own.
-    """
-    if finished is not None and stats.window.heard_ms is not None:
-        logged_ms = _written_ms(place.folder / "commits" / str(finished))
-        heard_ms = max(stats.window.heard_ms, logged_ms)
-        stats.window = replace(stats.window, heard_ms=heard_ms)
+def _logged_ms(place: QueryPlace, finished: int | None) -> int:
+    return 0 if finished is None else _written_ms(place.folder / "commits" / str(finished))
 
 
 def _add_open(

@@ -27,7 +27,7 @@ LINES_MAX = 4_096
 EPOCHS_MAX = 256
 
 _HEAD = re.compile(r'\{"at_ms":(\d+),"fact":"(\w+)"')
-_OFTEN = ("InputLag", "Progress")
+_OFTEN = ("InputLag", "Progress", "QueryWaits")
 _EACH_EPOCH = "EpochCompleted"
 
 

@@ -157,6 +157,13 @@ class QueryStats:
         self.timeouts_ms = dict(of.get("timeouts_ms") or {})
         self.stalled.clear()
 
+    def _hear_QueryWaits(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
+        if self.run_id != of["run_id"]:
+            self.name, self.run_id, self.incarnation = of["name"], of["run_id"], of["incarnation"]
+            self.checkpoint, self.run_began_ms = of["checkpoint"], at_ms
+            self.stalled.clear()
+        self.is_running, self.has_stopped = True, False
+
     def _hear_RunEnded(self, at_ms: int, of: Mapping[str, Any]) -> None:  # noqa: N802
         if self.incarnation not in (None, of["incarnation"]):
             return  # an older run, which has been taken over

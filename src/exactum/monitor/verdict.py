@@ -11,7 +11,8 @@ rule that holds is the verdict.
     STALLED        Nothing was heard of it for 30 s, or three times what it is usually silent for.
                    Or its micro-batch at hand takes three times as long as its longest one (more
                    where it reads more records; the first one of all has ten windows).
-                   Or it had something to read all through the window, and has begun nothing.
+                   Or it had something to read all through the window, and has begun nothing. Or
+                   it was started ten windows ago, and neither begins nor waits for data.
     SLOW           All through the window there was something to read; the lowest lag of the newer
                    half is not below that of the older half; and what is left is more than what is
                    in its hands anyway: older than its last two micro-batches and two looks.
@@ -195,7 +196,7 @@ def _down(case: _Case) -> Judgement | None:
 def _stalled(case: _Case) -> Judgement | None:
     if not case.is_alive:
         return None
-    return _silent(case) or _hangs(case) or _begins_nothing(case)
+    return _silent(case) or _hangs(case) or _begins_nothing(case) or _never_begins(case)
 
 
 def _silent(case: _Case) -> Judgement | None:
@@ -256,6 +257,18 @@ def _begins_nothing(case: _Case) -> Judgement | None:
     )
 
 
+def _never_begins(case: _Case) -> Judgement | None:
+    waits_ms = case.window.waits_ms
+    if waits_ms is None or case.now_ms - waits_ms <= FIRST_TIMES * WINDOW_MS:
+        return None
+    return Judgement(
+        Verdict.STALLED,
+        f"It has begun no micro-batch since its start {span(case.now_ms - waits_ms)} ago, and does "
+        "not wait for data.",
+        "Look at the driver's log: can it reach the brokers that it reads from?",
+    )
+
+
 def _slow(case: _Case) -> Judgement | None:
     lags = case.lags
     if not case.is_alive or not case.completed_in_window or not _covers(case, lags):
@@ -305,6 +318,8 @@ def _fine(case: _Case) -> str:
     if not case.is_alive:
         return "It has read what it was to read, and has ended."
     lags, at_hand = case.window.lags, case.window.at_hand
+    if case.window.is_waiting:
+        return "It was started, and has found nothing to read yet."
     if lags and lags[-1].records == 0:
         return "Nothing is left to read."
     if at_hand is not None and not case.completed_in_window:

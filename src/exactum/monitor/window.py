@@ -16,6 +16,8 @@ EPOCHS_MAX = 32
 GAPS_MAX = 32
 SAME_LOOK_MS = 1_000
 """Topics that are told of within this time were looked at together."""
+WAITS_FOR_DATA = "Waiting for "
+"""How Spark begins to say that there is nothing to do (``QueryWaits.doing``)."""
 FORGOTTEN_MS = 120_000
 """A topic that was not told of for so long is not read any more."""
 
@@ -69,6 +71,10 @@ class Window:
     finished: int | None = None
     trigger_ms: int = 0
     ends: bool = False
+    is_waiting: bool = False
+    """It was started and has begun no micro-batch. ``waits_ms``: since when not for want of data.
+    """
+    waits_ms: int | None = None
     is_looked_at: bool = False
     """Its topics are looked at every few seconds, so it is never silent for long."""
     gaps_ms: tuple[int, ...] = ()
@@ -98,6 +104,24 @@ class Window:
             trigger_ms=int(of.get("trigger_ms") or 0),
             ends=bool(of.get("ends")),
             is_looked_at=False,
+            is_waiting=False,
+            waits_ms=None,
+            _topics={},
+            _has_failed=False,
+        )
+
+    def _waits(self, at_ms: int, of: Mapping[str, Any]) -> Window:
+        """A run that has begun nothing: it is known by that alone."""
+        for_data = str(of["doing"]).startswith(WAITS_FOR_DATA)
+        since_ms = at_ms if self.waits_ms is None else self.waits_ms
+        return replace(
+            self,
+            lags=(),
+            gaps_ms=(),
+            restart_at_ms=None,
+            is_waiting=True,
+            waits_ms=None if for_data else since_ms,
+            is_looked_at=True,
             _topics={},
             _has_failed=False,
         )
@@ -176,6 +200,7 @@ class Window:
 
 _TAKES: Mapping[str, Callable[[Window, int, Mapping[str, Any]], Window]] = {
     "RunStarted": Window._run_started,
+    "QueryWaits": Window._waits,
     "RunEnded": Window._ended,
     "ProcessEnded": Window._ended,
     "ProcessRestarts": Window._restarts,

@@ -45,6 +45,8 @@ def text_of(event: events.Event) -> str:
             return _beginning(event)
         case events.Progress():
             return _progress(event)
+        case events.QueryWaits():
+            return f"has begun no micro-batch yet: {event.doing}"
         case events.RunEnded():
             how = f"with {event.error}: {event.reason}" if event.error else "stopped"
             return f"the run is over, {how}"

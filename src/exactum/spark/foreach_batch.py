@@ -23,6 +23,7 @@ from exactum.spark.last_words import LAST_WORDS
 from exactum.spark.run import query_watch
 from exactum.spark.run.delivery import Delivery, Targets
 from exactum.spark.run.epoch_runner import EpochRunner, start
+from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.supervised import process, standby
 from exactum.spark.supervised.handover import Handover
 
@@ -157,6 +158,7 @@ class ForeachBatch:
         self._closer: Any = None
         self._at_hand = threading.Lock()  # two queries that were given this object may ask at once
         standby.wait_for_turn()  # under a supervisor that has another one running
+        WAITING.watch()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Bring one micro-batch into every sink. Called by Spark, once for each batch, in order.

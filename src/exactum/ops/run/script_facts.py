@@ -78,7 +78,7 @@ class ScriptFacts:
     def heard(self, name: str, fields: Mapping[str, Any]) -> None:
         """An event of a query, as the script has told it."""
         self.stats.hear(Fact(_now_ms(), name, fields))
-        if name == "RunStarted":
+        if name in ("RunStarted", "QueryWaits"):
             folder = local_folder(str(fields["checkpoint"]))
             if folder is not None and folder.is_dir():
                 self._history.begin(str(fields["query_id"]), folder)

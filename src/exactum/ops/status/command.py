@@ -11,7 +11,6 @@ import click
 
 from exactum.ops.status.query_status import (
     UNKNOWN,
-    WORKING,
     QueryStatus,
     checkpoints_below,
     exit_status_of,
@@ -41,7 +40,8 @@ POLL_S = 0.25
     "wait_ready_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Wait until every query is OK or SLOW, for so long.",
+    help="Wait for so long until every query is OK or SLOW, and has completed a micro-batch or "
+    "found nothing to read.",
 )
 @JSON
 def status(
@@ -70,7 +70,7 @@ def status(
         sys.exit(UNKNOWN)
     deadline_s = time.monotonic() + (wait_ready_s or 0.0)
     found = _look(chosen, decision_log)
-    while exit_status_of(found) != WORKING and time.monotonic() < deadline_s:
+    while not all(one.is_ready for one in found) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
         found = _look(chosen, decision_log)
     exit_status = exit_status_of(found)

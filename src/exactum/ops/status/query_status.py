@@ -36,6 +36,11 @@ class QueryStatus:
         return WORKING if self.judgement.verdict.is_working else NOT_WORKING
 
     @property
+    def is_ready(self) -> bool:
+        """It works, and has shown that since its start."""
+        return self.exit_status == WORKING and self.state is not None and self.state.has_begun
+
+    @property
     def name(self) -> str:
         """How people know it: its name, or its checkpoint's folder."""
         known = None if self.state is None else self.state.stats.name

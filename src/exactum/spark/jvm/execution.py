@@ -95,6 +95,15 @@ class Execution:
         report = self._execution.lastProgress()
         return None if report is None else str(report.json())
 
+    def failure(self) -> str | None:
+        """The text of the error with which it ended; None: it was stopped, or runs."""
+        error = self._execution.exception()
+        return str(error.get().getMessage()) if error.isDefined() else None
+
+    def doing(self) -> str:
+        """What Spark says that it does: ``Waiting for data to arrive``, and the like."""
+        return str(self._execution.status().message())
+
     # ---- its plans ---------------------------------------------------------------------------
 
     def logical_plan(self) -> Any:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from exactum.monitor.history_outlet import HistoryOutlet
 from exactum.monitor.recorder import RECORDER
+from exactum.spark.run.waiting_queries import HISTORY, SETTING, WAITING
 from exactum.spark.run_context import RunContext
-
-SETTING = "spark.exactum.history.enabled"
-HISTORY = HistoryOutlet()
-"""Of this process."""
 
 
 def keep_history(context: RunContext) -> None:
@@ -17,6 +13,7 @@ def keep_history(context: RunContext) -> None:
     Does nothing where ``spark.exactum.history.enabled`` is false, or the checkpoint lies on no
     local or shared file system.
     """
+    WAITING.begun(context.query.run_id)
     folder = context.query.folder
     enabled = str(context.session.conf.get(SETTING, "true")).lower() != "false"
     if folder is not None and enabled:

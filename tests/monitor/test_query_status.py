@@ -1,0 +1,168 @@
+"""``exactum status`` of a real query that works, is held up, frozen, killed, in doubt, and done."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from exactum.local import LocalKafka
+from exactum.monitor.verdict import Verdict
+from exactum.ops.status.query_status import QueryStatus, status_of
+from tests.kit.environment import environment
+from tests.kit.run.run_command import World, new_world
+
+pytestmark = pytest.mark.slow
+
+NOT_RESTARTED = ["--restart", "none", "--listen", "none"]
+
+
+def said(world: World, *options: str) -> tuple[int, dict[str, Any]]:
+    """The command's exit status, and what it says of the query."""
+    command = [sys.executable, "-m", "exactum.ops.cli", "status", "--json", *options]
+    done = subprocess.run(
+        [*command, "--checkpoint", str(world.folder / "checkpoint")],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=200,
+    )
+    assert done.stderr == ""
+    (query,) = json.loads(done.stdout)["queries"]
+    assert query["status"] == json.loads(done.stdout)["status"] == done.returncode
+    return done.returncode, query
+
+
+def looked(world: World, later_s: float = 0.0) -> QueryStatus:
+    """Judged now; or as it will be if nothing happens until then."""
+    at_ms = time.time_ns() // 1_000_000 + round(later_s * 1000)
+    return status_of(str(world.folder / "checkpoint"), now_ms=at_ms)
+
+
+def until(world: World, holds: Callable[[QueryStatus], bool], what: str) -> QueryStatus:
+    deadline_s = time.monotonic() + 60
+    while not holds(status := looked(world)):
+        assert time.monotonic() < deadline_s, f"{what}: {status.to_json()}"
+        time.sleep(0.2)
+    return status
+
+
+def is_(verdict: Verdict) -> Callable[[QueryStatus], bool]:
+    return lambda status: status.judgement is not None and status.judgement.verdict is verdict
+
+
+def has_read_all(status: QueryStatus) -> bool:
+    return is_(Verdict.OK)(status) and status.lag == (0, 0.0)
+
+
+def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    """Not begun, at work, held upstream, frozen, killed; then in doubt, waiting, and done."""
+    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=60)
+    play = {"drain": False, "stall_after_s": 1.0}
+    status, query = said(world)
+    assert (status, query["verdict"]) == (2, None)
+    assert "is not a folder" in query["reason"]
+
+    with world.run("first", NOT_RESTARTED, **play) as run:
+        status, query = said(world, "--wait-ready", "100")
+        assert (status, query["verdict"], query["name"]) == (0, "OK", "shout")
+        (alive,) = query["running"]
+        assert alive["pid"] == run.pids()[0]
+        found = until(world, has_read_all, "all is read")
+        assert found.state is not None
+        assert found.state.completed == found.state.finished == found.state.planned
+
+        settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "theirs"}
+        foreign = Producer(settings)
+        foreign.init_transactions(30)
+        foreign.begin_transaction()
+        foreign.produce(world.source.topic, b"never", partition=0)
+        assert foreign.flush(30) == 0
+        held = until(world, is_(Verdict.HELD_UPSTREAM), "it is held upstream")
+        assert held.judgement is not None
+        assert "'theirs' hides 1 offsets" in held.judgement.reason
+        assert held.exit_status == 1
+
+        run.signal_session(run.pids()[0], signal.SIGSTOP)
+        assert is_(Verdict.HELD_UPSTREAM)(looked(world))
+        frozen = looked(world, later_s=40)
+        assert is_(Verdict.STALLED)(frozen), frozen.to_json()
+        run.signal_session(run.pids()[0], signal.SIGCONT)
+        foreign.abort_transaction(30)
+        until(world, is_(Verdict.OK), "it is no longer held")
+
+        run.signal_session(run.pids()[0], signal.SIGKILL)
+        assert run.ends() == 1
+        status, query = said(world)
+        assert (status, query["verdict"], query["running"]) == (1, "DOWN", [])
+        assert "was ended by SIGKILL" in query["reason"]
+        assert query["last_failure"]["reason"] == "it was ended by SIGKILL"
+
+    # Plain Python: nobody finishes what it had decided.
+    world.plan({"event": "EpochDecided", "nth": 1})
+    world.source.produce(kafka.bootstrap_servers, 20)
+    with world.run("second", [*NOT_RESTARTED], by=PlainCommand, **play) as plain:
+        assert plain.wait(100) == -signal.SIGKILL
+    status, query = said(world)
+    assert (status, query["verdict"]) == (1, "IN DOUBT"), query
+    assert query["in_doubt"]["batch_id"] == query["planned"] == query["decided"]
+    assert query["completed"] == query["planned"] - 1
+    assert "exactum transactions finish" in query["todo"]
+
+    with world.run("third", NOT_RESTARTED) as drain:
+        assert drain.ends() == 0
+    status, query = said(world)
+    assert (status, query["reason"]) == (0, "It has read what it was to read, and has ended.")
+
+    with world.run("fourth", NOT_RESTARTED, **play) as idle:
+        until(world, lambda s: bool(s.state and s.state.living), "it waits for data")
+        status, query = said(world)
+        assert (status, query["reason"]) == (
+            0,
+            "It was started, and has found nothing to read yet.",
+        )
+        assert query["running"][0]["pid"] == idle.pids()[0]
+        world.source.produce(kafka.bootstrap_servers, 5)
+        until(world, has_read_all, "it works")
+        idle.signal(signal.SIGTERM)
+        assert idle.ends() == 0
+    status, query = said(world)
+    assert (status, query["verdict"]) == (1, "DOWN")
+    assert query["reason"] == "It was stopped; nothing failed."
+
+
+class PlainCommand:
+    """The script by itself."""
+
+    def __init__(
+        self, folder: Path, script: Path, options: list[str], arguments: list[str]
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "run.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(script), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=environment(),
+                start_new_session=True,
+            )
+        self.wait = self._process.wait
+
+    def __enter__(self) -> PlainCommand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
