@@ -209,6 +209,7 @@ class FaultySink:
         return OpenSink(
             FaultyParticipant(opened.participant, self._faults),
             FaultyWriters(opened.writers, planned),
+            where=opened.where,
         )
 
 

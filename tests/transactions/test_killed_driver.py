@@ -1,0 +1,71 @@
+"""A driver with all that it started is killed by SIGKILL; an operator settles what it left in four
+targets, before anything is started again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exactum.checkpoint.layout import SINKS
+from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from tests.kit.targets.ledger import check_whole_transfers
+from tests.kit.transactions.operator import listed, transactions
+from tests.targets.test_one_decision import POINTS, Bank
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.postgres,
+    pytest.mark.mariadb,
+    pytest.mark.deep,
+]
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_settled_by_hand(
+    kafka: LocalKafka,
+    postgres: LocalPostgres,
+    mariadb: LocalMariaDB,
+    tmp_path: Path,
+    mechanism: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Leftovers are aborted, decided epochs finished, wherever the death came; the books agree after
+    each step, and the next start adds nothing.
+    """
+    monkeypatch.setenv("PGPASSWORD", postgres.password)
+    monkeypatch.setenv("MYSQL_PWD", mariadb.password)
+    bank = Bank(kafka, postgres, mariadb, tmp_path, mechanism=mechanism)
+    bank.transfers.produce(kafka.bootstrap_servers, 600)
+    checkpoint = tmp_path / "checkpoint"
+    for point in ("prepared", "decided", "kafka", "all"):
+        when, faults = POINTS[point]
+        print(f"death: {when}", flush=True)
+        with bank.life(*faults) as job:
+            job.dies()
+        known = json.loads((checkpoint / SINKS).read_text())
+        # The job wraps its decision log, which is the one in the checkpoint.
+        (checkpoint / SINKS).write_text(json.dumps({**known, "decision_log": ""}))
+        arguments = ("--checkpoint", checkpoint)
+        if point == "prepared":
+            found = listed(checkpoint, status=1)
+            assert {t["sink"].partition(":")[0] for t in found} == {
+                "kafka",
+                "postgres",
+                "mysql",
+                "files",
+            }
+            assert {t["owner"] for t in found} == {"a dead run of this query"}
+            done = transactions("abort", "--all-leftovers", *arguments, "--json", status=0).json
+            assert len(done["aborted"]) == len(found)
+            assert listed(checkpoint, status=0) == []
+        else:
+            assert listed(checkpoint, status=int(point != "all"))
+            assert transactions("finish", *arguments, "--json", status=0).json["batches"]
+            assert {t["state"] for t in listed(checkpoint, status=0)} == {"committed"}
+        check_whole_transfers(bank.targets)
+    assert bank.finish() == []
+    bank.check_exact()
