@@ -57,19 +57,20 @@ checkpoint-jar: setup ## compile CheckpointFs.java anew; the jar is kept beside 
 	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.checkpoint_jar
 
 # Debian's packages; the tests start servers of their own from them, on free ports and in temporary folders.
-servers: ## PostgreSQL, MariaDB, Prometheus, Chromium and strace, which the tests start: installed where they are missing
+servers: ## PostgreSQL, pgbouncer, MariaDB, Prometheus, Chromium and strace, which the tests start: installed where they are missing
 	@missing=""; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	command -v mariadbd >/dev/null || missing="$$missing mariadb-server"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v promtool >/dev/null || missing="$$missing prometheus"; \
+	command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || missing="$$missing pgbouncer"; \
 	test -z "$$missing" && exit 0; \
 	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; \
 	else \
 	  echo "The tests need real database servers, Prometheus, Chromium and strace, and these are missing:$$missing."; \
-	  echo "Debian and Ubuntu: sudo apt-get install$$missing. Elsewhere: PostgreSQL 15 or later, MariaDB 10.11 or later,"; \
+	  echo "Debian and Ubuntu: sudo apt-get install$$missing. Elsewhere: PostgreSQL 15 or later, pgbouncer, MariaDB 10.11 or later,"; \
 	  echo "Prometheus 2.42 or later with promtool, Chromium, with their server programs on the PATH. They need not run: the tests start servers of their own."; \
 	  exit 1; \
 	fi

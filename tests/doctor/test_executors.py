@@ -37,7 +37,7 @@ def test_a_job_looks_from_the_executors(spark: SparkSession, tmp_path: Path) -> 
 @pytest.fixture
 def seen() -> ExecutorSeen:
     task = ExecutorTask((), ())
-    return task(0)
+    return task.look(0)
 
 
 def judgement(seen: ExecutorSeen, task: ExecutorTask | None = None) -> list[DoctorFinding]:
@@ -47,7 +47,7 @@ def judgement(seen: ExecutorSeen, task: ExecutorTask | None = None) -> list[Doct
 def test_a_machine_that_sees_all_is_well(seen: ExecutorSeen, tmp_path: Path) -> None:
     (tmp_path / "driver").touch()
     task = ExecutorTask((str(tmp_path),), ())
-    (found,) = judgement(task(3), task)
+    (found,) = judgement(task.look(3), task)
     assert found.level is Level.OK
     assert socket.gethostname() in found.what
 
@@ -56,7 +56,7 @@ def test_a_folder_that_another_machine_does_not_share(seen: ExecutorSeen, tmp_pa
     """What the driver wrote is not there; or what the task wrote is not here."""
     (tmp_path / "mine").mkdir()
     task = ExecutorTask((str(tmp_path / "mine"),), ())
-    (unseen,) = judgement(task(0), task)
+    (unseen,) = judgement(task.look(0), task)
     assert unseen.level is Level.ERROR
     assert f"does not see what the driver has written into {tmp_path}" in unseen.what
     (lost,) = judgement(replace(seen, written=(str(tmp_path / "mine" / "gone"),)))

@@ -32,6 +32,7 @@ def test_a_store_that_keeps_to_conditions(store: S3Server, tmp_path: Path) -> No
     assert found.all_is_well(), found.output
     assert found.has("ok", "decision log", "one was taken")
     assert found.has("ok", "files:s3://bucket/table", "put, listed, copied and deleted")
+    assert found.has("ok", "files:s3://bucket/table", "clock of the store")
     assert store.objects == {"table/part-0.parquet": b"kept"}
     assert "correct-horse" not in found.output
 

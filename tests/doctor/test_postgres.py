@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -241,8 +242,9 @@ def pooler(server: LocalPostgres, folder: Path, mode: str) -> Iterator[str]:
     for parent in folder.parents:
         if parent.owner() == "root" and parent != Path("/") and os.geteuid() == 0:
             parent.chmod(parent.stat().st_mode | 0o011)
+    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     process = subprocess.Popen(
-        [*_as_server_user(), "pgbouncer", "-q", str(config)],
+        [*_as_server_user(), program, "-q", str(config)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

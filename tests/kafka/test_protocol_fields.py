@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from kafka.errors import KafkaError, NotLeaderForPartitionError
-from kafka.protocol.admin import configs, transactions
+from kafka.protocol.admin import cluster, configs, groups, transactions
 from kafka.protocol.consumer import fetch, offsets
 from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
@@ -23,9 +25,21 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 FIELDS = {
     MetadataRequest: "topics.name allow_auto_topic_creation include_topic_authorized_operations",
     MetadataResponse: """
-        cluster_id topics.name topics.error_code topics.authorized_operations
+        cluster_id brokers.node_id brokers.host brokers.port
+        topics.name topics.error_code topics.is_internal topics.authorized_operations
         topics.partitions.error_code topics.partitions.partition_index
-        topics.partitions.leader_id""",
+        topics.partitions.leader_id topics.partitions.replica_nodes
+        topics.partitions.isr_nodes""",
+    ApiVersionsRequest: "client_software_name client_software_version",
+    ApiVersionsResponse: "api_keys.api_key api_keys.min_version api_keys.max_version",
+    cluster.DescribeQuorumRequest: "topics.topic_name topics.partitions.partition_index",
+    cluster.DescribeQuorumResponse: """
+        error_code topics.partitions.error_code topics.partitions.leader_id
+        topics.partitions.current_voters.replica_id
+        topics.partitions.current_voters.last_caught_up_timestamp""",
+    groups.DescribeGroupsRequest: "groups include_authorized_operations",
+    groups.DescribeGroupsResponse: """
+        groups.error_code groups.group_state groups.members groups.authorized_operations""",
     FindCoordinatorRequest: "key key_type coordinator_keys",
     FindCoordinatorResponse: """
         error_code node_id coordinators.key coordinators.error_code coordinators.node_id""",

@@ -15,6 +15,7 @@ nor to hear why a login failed.
     Future                                    the answer of a request that could not be sent
     the requests that end in Request          one message of Kafka's protocol each
     MemoryRecords                             record batches as they stand in a log
+    BrokerVersionData                         which Kafka knows these requests
 
 ``tests/kafka/test_client_internals.py`` and ``test_protocol_fields.py`` say which of them a new
 version has changed; the pin in pyproject is narrow for their sake.
@@ -31,15 +32,18 @@ from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+from kafka.protocol.admin.cluster import DescribeQuorumRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest
+from kafka.protocol.admin.groups import DescribeGroupsRequest
 from kafka.protocol.admin.transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
+from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import (
     EndTxnRequest,
     InitProducerIdRequest,
@@ -49,8 +53,12 @@ from kafka.record import MemoryRecords
 
 __all__ = [
     "AdminConnection",
+    "ApiVersionsRequest",
+    "BrokerVersionData",
     "DescribeConfigsRequest",
+    "DescribeGroupsRequest",
     "DescribeProducersRequest",
+    "DescribeQuorumRequest",
     "DescribeTransactionsRequest",
     "EndTxnRequest",
     "FetchRequest",

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka.protocol.admin.cluster import DescribeQuorumRequest
-from kafka.protocol.admin.groups import DescribeGroupsRequest
-from kafka.protocol.broker_version_data import BrokerVersionData
-from kafka.protocol.metadata import ApiVersionsRequest
-
 from exactum._version import __version__
 from exactum.kafka.client_internals import (
+    ApiVersionsRequest,
+    BrokerVersionData,
+    DescribeGroupsRequest,
+    DescribeQuorumRequest,
     EndTxnRequest,
     FindCoordinatorRequest,
     MetadataRequest,

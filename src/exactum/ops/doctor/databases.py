@@ -42,6 +42,17 @@ def table_of(session: Session, target: SqlTarget) -> Table | None:
     return found
 
 
+def lagging(area: str, count: int) -> Iterator[DoctorFinding]:
+    """Standbys that no COMMIT waits for."""
+    if count:
+        yield warning(
+            area,
+            f"{count} standbys get their data asynchronously, and none synchronously.",
+            "A failover to one of them loses what was committed last: rows or decisions.",
+            "Have a COMMIT wait for one of them, or never fail over to them (docs/guarantees.md).",
+        )
+
+
 def absent(target: SqlTarget, *, may_create: bool) -> DoctorFinding:
     """There is no table."""
     if target.creates_table and may_create:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import socket
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from exactum._version import __version__
 
@@ -22,7 +25,15 @@ class ExecutorTask:
     folders: tuple[str, ...]
     addresses: tuple[str, ...]
 
-    def __call__(self, number: int) -> ExecutorSeen:
+    def of_batches(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """For ``mapInArrow``: what each row, a number of its own, sees, as a column of texts."""
+        import pyarrow as pa
+
+        for batch in batches:
+            seen = [self.look(int(number)) for number in batch.column(0).to_pylist()]
+            yield pa.record_batch({"seen": [json.dumps(asdict(each)) for each in seen]})
+
+    def look(self, number: int) -> ExecutorSeen:
         unseen: dict[str, str] = {}
         written: list[str] = []
         for folder in self.folders:
@@ -61,3 +72,9 @@ class ExecutorSeen:
     unseen: dict[str, str]
     unreached: dict[str, str]
     written: tuple[str, ...]
+
+    @staticmethod
+    def of(text: str) -> ExecutorSeen:
+        """From the JSON that ``of_batches`` makes."""
+        value = json.loads(text)
+        return ExecutorSeen(**{**value, "written": tuple(value["written"])})

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from exactum._version import __version__
 from exactum.errors import ExactumError
@@ -57,12 +58,17 @@ def _run(master: str | None, task: ExecutorTask) -> list[ExecutorSeen]:
     if master is not None:
         builder = builder.master(master)
     session = builder.getOrCreate()
+
+    def look(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from task.of_batches(batches)
+
     try:
         context = session.sparkContext
         if not was_running:
             context.setLogLevel("ERROR")
         count = max(1, context.defaultParallelism * TASKS_PER_CORE)
-        return list(context.parallelize(range(count), count).map(task).collect())
+        rows = session.range(0, count, 1, count).mapInArrow(look, "seen string").collect()
+        return [ExecutorSeen.of(row.seen) for row in rows]
     finally:
         if not was_running:
             session.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from typing import Any
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.files.place import HIDDEN, OWNERS, owned
 from exactum.files.sink import FileSink
-from exactum.ops.doctor.finding import DoctorFinding, error, ok
+from exactum.ops.doctor.finding import DoctorFinding, error, ok, skew_findings
 from exactum.ops.doctor.folder_probe import FOR_FILES, PROBE, folder_findings
+
+STAMP_S = 1.0
+"""Object stores stamp in whole seconds."""
 
 
 def findings(sink: FileSink) -> Iterator[DoctorFinding]:
@@ -63,6 +67,7 @@ def _object_store(area: str, url: str, store: Any) -> Iterator[DoctorFinding]:
         try:
             try:
                 obstore.put(location.store, staged, b"1")
+                written_s = time.time()
                 listed = sizes(location.store, prefix)
                 obstore.copy(location.store, staged, target)
                 copied = get(location.store, target)
@@ -91,6 +96,9 @@ def _object_store(area: str, url: str, store: Any) -> Iterator[DoctorFinding]:
         )
     else:
         yield ok(area, f"Objects can be put, listed, copied and deleted at {location.where}.")
+    if "staged" in listed:
+        skew_s = listed["staged"]["last_modified"].timestamp() - written_s
+        yield from skew_findings(area, "the store", skew_s, STAMP_S)
     for owner in OWNERS:
         if any(chunk for chunk in obstore.list(location.store, owner, chunk_size=1)):
             yield error(area, owned(location.where, owner), "", "")

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 
 from exactum.kafka.examination import ClusterExamination, KafkaTarget
 from exactum.kafka.settings import Settings
+from exactum.kafka.transaction_admin import TRANSACTION_LOG
 from exactum.ops.doctor import kafka_group, kafka_topics, kafka_transactions
 from exactum.ops.doctor.finding import DoctorFinding, error, ok, skew_findings, warning
+from exactum.ops.doctor.kafka_topics import MIN_ISR
 from exactum.ops.doctor.span import span
 
 CONNECT_TIMEOUT_MS = 5_000
@@ -50,7 +52,7 @@ def findings(subject: ClusterSubject, longest_outage_s: float | None) -> Iterato
         yield from _nodes(area, asked, reached)
         settings = {node: asked.of_node(node, KEYS) for node in reached}
         if subject.sinks:
-            yield from _settings(area, settings, longest_outage_s)
+            yield from _settings(area, asked, settings, longest_outage_s)
         yield from _clock(area, asked)
         topics = kafka_topics.TopicLook(asked, subject, longest_outage_s)
         yield from topics.findings()
@@ -116,7 +118,10 @@ def _nodes(area: str, asked: ClusterExamination, reached: list[int]) -> Iterator
 
 
 def _settings(
-    area: str, settings: NodeSettings, longest_outage_s: float | None
+    area: str,
+    asked: ClusterExamination,
+    settings: NodeSettings,
+    longest_outage_s: float | None,
 ) -> Iterator[DoctorFinding]:
     """What the nodes are set to, as far as it concerns transactions."""
     if not all(settings.values()):
@@ -137,7 +142,7 @@ def _settings(
             "holds every reader back.",
             f"Set {VERIFICATION}=true (the default); it can be changed while brokers run.",
         )
-    yield from _transaction_log(area, settings)
+    yield from _transaction_log(area, asked, settings)
     expiration_ms = least(settings, EXPIRATION)
     if expiration_ms and longest_outage_s is not None and expiration_ms / 1000 < longest_outage_s:
         yield warning(
@@ -149,17 +154,24 @@ def _settings(
         )
 
 
-def _transaction_log(area: str, settings: NodeSettings) -> Iterator[DoctorFinding]:
+def _transaction_log(
+    area: str, asked: ClusterExamination, settings: NodeSettings
+) -> Iterator[DoctorFinding]:
+    """As it is, where the user may see it; else as the brokers would make it."""
+    seen = asked.topics([TRANSACTION_LOG]).get(TRANSACTION_LOG)
     replicas, in_sync = least(settings, LOG_REPLICAS), least(settings, LOG_MIN_ISR)
+    if seen is not None:
+        replicas = min((p.replicas for p in seen.partitions), default=replicas)
+        own = asked.configs("topic", TRANSACTION_LOG, (MIN_ISR,))
+        in_sync = int(own[MIN_ISR]) if MIN_ISR in own else in_sync
     if replicas is None or in_sync is None or (replicas > 1 and in_sync > 1):
         return
     yield warning(
         area,
-        f"Kafka's own transaction log has replication factor {replicas}, min ISR {in_sync} by the "
-        "brokers' settings.",
+        f"Kafka's own transaction log has replication factor {replicas}, min ISR {in_sync}.",
         "With the loss of one broker's disk it may lose how transactions ended.",
-        f"{LOG_REPLICAS}=3 and {LOG_MIN_ISR}=2 before the first transaction; later by reassigning "
-        "__transaction_state.",
+        f"Before the first transaction {LOG_REPLICAS}=3 and {LOG_MIN_ISR}=2; later reassign "
+        f"{TRANSACTION_LOG} and set its {MIN_ISR}.",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from exactum.errors import Refused
-from exactum.ops.doctor.databases import absent, bounded, rights, saying_where, table_of
+from exactum.ops.doctor.databases import absent, bounded, lagging, rights, saying_where, table_of
 from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, skew_findings, warning
 from exactum.sql.dialect import DIRECTORY, LEDGER, Role, SqlFailure
 from exactum.sql.mysql import examination
@@ -78,6 +78,8 @@ def _server(area: str, session: MySQLSession) -> Iterator[DoctorFinding]:
             "A larger row is refused, and each statement carries fewer of them.",
             "Set it to 64 MiB, MySQL's default.",
         )
+    yield from lagging(area, MySQLDialect().lagging_standbys(session))
+    session.rollback()
     yield from skew_findings(area, "the server", seen.skew_s, seen.uncertain_s)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from exactum.errors import Refused
-from exactum.ops.doctor.databases import absent, rights, saying_where, table_of
+from exactum.ops.doctor.databases import absent, lagging, rights, saying_where, table_of
 from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, skew_findings, warning
 from exactum.ops.doctor.span import span
 from exactum.sql.dialect import DIRECTORY, LEDGER
@@ -84,15 +84,8 @@ def _pooler(area: str, address: Address, seen: PostgresExamined) -> Iterator[Doc
 def _replication(
     area: str, session: PostgresSession, seen: PostgresExamined
 ) -> Iterator[DoctorFinding]:
-    lagging = PostgresDialect().lagging_standbys(session)
+    yield from lagging(area, PostgresDialect().lagging_standbys(session))
     session.rollback()
-    if lagging:
-        yield warning(
-            area,
-            f"{lagging} standbys get their data asynchronously, and none synchronously.",
-            "A failover to one of them loses what was committed last: rows or decisions.",
-            "Set synchronous_standby_names, or never fail over to them (docs/guarantees.md).",
-        )
     if seen.synchronous_standby_names and not seen.senders:
         yield error(
             area,
