@@ -6,10 +6,15 @@ partition among those that it will write a marker to. The order of the looks mak
 transaction is known to its coordinator before its first record is written. So one that is open in
 the partition, that the coordinator then does not account for, and that is still the same open one
 after that, is nobody's.
+
+That needs a look at every coordinator, and the right to see every transactional id: where one of
+the two is missing, nothing is called hanging. What was written to a short time ago is left alone
+besides, as Kafka's own tool does.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,17 +42,22 @@ class HangingTransaction:
 class HeldPartitions:
     """What a search has found. ``held`` are the partitions with something open, ``hanging`` what of
     it is nobody's. ``unseen`` says what could not be looked at: while there is any, an empty
-    ``hanging`` proves nothing.
+    ``hanging`` proves nothing. ``young`` are transactions that look like it and were written to too
+    short a time ago to be judged.
     """
 
     looked_at: int
     held: tuple[Partition, ...]
     hanging: tuple[HangingTransaction, ...]
     unseen: tuple[str, ...]
+    young: int = 0
 
 
-def find_hanging(admin: TransactionAdmin, topics: Sequence[str] = ()) -> HeldPartitions:
-    """Search all partitions that the user may see, or those of ``topics``.
+def find_hanging(
+    admin: TransactionAdmin, topics: Sequence[str] = (), *, idle_ms_min: int
+) -> HeldPartitions:
+    """Search all partitions that the user may see, or those of ``topics``. What was written to less
+    than ``idle_ms_min`` ago is not judged.
 
     Raises:
         ExactumError: the brokers did not answer, or refused.
@@ -69,6 +79,12 @@ def find_hanging(admin: TransactionAdmin, topics: Sequence[str] = ()) -> HeldPar
             f"the topic {TRANSACTION_LOG} cannot be seen (DESCRIBE on it), so nobody can tell "
             "whether every coordinator answers"
         )
+    sees_all = admin.may_describe_any_id()
+    if not sees_all:
+        unseen.append(
+            "this user may not see all transactional ids (DESCRIBE on '*'), so nobody can tell "
+            "whose the open transactions are"
+        )
     stable = admin.end_offsets(wanted, read_committed=True)
     ends = admin.end_offsets(wanted, read_committed=False)
     held = [p for p in wanted if stable[p] < ends[p]]
@@ -86,6 +102,7 @@ def find_hanging(admin: TransactionAdmin, topics: Sequence[str] = ()) -> HeldPar
             suspects[producer] = (name, f"{description.state}, without this partition")
     still, _ = admin.open_producers({producer.partition for producer in suspects})
     same = {_transaction(producer) for producer in still}
+    now_ms = int(time.time() * 1000)
     hanging = tuple(
         HangingTransaction(
             producer, name, says, stable[producer.partition], ends[producer.partition]
@@ -93,10 +110,15 @@ def find_hanging(admin: TransactionAdmin, topics: Sequence[str] = ()) -> HeldPar
         for producer, (name, says) in suspects.items()
         if _transaction(producer) in same
     )
-    if silent or not coordinators:
+    if silent or not coordinators or not sees_all:
         hanging = ()
+    idle = tuple(h for h in hanging if now_ms - h.producer.last_write_ms >= idle_ms_min)
     return HeldPartitions(
-        len(wanted), tuple(sorted({p.partition for p in open_ones})), hanging, tuple(unseen)
+        len(wanted),
+        tuple(sorted({p.partition for p in open_ones})),
+        idle,
+        tuple(unseen),
+        len(hanging) - len(idle),
     )
 
 

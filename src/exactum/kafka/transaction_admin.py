@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exactum.errors import SettingRefused
 from exactum.kafka.client_internals import (
     DescribeProducersRequest,
     ListTransactionsRequest,
@@ -69,6 +71,16 @@ class TransactionAdmin(BrokerRequests):
             return found
 
         return self._router.retry(ask) if producer_ids else {}
+
+    def may_describe_any_id(self) -> bool:
+        """Whether DESCRIBE is granted on transactional ids of any name: a broker leaves the others
+        out of its lists without a word.
+        """
+        try:
+            self.describe_transactions([f"exactum-looks-{secrets.token_hex(8)}"])
+        except SettingRefused:
+            return False
+        return True
 
     def all_partitions(self) -> tuple[dict[Partition, int], set[Partition]]:
         """(leader by partition, partitions without a leader) of every topic that the user may see,

@@ -234,6 +234,13 @@ def abort(
 @click.option("--bootstrap-servers", metavar="SERVERS", help="Of the Kafka cluster.")
 @COMMAND_CONFIG
 @click.option("--topic", "topics", multiple=True, help="Only in these topics.")
+@click.option(
+    "--idle",
+    default="15 min",
+    show_default=True,
+    metavar="DURATION",
+    help="Leave alone what was written to since.",
+)
 @click.option("--abort", "abort_them", is_flag=True, help="End them by an abort marker.")
 @click.option("--yes", is_flag=True, help="Do not ask before each marker.")
 @JSON
@@ -242,6 +249,7 @@ def find_hanging_command(
     bootstrap_servers: str | None,
     command_config: Path | None,
     topics: tuple[str, ...],
+    idle: str,
     abort_them: bool,
     yes: bool,
     as_json: bool,
@@ -249,8 +257,10 @@ def find_hanging_command(
     """Find transactions in Kafka that nobody will ever end.
 
     Partitions held by a producer that no coordinator accounts for, whoever's it is. Needs DESCRIBE
-    and READ on the topics; --abort needs ALTER on the cluster.
+    and READ on the topics, and DESCRIBE on all transactional ids; --abort needs ALTER on the
+    cluster.
     """
+    from exactum.ops.run.duration import seconds
     from exactum.ops.targets.access import Access
     from exactum.ops.transactions.hanging_report import search
 
@@ -261,8 +271,16 @@ def find_hanging_command(
     if as_json and abort_them and not yes:
         raise click.UsageError("--json with --abort needs --yes: there is nobody to ask.")
     ask = None if yes else click.confirm
+    idle_ms_min = round(seconds(idle) * 1000)
     with closing(ClusterPlace(servers, access).admin()) as admin:
-        value, status = search(admin, topics, abort_them=abort_them, ask=ask, quiet=as_json)
+        value, status = search(
+            admin,
+            topics,
+            idle_ms_min=idle_ms_min,
+            abort_them=abort_them,
+            ask=ask,
+            quiet=as_json,
+        )
     if as_json:
         _print_json(value)
     sys.exit(status)

@@ -17,6 +17,7 @@ def search(
     admin: TransactionAdmin,
     topics: Sequence[str],
     *,
+    idle_ms_min: int,
     abort_them: bool,
     ask: Ask | None,
     quiet: bool,
@@ -26,7 +27,7 @@ def search(
     Status 0: there is none, or none any more; 1: one is there; 2: none was found, and not
     everything could be looked at.
     """
-    found = find_hanging(admin, topics)
+    found = find_hanging(admin, topics, idle_ms_min=idle_ms_min)
     if not quiet:
         _show(found)
     aborted: list[HangingTransaction] = []
@@ -41,7 +42,8 @@ def search(
             refused.append(str(error))
     left = [each for each in found.hanging if each not in aborted]
     if aborted:
-        again = find_hanging(admin, sorted({each.producer.partition[0] for each in aborted}))
+        theirs = sorted({each.producer.partition[0] for each in aborted})
+        again = find_hanging(admin, theirs, idle_ms_min=idle_ms_min)
         still = {each.producer.partition for each in again.hanging}
         left += [each for each in aborted if each.producer.partition in still]
     if not quiet:
@@ -56,6 +58,7 @@ def search(
         "aborted": [_named(each) for each in aborted],
         "refused": refused,
         "unseen": list(found.unseen),
+        "too_young_to_judge": found.young,
     }
     return value, 1 if left else 2 if found.unseen else 0
 
@@ -78,6 +81,8 @@ def _show(found: HeldPartitions) -> None:
             "  -> nobody will end it: look who wrote there, then 'find-hanging --abort'",
             fg="yellow",
         )
+    if found.young:
+        click.echo(f"{found.young} more look like it, and were written to a short time ago: wait")
     for text in found.unseen:
         click.secho(f"could not be looked at: {text}", fg="red", err=True)
 
