@@ -19,7 +19,14 @@ from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, Writ
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
 from exactum.spark.write.failure import TaskFailed, carried_by
 from exactum.spark.write.prefetch import Prefetch
-from exactum.spark.write.write_task import DeadLetterPlan, RunTask, WriteTask, _first, prepared_of
+from exactum.spark.write.write_task import (
+    DeadLetterPlan,
+    RunTask,
+    WriteTask,
+    _first,
+    fingerprint_of,
+    prepared_of,
+)
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
 PREPARED = PreparedTransaction("p", "x", 1)
@@ -357,3 +364,28 @@ def test_a_decoder_that_fails_says_on_which_records() -> None:
     assert "a decoder, on the records from t-1@7 to t-1@9, failed at test_write_task.py:" in str(
         carried
     )
+
+
+@pytest.mark.parametrize("views", [None, (0, 1)])
+def test_the_fingerprint_is_of_what_the_first_writer_sees(views: tuple[int, ...] | None) -> None:
+    """However the rows come in batches, and in whatever order; also where nothing is prepared."""
+
+    class Idle(Recorder):
+        def prepare(self) -> None:
+            return None
+
+    rows = pa.table({"0:a": [1, 2, 2], "1:a": [7, 8, 9], "1?": [True, False, None]})
+    writers = (("w0", Idle()), ("w1", Idle()))
+
+    def fingerprint(*slices: pa.Table, hashed: bool = True) -> Any:
+        task = WriteTask(writers, ORDER, views=views, hashed=hashed)
+        found = list(task(batch for some in slices for batch in some.to_batches()))
+        return fingerprint_of(found[0]["prepared"][0].as_py()) if found else None
+
+    whole = fingerprint(rows)
+    assert whole.rows == 3
+    assert whole == fingerprint(rows.slice(2), rows.slice(0, 1), rows.slice(1, 1))
+    assert whole != fingerprint(rows.slice(0, 2))
+    assert whole != fingerprint(rows.slice(0, 2), rows.slice(0, 1)), "2 counts twice"
+    assert fingerprint(rows.slice(0, 0)) is None
+    assert fingerprint(rows, hashed=False) is None

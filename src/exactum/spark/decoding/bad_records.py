@@ -91,7 +91,7 @@ class BadRecords(EpochListener):
                 continue
             with view.read_once(self._letters(frame, decoded), 2) as kept:
                 job = write_job.WriteJob(RunTask(((name, LetterWriters(plan)),), order.run))
-                prepared.extend(job.run(kept, order))
+                prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():
                     found = kept.count()
             self._refuse_fewer(found, expected, order)

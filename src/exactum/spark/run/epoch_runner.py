@@ -78,6 +78,7 @@ class EpochRunner:
             context.run,
             self._dead_letters,
             count_once=self._bad_records.read_again,
+            hashed=context.run.guarantee is Guarantee.EXACTLY_ONCE and standing_epochs.has_state(),
         )
         self._small_epochs = SmallEpochs(context.query)
         self._last_batch: tuple[int, float] | None = None  # batch id, and when it was done
@@ -135,9 +136,9 @@ class EpochRunner:
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
-                prepared.extend(
-                    self._jobs.run(frame, order, lambda whole: self._cheap(whole, offsets))
-                )
+                written = self._jobs.run(frame, order, lambda whole: self._cheap(whole, offsets))
+                self._standing_epochs.wrote(written.fingerprint)
+                prepared.extend(written.prepared)
                 if self._dead_letters is not None:
                     prepared.extend(
                         self._bad_records.write(frame, order, DEAD_LETTERS, self._dead_letters)
@@ -153,8 +154,8 @@ class EpochRunner:
         for listener in self._listeners:
             listener.begin(batch)
         completed = self._protocol.run(batch_id, offsets, write)
-        if not completed.written and not self._standing_epochs.go_on(batch_id, completed.engine):
-            write_job.drain(frame)
+        if not completed.written:
+            self._standing_epochs.go_on(batch_id, completed.engine, frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)
         if refused:
             self._context.emit(events.RowsDeadLettered(*self._context.about(batch_id), refused))

@@ -11,7 +11,7 @@ from exactum.checkpoint import offset_log
 from exactum.checkpoint.state_store import Vanished, stores
 from exactum.errors import CheckpointRefused
 from exactum.spark.jvm.state_operator import StateOperator
-from exactum.spark.run.state_version import VersionFile
+from exactum.spark.run.state_version import VersionFile, seal
 
 
 class NotWhole(Exception):
@@ -65,8 +65,21 @@ class OperatorState:
             )
         return [found[one] for one in wanted]
 
-    def before(self, files: Iterable[VersionFile], decided_ms: int) -> list[VersionFile]:
-        """One of ``files`` for each store, none of them written after the decision.
+    def seal(self) -> str | None:
+        """Of the version that the batch has left, in format 1 (``state_version.seal``); None where
+        the state is not on this machine, and to look at each file would cost too much.
+
+        Raises:
+            OSError: a folder or a file could not be looked at.
+        """
+        folder = offset_log.local_folder(self.folder)
+        return None if folder is None else seal(folder, self.version + 1, self.partitions)
+
+    def unchanged(
+        self, files: Iterable[VersionFile], sealed: str | None, decided_ms: int
+    ) -> list[VersionFile]:
+        """One of ``files`` for each store, none of them written after the decision: by the seal
+        that was recorded with it, else by the clock.
 
         Raises:
             NotWhole: a store has none, or its version was written again since.
@@ -78,12 +91,16 @@ class OperatorState:
             # A snapshot may come later: it is made of the changes, beside the epochs.
             if file.is_change or (file.partition, file.store) not in found:
                 found[file.partition, file.store] = file
-        for file in found.values():
-            if file.written_ms > decided_ms:
-                raise NotWhole(
-                    f"{file.path} was written since: the batch's frame was computed besides "
-                    "exactum's call (count(), isEmpty(), show()), or the checkpoint was copied"
-                )
+        rewritten = (
+            [file.path for file in found.values() if file.written_ms > decided_ms]
+            if sealed is None
+            else [self.folder] * (self.seal() != sealed)
+        )
+        if rewritten:
+            raise NotWhole(
+                f"{rewritten[0]} was written since: the batch's frame was computed besides "
+                "exactum's call (count(), isEmpty(), show()), or the checkpoint was copied"
+            )
         names = [
             {store for partition, store in found if partition == each}
             for each in range(self.partitions)

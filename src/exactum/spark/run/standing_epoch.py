@@ -13,20 +13,28 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
+from pyspark.sql import DataFrame
+
+from exactum.errors import CheckpointRefused
 from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.state_operator import CheckpointIds, StateOperator, report_commits
 from exactum.spark.run.operator_state import NotWhole, OperatorState
 from exactum.spark.run.state_version import VersionFile, version_files
 from exactum.spark.run_context import RunContext
+from exactum.spark.write import write_job
+from exactum.spark.write.fingerprint import Fingerprint
 
 logger = logging.getLogger("exactum")
 
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _PLAIN, _WITH_IDS = "1", "2"
+ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
+"""A Spark setting: "stop", or "warn" where an epoch that had to be computed once more may have
+another result than the one that stands."""
 
 
 class StandingEpochs:
@@ -37,6 +45,18 @@ class StandingEpochs:
         self._running = context.query
         self._plan = BatchPlan(context.session, context.query.execution)
         self._checkpoint_ids: CheckpointIds | None = None
+        self._fingerprint: Fingerprint | None = None
+
+    def has_state(self) -> bool:
+        """Whether the query keeps state. True where Spark does not say."""
+        try:
+            return bool(self._plan.state_operators())
+        except JvmError:
+            return True
+
+    def wrote(self, fingerprint: Fingerprint | None) -> None:
+        """The fingerprint of the batch at hand, whose write job has succeeded."""
+        self._fingerprint = fingerprint
 
     def record(self) -> str:
         """What Spark has to know of the batch at hand, whose write job has succeeded, as JSON text.
@@ -45,46 +65,91 @@ class StandingEpochs:
         ``watermarks_ms``: the greatest event time of each watermark, in ms since 1970, null where
         no row had one. ``decided_ms``: when this was asked, in ms since 1970; the state that
         belongs to the epoch was written before. ``state_ids``: in checkpoint format 2, for each
-        stateful operator and partition the ids of its stores' versions.
+        stateful operator and partition the ids of its stores' versions. ``state_seals``: in format
+        1, for each the digest of its files, null where they are not on this machine.
+        ``fingerprint``: how many rows the batch had, and the sum of their hashes; left out where
+        it is not known.
         """
         try:
             facts: dict[str, Any] = {
                 "watermarks_ms": [mark.greatest_ms() for mark in self._plan.watermarks()]
             }
+            operators = self._plan.state_operators()
             if self._format() == _WITH_IDS:
-                facts["state_ids"] = {
-                    str(operator.operator_id()): self._ids(operator)
-                    for operator in self._plan.state_operators()
-                }
-        except JvmError as error:
+                facts["state_ids"] = {str(one.operator_id()): self._ids(one) for one in operators}
+            else:
+                states = [OperatorState.of(one) for one in operators]
+                facts["state_seals"] = {str(one.operator_id): one.seal() for one in states}
+            if self._fingerprint is not None:
+                facts["fingerprint"] = astuple(self._fingerprint)
+        except (JvmError, OSError) as error:
             logger.debug("%s: what a restart needs is not recorded: %s", self._running, error)
             return ""
         return json.dumps({**facts, "decided_ms": time.time_ns() // 1_000_000 + 1})
 
-    def go_on(self, batch_id: int, recorded: str) -> bool:
-        """Let Spark go on with the state that the epoch has left. False where it has to be computed
-        again.
+    def go_on(self, batch_id: int, recorded: str, frame: DataFrame) -> None:
+        """Let Spark go on with the state that the epoch has left. Where it cannot be had, compute
+        the epoch once more, and compare the result with what was written, where that is on record.
 
         ``recorded`` is what ``record`` said when it was decided.
+
+        Raises:
+            CheckpointRefused: the result is another one, so state and output would disagree.
+            Exception: as ``write_job.drain``.
         """
         why = self._why_not(recorded)
-        if why:
-            logger.log(
-                logging.WARNING if self._has_state() else logging.INFO,
-                "%s: epoch %d stands, and is computed once more for its state: %s. If the query "
-                "gives another result now (a table that has changed, rand(), a lookup), state and "
-                "output disagree from here on",
-                self._running,
-                batch_id,
-                why,
-            )
-        else:
+        if not why:
             logger.info(
                 "%s: epoch %d stands, with its state; nothing of it is computed again",
                 self._running,
                 batch_id,
             )
-        return not why
+        elif self.has_state():
+            self._compute_again(batch_id, recorded, frame, why)
+        else:
+            logger.info("%s: epoch %d is computed once more: %s", self._running, batch_id, why)
+            write_job.drain(frame)
+
+    def _compute_again(self, batch_id: int, recorded: str, frame: DataFrame, why: str) -> None:
+        written = _fingerprint_in(recorded)
+        logger.warning(
+            "%s: epoch %d stands, and is computed once more for its state: %s. %s",
+            self._running,
+            batch_id,
+            why,
+            "Its rows are compared with those that were written"
+            if written is not None
+            else "If the query gives another result now (a table that has changed, rand(), a "
+            "lookup), state and output disagree from here on: its record does not say which rows "
+            "were written",
+        )
+        if written is None:
+            write_job.drain(frame)
+            return
+        now = write_job.fingerprint(frame)
+        if now == written:
+            logger.info("%s: epoch %d gives the rows that stand", self._running, batch_id)
+            return
+        counts = (
+            f"{written.rows} rows were written, and it gives {now.rows} now"
+            if written.rows != now.rows
+            else f"it gives as many rows ({now.rows}) as were written, but not the same ones"
+        )
+        found = (
+            f"{self._running}: epoch {batch_id} stands in the sinks. It was computed once more for "
+            f"its state, because {why}; and the result is another one: {counts}. State and output "
+            "would disagree from here on."
+        )
+        if self._session.conf.get(ON_DIFFERENCE, "stop") == "warn":
+            logger.warning("%s %s=warn lets the query go on with it.", found, ON_DIFFERENCE)
+            return
+        raise CheckpointRefused(
+            f"{found} What may differ: a table or a service that the query looks things up in, "
+            "rand(), uuid(), the order of rows behind a shuffle, the query itself. Give it what it "
+            "had when the rows were written, and start again; or restore a savepoint; or begin "
+            f"with a new checkpoint. {ON_DIFFERENCE}=warn accepts the difference. Nothing was "
+            "written."
+        )
 
     def _why_not(self, recorded: str) -> str:
         if not recorded:
@@ -128,13 +193,7 @@ class StandingEpochs:
         ]  # others are of a time of more partitions
         if version_format == _WITH_IDS:
             return state.with_ids(files, known.ids_of(state))
-        return state.before(files, known.decided_ms)
-
-    def _has_state(self) -> bool:
-        try:
-            return bool(self._plan.state_operators())
-        except JvmError:
-            return True
+        return state.unchanged(files, known.seal_of(state), known.decided_ms)
 
     # ---- checkpoint format 2 -----------------------------------------------------------------
 
@@ -154,6 +213,7 @@ class _Known:
     watermarks_ms: list[int | None]
     decided_ms: int
     state_ids: dict[str, list[list[str]]]
+    state_seals: dict[str, str | None]
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> _Known:
@@ -168,7 +228,9 @@ class _Known:
                 raise NotWhole(
                     "its record is of an older exactum, which ordered watermarks in another way"
                 )
-        return cls(times, facts["decided_ms"], facts.get("state_ids", {}))
+        return cls(
+            times, facts["decided_ms"], facts.get("state_ids", {}), facts.get("state_seals", {})
+        )
 
     def ids_of(self, state: OperatorState) -> list[list[str]]:
         """
@@ -181,3 +243,12 @@ class _Known:
             raise NotWhole(
                 f"its record does not name the state of operator {state.operator_id}"
             ) from None
+
+    def seal_of(self, state: OperatorState) -> str | None:
+        """None in a record of an older exactum as well."""
+        return self.state_seals.get(str(state.operator_id))
+
+
+def _fingerprint_in(recorded: str) -> Fingerprint | None:
+    facts = json.loads(recorded) if recorded else {}
+    return Fingerprint(*facts["fingerprint"]) if "fingerprint" in facts else None

@@ -11,6 +11,8 @@ it in any case.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,6 +62,37 @@ def version_files(session: SparkSession, operator: str, version: int) -> list[Ve
         for path, size_bytes, written_ms in found
         if (file := _file(path, size_bytes, written_ms)) is not None
     ]
+
+
+def seal(folder: Path, version: int, partitions: int) -> str:
+    """A digest of the names, sizes and times of the files in which the stores of an operator keep
+    ``version``, in format 1. It is another one when any of them was written again, whatever the
+    clock says.
+
+    Asked in each epoch, so only the files of this version are looked at, by their names.
+
+    Raises:
+        OSError: a folder or a file could not be looked at.
+    """
+    found = []
+    for store in ("", *_folders(f"{folder}/0")):  # the stores of every partition have these names
+        for partition in range(partitions):
+            for kind in (*_CHANGES, "zip"):  # a snapshot of what changed may be made later
+                try:
+                    status = os.stat(f"{folder}/{partition}/{store}/{version}.{kind}")
+                except FileNotFoundError:
+                    continue
+                found.append(f"{partition}/{store} {kind} {status.st_size} {status.st_mtime_ns}")
+                break
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except FileNotFoundError:
+        return []
 
 
 def _patterns(version: int) -> tuple[str, str]:

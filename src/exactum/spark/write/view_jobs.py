@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
 
-from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import QueryRun, WriteOrder, WriterFactory
 from exactum.spark.jvm.collecting import Collect
 from exactum.spark.write.view import View, read_once
 from exactum.spark.write.view_plan import side_by_side
-from exactum.spark.write.write_job import WriteJob
+from exactum.spark.write.write_job import WriteJob, Written
 from exactum.spark.write.write_task import DeadLetterPlan, RunTask
 
 Cheap = Callable[[DataFrame], tuple[DataFrame, Collect]]
@@ -25,7 +24,9 @@ class ViewJobs:
     sinks' order.
 
     ``count_once``: the rows of a batch must be computed once, whatever a ``rows`` function does
-    with them.
+    with them. ``hashed``: the batch's fingerprint is asked for. It is had where a sink sees the
+    whole batch, as which the first view comes: what ``rows`` makes of it may be another thing each
+    time.
     """
 
     def __init__(
@@ -36,21 +37,30 @@ class ViewJobs:
         dead_letters: DeadLetterPlan | None,
         *,
         count_once: bool,
+        hashed: bool = False,
     ) -> None:
         self._views = tuple(views)
         self._count_once = count_once and any(one.rows is not None for one in views)
         seen = [(writers[sink], place) for place, one in enumerate(views) for sink in one.sinks]
         places = tuple(place for _, place in seen) if len(views) > 1 else None
+        whole = hashed and views[0].rows is None
         self._one = WriteJob(
-            RunTask(tuple(writer for writer, _ in seen), run, dead_letters, places)
+            RunTask(tuple(writer for writer, _ in seen), run, dead_letters, places, whole)
         )
         self._in_one_job = True  # until several views are seen to be more than rows and columns
         self._each = tuple(
-            WriteJob(RunTask(tuple(writers[sink] for sink in one.sinks), run, dead_letters))
-            for one in views
+            WriteJob(
+                RunTask(
+                    tuple(writers[sink] for sink in one.sinks),
+                    run,
+                    dead_letters,
+                    hashed=whole and place == 0,
+                )
+            )
+            for place, one in enumerate(views)
         )
 
-    def run(self, frame: DataFrame, order: WriteOrder, cheap: Cheap) -> list[PreparedTransaction]:
+    def run(self, frame: DataFrame, order: WriteOrder, cheap: Cheap) -> Written:
         """Write the batch into every sink, each its view of it; ``cheap`` where one job writes
         all there is.
 
@@ -67,8 +77,8 @@ class ViewJobs:
             # persisted.
             self._in_one_job = False
         with read_once(frame, len(self._views)) as kept:
-            return [
-                prepared
+            each = [
+                job.run(one.of(kept), order)
                 for one, job in zip(self._views, self._each, strict=True)
-                for prepared in job.run(one.of(kept), order)
             ]
+            return Written([one for some in each for one in some.prepared], each[0].fingerprint)

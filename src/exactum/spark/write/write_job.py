@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,7 +21,15 @@ from exactum.protocol.sink import WriteOrder
 from exactum.spark.jvm import arrow_job
 from exactum.spark.jvm.collecting import Collect, collected
 from exactum.spark.write.failure import carried_by
-from exactum.spark.write.write_task import ORDER_PROPERTY, RunTask, order_text, prepared_of
+from exactum.spark.write.fingerprint import Fingerprint
+from exactum.spark.write.write_task import (
+    ORDER_PROPERTY,
+    RunTask,
+    fingerprint_of,
+    order_text,
+    prepared_of,
+    record_batch,
+)
 
 PREPARED_SCHEMA = StructType([StructField("prepared", StringType(), False)])
 """One row for each task that prepared anything."""
@@ -37,6 +46,16 @@ _CANCELLATIONS = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Written:
+    """What a job has prepared, and the fingerprint of the rows that it read; None where they were
+    not hashed.
+    """
+
+    prepared: list[PreparedTransaction]
+    fingerprint: Fingerprint | None
+
+
 class WriteJob:
     """The write jobs of a run for some of its sinks, one for each epoch."""
 
@@ -44,11 +63,9 @@ class WriteJob:
         self._task = task
         self._call: tuple[list[str], Any] | None = None
 
-    def run(
-        self, frame: DataFrame, order: WriteOrder, collect: Collect = collected
-    ) -> list[PreparedTransaction]:
-        """Write the frame into every sink on behalf of ``order`` and return what is prepared,
-        collected by ``collect``.
+    def run(self, frame: DataFrame, order: WriteOrder, collect: Collect = collected) -> Written:
+        """Write the frame into every sink on behalf of ``order``; ``collect`` collects what the
+        tasks return.
 
         Raises:
             EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of
@@ -64,7 +81,8 @@ class WriteJob:
             # Of this thread, which Spark gives to its jobs and they to their tasks.
             frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
             texts = collect(arrow_job.applied(frame, self._call[1]))
-        return [prepared for text in texts for prepared in prepared_of(text)]
+        prepared = [one for text in texts for one in prepared_of(text)]
+        return Written(prepared, whole(texts) if self._task.hashed else None)
 
 
 @contextmanager
@@ -93,6 +111,27 @@ def map_in_arrow(frame: DataFrame, task: arrow_job.Task) -> DataFrame:
     return arrow_job.applied(frame, arrow_job.call(frame.columns, task, PREPARED_SCHEMA))
 
 
+class FingerprintTask:
+    """What a task does that writes nothing: add up the hashes of its rows."""
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        yield record_batch((), sum(map(Fingerprint.of, batches), Fingerprint()))
+
+
+def whole(texts: list[str]) -> Fingerprint:
+    """The fingerprint of all that tasks have read who returned these."""
+    return sum(map(fingerprint_of, texts), Fingerprint())
+
+
+def fingerprint(frame: DataFrame) -> Fingerprint:
+    """Compute the frame, and write nothing of it.
+
+    Raises as ``drain``.
+    """
+    with _errors_of_drains():
+        return whole(collected(map_in_arrow(frame, FingerprintTask())))
+
+
 def drain(frame: DataFrame) -> None:
     """Compute the frame and throw it away, so that Spark's state stores advance past an epoch that
     stands.
@@ -102,8 +141,14 @@ def drain(frame: DataFrame) -> None:
         Exception: Spark's error else; also where Spark cancelled the job, of an epoch that stands
             all the same.
     """
-    try:
+    with _errors_of_drains():
         frame.write.format("noop").mode("overwrite").save()
+
+
+@contextmanager
+def _errors_of_drains() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         carried = None if was_cancelled(error) else carried_by(error)
         if carried is None:

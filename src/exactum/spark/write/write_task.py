@@ -27,6 +27,7 @@ from exactum.protocol.sink import (
     WriterFactory,
 )
 from exactum.spark.write.failure import TaskFailed
+from exactum.spark.write.fingerprint import Fingerprint
 from exactum.spark.write.prefetch import Prefetch
 from exactum.spark.write.view_columns import of_view
 
@@ -58,11 +59,11 @@ class RunTask:
     run: QueryRun
     dead_letters: DeadLetterPlan | None = None
     views: tuple[int, ...] | None = None
+    hashed: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return WriteTask(self.writers, order_of_task(self.run), self.dead_letters, self.views)(
-            batches
-        )
+        order = order_of_task(self.run)
+        return WriteTask(self.writers, order, self.dead_letters, self.views, self.hashed)(batches)
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,15 @@ class WriteTask:
 
     ``writers`` are the sinks' participant names and their factories, ``order`` says on whose
     behalf. Where the batches have the columns of several views side by side, ``views`` has the
-    place of each writer's view.
+    place of each writer's view. ``hashed``: the fingerprint of what the first writer sees is asked
+    for.
     """
 
     writers: tuple[tuple[str, WriterFactory], ...]
     order: WriteOrder
     dead_letters: DeadLetterPlan | None = None
     views: tuple[int, ...] | None = None
+    hashed: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         task = current_task()
@@ -87,12 +90,14 @@ class WriteTask:
             ) in batches:  # the try before may have written; the input is read for the state's sake
                 pass
             return
-        prepared = self._run(batches, task)
-        if prepared:
+        prepared, fingerprint = self._run(batches, task)
+        if prepared or fingerprint.rows:
             # From here the driver may know of them, so they are no longer this task's to abort.
-            yield record_batch(prepared)
+            yield record_batch(prepared, fingerprint)
 
-    def _run(self, batches: Iterator[Any], task: TaskName) -> list[PreparedTransaction]:
+    def _run(
+        self, batches: Iterator[Any], task: TaskName
+    ) -> tuple[list[PreparedTransaction], Fingerprint]:
         """Write and prepare everything, or abort everything and raise.
 
         Raises:
@@ -101,12 +106,16 @@ class WriteTask:
         writers: list[Writer] = []
         of_sink: dict[int, Writer] = {}
         refused = _Refused(self, task)
+        fingerprint = Fingerprint()
         code = None
         try:
             with Prefetch(batches) as ahead:
                 for batch in ahead:
+                    seen = self._of_sinks(batch)
+                    if self.hashed:
+                        fingerprint += Fingerprint.of(seen[0])
                     code = "a sink"
-                    for number, rows in enumerate(self._of_sinks(batch)):
+                    for number, rows in enumerate(seen):
                         if rows.num_rows == 0:
                             continue
                         name, factory = self.writers[number]
@@ -118,7 +127,7 @@ class WriteTask:
                             refused.take(rejection, name, writers)
                     code = None
             code = "a sink"
-            return prepare(writers)
+            return prepare(writers), fingerprint
         except Exception as error:
             raise TaskFailed.of(error, task, abort(writers), code=code) from error
         except BaseException:  # the task is being killed
@@ -273,16 +282,23 @@ def current_task() -> TaskName:
     return TaskName(context.partitionId(), context.attemptNumber(), 0)
 
 
-def record_batch(prepared: Sequence[PreparedTransaction]) -> Any:
-    """An Arrow record batch as the write job declares it: one row with everything in it, or
-    none.
+def record_batch(prepared: Sequence[PreparedTransaction], of: Fingerprint | None = None) -> Any:
+    """An Arrow record batch as the write job declares it: one row with everything in it, or none.
+    ``of``: of the rows that the task has read, where they are hashed.
     """
     import pyarrow as pa
 
-    texts = [json.dumps([astuple(one) for one in prepared])] if prepared else []
+    fingerprint = of or Fingerprint()
+    whole = {"prepared": [astuple(one) for one in prepared], "fingerprint": astuple(fingerprint)}
+    texts = [json.dumps(whole)] if prepared or fingerprint.rows else []
     return pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["prepared"])
 
 
 def prepared_of(text: str) -> list[PreparedTransaction]:
     """What a task put into its row."""
-    return [PreparedTransaction(*fields) for fields in json.loads(text)]
+    return [PreparedTransaction(*fields) for fields in json.loads(text)["prepared"]]
+
+
+def fingerprint_of(text: str) -> Fingerprint:
+    """Of the rows that the task has read; of none where they were not hashed."""
+    return Fingerprint(*json.loads(text)["fingerprint"])
