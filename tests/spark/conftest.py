@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
-from tests.kit.spark import folder_sink
+from tests.kit.spark import folder_sink, stateful
+from tests.kit.spark.torn_stream import Shown, Stream, configured
 
 RUN_TIMEOUT_S = 60
 
@@ -107,3 +109,21 @@ class Query:
 @pytest.fixture
 def query(spark: SparkSession, tmp_path: Path) -> Query:
     return Query(spark, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Any, str], Shown]:
+    """A query of ``stateful`` without a crash, run once: neither the format of its checkpoint nor
+    where that lies, nor its state store, may change what it shows.
+    """
+
+    @cache
+    def shown(make: Any, mode: str) -> Shown:
+        whole = Stream(spark, tmp_path_factory.mktemp("whole"), make, mode)
+        with configured(spark, stateful.SETTINGS.get(make, {})):
+            whole.live()
+        return Shown.of(whole)
+
+    return shown

@@ -1,0 +1,198 @@
+"""A stateful query over files, which dies between the sinks' commit and Spark's commit log, and what
+it shows: output, watermarks, and state as Spark's own reader has it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import exactum
+from exactum import events
+
+RUN_TIMEOUT_S = 120
+EPOCHS = 5
+"""With input. With a watermark there is one more, without."""
+DIES_AT = 2
+
+FORMAT_2 = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+IN_MEMORY = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    )
+}
+_CLOCK = re.compile(r"(?<=timeoutTimestamp=)\d{13}")
+"""When a key times out, by the clock."""
+
+Sinks = Callable[[Path], dict[str, Any]]
+
+
+class DiedHere(Exception):
+    """Between the sinks' commit and Spark's commit log."""
+
+
+def into_a_folder(folder: Path) -> dict[str, Any]:
+    return {"sinks": [exactum.FileSink(folder / "out", format="json")]}
+
+
+class Stream:
+    """Rows (key, number, at) in files, one for each epoch, through a query into a folder."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        make: Callable[[DataFrame], DataFrame],
+        mode: str,
+        named: Callable[[Path], str] = str,
+        sinks: Sinks = into_a_folder,
+        **settings: Any,
+    ) -> None:
+        """``named``: the checkpoint's folder as Spark is told it. ``sinks``: of a folder of theirs,
+        ``sinks`` and what else ``exactly_once`` is given; as are ``settings``."""
+        self.spark, self.folder, self.make, self.mode = spark, folder, make, mode
+        self.checkpoint = folder / "checkpoint"
+        self.location, self.sinks, self.settings = named(self.checkpoint), sinks, settings
+        (folder / "input").mkdir(parents=True)
+        self.events: list[Any] = []
+        began_s = time.time() - 1_000
+        for epoch in range(EPOCHS):
+            path = folder / "input" / f"{epoch}.json"
+            rows = [
+                {"key": f"k{n % 3}", "number": 10 * epoch + n, "at": at(epoch, n)} for n in range(6)
+            ]
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            os.utime(path, (began_s + epoch,) * 2)  # Spark takes them by age
+
+    def live(
+        self,
+        die_at: int | None = None,
+        before: Callable[[], None] = lambda: None,
+        besides: Callable[[DataFrame], object] = lambda frame: None,
+    ) -> None:
+        """One life over all input, which ends when epoch ``die_at`` stands. ``besides`` is what the
+        function does with the frame before it calls exactum."""
+        before()
+        given = {**self.sinks(self.folder), **self.settings}
+        exact = exactum.exactly_once(*given.pop("sinks"), on_event=self.events.append, **given)
+        died = []
+
+        def each_batch(frame: DataFrame, batch_id: int) -> None:
+            besides(frame)
+            exact(frame, batch_id)
+            if batch_id == die_at:
+                died.append(batch_id)
+                raise DiedHere
+
+        rows = (
+            self.spark.readStream.schema("key string, number long, at timestamp")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(self.folder / "input"))
+        )
+        query = (
+            self.make(rows)
+            .writeStream.foreachBatch(each_batch)
+            .outputMode(self.mode)
+            .option("checkpointLocation", self.location)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(RUN_TIMEOUT_S)
+        except Exception as error:
+            if "DiedHere" not in str(error) or not died:
+                raise
+        finally:
+            query.stop()
+        assert died == ([] if die_at is None else [die_at]), "the query never came to this epoch"
+
+    def output(self, name: str = "out") -> list[str]:
+        return sorted(
+            line
+            for path in (self.folder / name).rglob("part-*")
+            for line in path.read_text().splitlines()
+        )
+
+    def watermarks(self) -> list[Any]:
+        logged = sorted(
+            (p for p in (self.checkpoint / "commits").iterdir() if p.name.isdigit()),
+            key=lambda p: int(p.name),
+        )
+        return [
+            json.loads(path.read_text().splitlines()[1])["nextBatchWatermarkMs"] for path in logged
+        ]
+
+    def state(self) -> list[str]:
+        """Of every operator and store, as Spark's own reader shows it."""
+        found: list[str] = []
+        described = self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
+        for one in described:
+            options = {"operatorId": one.operatorId}
+            if one.stateStoreName != "default":
+                options["storeName"] = one.stateStoreName
+            parts = [options]
+            if one.operatorName.startswith("transformWithState"):
+                parts = [
+                    {**options, "stateVarName": "total"},
+                    {**options, "readRegisteredTimers": "true"},
+                ]
+            for part in parts:
+                rows = (
+                    self.spark.read.format("statestore")
+                    .options(**part)
+                    .load(str(self.checkpoint))
+                    .collect()
+                )
+                found.extend(
+                    f"{one.operatorId} {one.stateStoreName} {_CLOCK.sub('...', str(row))}"
+                    for row in rows
+                )
+        return sorted(found)
+
+    def kept(self, at: int = DIES_AT, deaths: int = 1) -> bool:
+        """Whether epoch ``at`` was redelivered in each life after a death, and not written
+        again."""
+        redelivered = [e.batch_id for e in self.events if isinstance(e, events.EpochRedelivered)]
+        completed = [e.batch_id for e in self.events if isinstance(e, events.EpochCompleted)]
+        return redelivered == [at] * deaths and completed.count(at) == 1
+
+
+def at(epoch: int, number: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(1_700_000_000 + 10 * epoch + number))
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """A session with these settings, which the queries that start meanwhile take over."""
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a query shows at its end."""
+
+    output: list[str]
+    watermarks: list[Any]
+    state: list[str]
+
+    @staticmethod
+    def of(stream: Stream) -> Shown:
+        has_state = (stream.checkpoint / "state").exists()
+        return Shown(stream.output(), stream.watermarks(), stream.state() if has_state else [])

@@ -1,0 +1,330 @@
+"""An epoch that stands, and whose state cannot be had: it is computed once more, and its rows are
+compared with those that were written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import exactum
+from exactum.spark.run.standing_epoch import ON_DIFFERENCE
+from tests.kit.spark import stateful
+from tests.kit.spark.torn_stream import (
+    DIES_AT,
+    EPOCHS,
+    FORMAT_2,
+    Shown,
+    Stream,
+    configured,
+    into_a_folder,
+)
+
+pytestmark = pytest.mark.spark
+
+COMPARED = "Its rows are compared with those that were written"
+AGREES = f"epoch {DIES_AT} gives the rows that stand"
+
+
+def lose_state(stream: Stream) -> None:
+    """As a power cut does: one file is empty, and Hadoop's checksums, which would tell, are
+    gone."""
+    left = sorted((stream.checkpoint / "state").rglob(f"{DIES_AT + 1}[._]*"))
+    left += sorted((stream.checkpoint / "state").rglob(f".{DIES_AT + 1}[._]*"))
+    assert left
+    for path in left:
+        if path.name.startswith("."):
+            path.unlink()
+    left[0].write_bytes(b"")
+
+
+def refused(stream: Stream, **how: Any) -> str:
+    with pytest.raises(Exception, match="CheckpointRefused") as raised:
+        stream.live(**how)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "settings", [pytest.param({}, id="format_1"), pytest.param(FORMAT_2, id="format_2")]
+)
+def test_state_that_is_not_all_there(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    settings: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where a file of the state is empty, the epoch is computed once more, and gives what it
+    gave."""
+    caplog.set_level("INFO", "exactum")
+    with configured(spark, settings):
+        stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+        stream.live(DIES_AT)
+        lose_state(stream)
+        stream.live()
+        assert COMPARED in caplog.text
+        assert AGREES in caplog.text
+        assert Shown.of(stream) == undisturbed(stateful.update, "update")
+
+
+@pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=["isEmpty", "count"])
+def test_state_that_was_written_again(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    besides: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A function that computes the frame besides writes the state again, all of it or a part:
+    exactum notices, computes the whole, and compares."""
+    caplog.set_level("INFO", "exactum")
+    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+    stream.live(DIES_AT)
+    stream.live(besides=besides)
+    assert "was written since" in caplog.text
+    assert AGREES in caplog.text
+    assert Shown.of(stream) == undisturbed(stateful.update, "update")
+
+
+def set_back(stream: Stream) -> None:
+    """The files of the version that stands, as if the clock had been set back when they were
+    written."""
+    for path in (stream.checkpoint / "state").rglob(f"{DIES_AT + 1}[._]*"):
+        past_s = path.stat().st_mtime - 3_600
+        os.utime(path, (past_s, past_s))
+
+
+def test_state_that_was_written_again_by_a_clock_set_back(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Written again after the decision, and an hour before it by the clock: noticed."""
+    caplog.set_level("INFO", "exactum")
+    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+    stream.live(DIES_AT)
+
+    def again(frame: DataFrame) -> None:
+        if not caplog.text.count("was written since"):
+            frame.count()
+            set_back(stream)
+
+    caplog.clear()
+    stream.live(besides=again)
+    assert "was written since" in caplog.text
+
+
+def weights(spark: SparkSession, *of_keys: int) -> Callable[[], None]:
+    rows = [(f"k{key}", weight) for key, weight in enumerate(of_keys)]
+    return lambda: spark.createDataFrame(rows, "key string, weight long").createOrReplaceTempView(
+        "weights"
+    )
+
+
+def heavy(rows: DataFrame) -> DataFrame:
+    return (
+        rows.join(rows.sparkSession.table("weights"), "key")
+        .groupBy("key")
+        .agg(f.sum("weight").alias("total"))
+    )
+
+
+def parity(frame: DataFrame) -> DataFrame:
+    return frame.where("key = 'k1'").selectExpr("total * 2 AS twice")
+
+
+def sums(frame: DataFrame) -> DataFrame:
+    return frame.groupBy().agg(f.sum("total").alias("total"))
+
+
+def with_views(*rows: Any) -> Callable[[Path], dict[str, Any]]:
+    def sinks(folder: Path) -> dict[str, Any]:
+        views = [
+            exactum.FileSink(folder / f"view{place}", format="json", rows=one)
+            for place, one in enumerate(rows)
+        ]
+        return {"sinks": [*into_a_folder(folder)["sinks"], *views]}
+
+    return sinks
+
+
+@pytest.mark.parametrize(
+    ("changed", "sinks", "settings", "how"),
+    [
+        pytest.param((2, 1, 1), into_a_folder, {}, "as many rows (3)", id="value"),
+        pytest.param(
+            (1, 1),
+            into_a_folder,
+            FORMAT_2,
+            "3 rows were written, and",
+            id="rows",
+            marks=pytest.mark.deep,
+        ),
+        pytest.param(
+            (2, 1, 1),
+            with_views(parity),
+            {},
+            "as many rows (3)",
+            id="side_by_side",
+            marks=pytest.mark.deep,
+        ),
+        pytest.param(
+            (2, 1, 1),
+            with_views(sums),
+            FORMAT_2,
+            "as many rows (3)",
+            id="persisted",
+            marks=pytest.mark.deep,
+        ),
+    ],
+)
+def test_another_result_is_refused(
+    spark: SparkSession,
+    tmp_path: Path,
+    changed: tuple[int, ...],
+    sinks: Any,
+    settings: dict[str, str],
+    how: str,
+) -> None:
+    """As often as it is started; until the query is given what it had, and then goes on as if
+    nothing had been."""
+    same = weights(spark, 1, 1, 1)
+    with configured(spark, settings):
+        whole = Stream(spark, tmp_path / "whole", heavy, "update", sinks=sinks)
+        whole.live(before=same)
+        stream = Stream(spark, tmp_path / "torn", heavy, "update", sinks=sinks)
+        stream.live(DIES_AT, before=same)
+        lose_state(stream)
+        for _ in range(2):
+            text = refused(stream, before=weights(spark, *changed))
+            assert how in text
+            assert f"{ON_DIFFERENCE}=warn" in text
+        stream.live(before=same)
+        assert Shown.of(stream) == Shown.of(whole)
+
+
+def test_another_result_may_be_accepted(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream(spark, tmp_path, heavy, "update")
+    stream.live(DIES_AT, before=weights(spark, 1, 1, 1))
+    lose_state(stream)
+    with configured(spark, {ON_DIFFERENCE: "warn"}):
+        stream.live(before=weights(spark, 2, 2, 2))
+    assert "State and output would disagree" in caplog.text
+    totals = {json.loads(line)["total"] for line in stream.output()}
+    assert totals == {2, 4, 6, 12, 16}, "6 stands, and the state was 8"
+
+
+@pytest.mark.parametrize("rows", [parity, sums], ids=["rows_and_columns", "a_job_of_its_own"])
+@pytest.mark.deep
+def test_what_a_view_adds_is_no_difference(
+    spark: SparkSession, tmp_path: Path, rows: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The state is below the views: a random number in one of them is not compared."""
+    caplog.set_level("INFO", "exactum")
+
+    def random(frame: DataFrame) -> DataFrame:
+        return rows(frame).withColumn("id", f.expr("uuid()"))
+
+    sinks = with_views(random)
+    stream = Stream(spark, tmp_path, stateful.update, "update", sinks=sinks)
+    stream.live(DIES_AT)
+    lose_state(stream)
+    stream.live()
+    assert AGREES in caplog.text
+
+
+@pytest.mark.deep
+def test_a_record_without_a_seal(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An older exactum wrote it: the clock tells whether the state was written again."""
+    caplog.set_level("INFO", "exactum")
+    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+    stream.live(DIES_AT)
+    forget(stream, "fingerprint", "state_seals")
+    stream.live()
+    assert f"epoch {DIES_AT} stands, with its state" in caplog.text
+    assert Shown.of(stream) == undisturbed(stateful.update, "update")
+
+
+def test_a_record_without_a_fingerprint(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An older exactum wrote it: a warning says that nothing was compared."""
+    stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+    stream.live(DIES_AT)
+    forget(stream, "fingerprint", "state_seals")
+    stream.live(besides=DataFrame.count)
+    assert "was written since" in caplog.text
+    assert "its record does not say which rows were written" in caplog.text
+    assert Shown.of(stream) == undisturbed(stateful.update, "update")
+
+
+def forget(stream: Stream, *facts: str) -> None:
+    """Take these facts out of the record of the epoch that stands."""
+    found = 0
+    for path in (stream.checkpoint / "exactum" / "decisions").rglob("*"):
+        if not path.is_file():
+            continue
+        text = path.read_text()
+        if '"engine"' not in text:
+            continue
+        record = json.loads(text)
+        if record["batch_id"] == DIES_AT and record["decision"] == "commit":
+            engine = json.loads(record["engine"])
+            assert all(engine.pop(fact) for fact in facts)
+            path.write_text(json.dumps({**record, "engine": json.dumps(engine)}))
+            found += 1
+    assert found == 1
+
+
+@pytest.mark.deep
+def test_columns_of_any_type_are_compared(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "exactum")
+
+    def make(rows: DataFrame) -> DataFrame:
+        return rows.dropDuplicates(["key", "number"]).selectExpr(
+            "number",
+            "map(key, number, 'a', null) AS `a map`",
+            "struct(key AS `x.y`, array(number, null) AS z) AS `a.b`",
+            "CAST(number AS decimal(20, 3)) AS `ha``sh`",
+            "CAST(null AS string) AS nothing",
+            "CAST(key AS binary) AS bytes",
+            "CAST(at AS date) AS day",
+            "at",
+        )
+
+    stream = Stream(spark, tmp_path, make, "append")
+    stream.live(DIES_AT)
+    lose_state(stream)
+    stream.live()
+    assert AGREES in caplog.text
+    assert len(stream.output()) == 6 * EPOCHS
+
+
+@pytest.mark.deep
+def test_where_no_sink_sees_the_whole_batch(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What rows= makes of it may be another thing each time, so nothing is compared: it says so."""
+    sinks = [exactum.FileSink(tmp_path / "out", format="json", rows=parity)]
+    stream = Stream(spark, tmp_path, stateful.update, "update", sinks=lambda _: {"sinks": sinks})
+    stream.live(DIES_AT)
+    lose_state(stream)
+    stream.live()
+    assert "its record does not say which rows were written" in caplog.text
