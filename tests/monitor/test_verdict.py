@@ -16,7 +16,7 @@ from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.script_stats import ScriptStats
 from exactum.monitor.verdict import Judgement, Verdict, span, verdict_flags, verdict_of
 from exactum.monitor.window import EPOCHS_MAX, GAPS_MAX, LAGS_MAX
-from tests.kit.monitor.facts import NAME, QUERY, Story
+from tests.kit.monitor.facts import NAME, QUERY, WHEN_MS, Story
 
 
 def judged(story: Story, is_alive: bool | None = None) -> Judgement:
@@ -62,7 +62,7 @@ def test_a_query_that_has_only_just_begun_is_fine() -> None:
     for _ in range(12):
         story.after(5).lag(1_000_000, 3600.0)
         assert judged(story).reason == (
-            f"Micro-batch 0 of 100,000 records is at work for {span(story.now_ms - 1_800_000_000_000)}."
+            f"Micro-batch 0 of 100,000 records is at work for {span(story.now_ms - WHEN_MS)}."
         )
 
 

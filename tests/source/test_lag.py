@@ -161,12 +161,12 @@ def test_a_batch_without_a_time(batch: bytes) -> None:
 # ---- real topics -----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("look_often")
 def test_a_transactional_topic_is_read_to_its_end(
     kafka: LocalKafka,
     stream: Stream,
     topics: Topics,
     topic: Callable[..., str],
-    look_often: None,
 ) -> None:
     """Each transaction ends with a control marker, which is no record: all the same the lag comes
     to 0. What an open transaction hides is not lag, and is told beside it.
@@ -197,8 +197,9 @@ def test_a_transactional_topic_is_read_to_its_end(
     assert len(stream.rows()) == 5
 
 
+@pytest.mark.usefixtures("look_often")
 def test_a_lag_is_as_old_as_its_oldest_record(
-    stream: Stream, topics: Topics, topic: Callable[..., str], look_often: None
+    stream: Stream, topics: Topics, topic: Callable[..., str]
 ) -> None:
     """A query begins, and begins again, in the midst of a lag: the records there know how old they
     are, and no look says 0. A new record's age is known from the looks alone.
@@ -228,12 +229,12 @@ def test_a_lag_is_as_old_as_its_oldest_record(
         assert later.lag_records == 6
 
 
+@pytest.mark.usefixtures("look_often")
 def test_what_is_not_to_be_read_is_no_lag(
     stream: Stream,
     make_stream: Callable[[], Stream],
     topics: Topics,
     topic: Callable[..., str],
-    look_often: None,
     kafka: LocalKafka,
 ) -> None:
     """A backfill is behind its stop and not the topic's end. A source that reads uncommitted

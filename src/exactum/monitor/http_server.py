@@ -159,6 +159,20 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "exactum"
     sys_version = ""
 
+    def handle(self) -> None:
+        """One request. Its time is bounded as a whole: who sends a byte now and then ends, too."""
+        overdue = threading.Timer(REQUEST_TIMEOUT_S, self._cut_off)
+        overdue.daemon = True
+        overdue.start()
+        try:
+            super().handle()
+        finally:
+            overdue.cancel()
+
+    def _cut_off(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def do_GET(self) -> None:
         self._send(with_body=True)
 

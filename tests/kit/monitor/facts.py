@@ -9,7 +9,7 @@ from exactum.monitor.query_stats import QueryStats
 
 QUERY = "0e9d1c5e-0000-4000-8000-000000000001"
 NAME = {"query_id": QUERY, "batch_id": 0, "incarnation": "i1"}
-WHEN_MS = 1_800_000_000_000
+WHEN_MS = 1_700_000_000_000
 
 
 class Story:

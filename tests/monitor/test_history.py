@@ -1,0 +1,308 @@
+"""The history beside a checkpoint: what is in it, that it is bounded, and that no trouble with it is
+a query's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from exactum.checkpoint.layout import HISTORY
+from exactum.local import LocalKafka
+from exactum.monitor import history, history_outlet
+from exactum.monitor.fact import Fact
+from exactum.monitor.history import FACTS, MINUTES, HistoryWriter, read_facts, segments
+from exactum.monitor.history_outlet import LETTERS_MAX, HistoryOutlet
+from exactum.monitor.history_stats import stats_of_history
+from exactum.monitor.recorder import RECORDER
+from tests.kit.monitor.facts import QUERY, WHEN_MS, Story
+from tests.kit.source.source_stream import Stream, Topics
+
+
+def fact(number: int, letters: int = 0) -> Fact:
+    fields = {"query_id": QUERY, "batch_id": number, "text": "x" * letters}
+    return Fact(WHEN_MS + number, "Something", fields)
+
+
+def numbers(checkpoint: Path, **more: Any) -> list[int]:
+    return [found.fields["batch_id"] for found in read_facts(checkpoint, **more)]
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+# ---- what is in it ---------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read() -> None:
+    """Every kind of value comes back as JSON has it."""
+    one = Fact(5, "Some", {"query_id": "q", "a": None, "b": 1.5, "c": "ä\n\ud800", "d": {"e": [1]}})
+    assert Fact.from_line(one.to_line()) == one
+    assert "\n" not in one.to_line()
+
+
+def test_facts_of_all_writers_come_by_time(tmp_path: Path) -> None:
+    """Those of a driver, its successor and a supervisor; and from a moment on, only those."""
+    writers = [HistoryWriter(tmp_path) for _ in range(3)]
+    for number in range(30):
+        writers[number % 3].write([fact(number)], [fact(100 + number)])
+    assert numbers(tmp_path) == [*range(30)]
+    assert numbers(tmp_path, since_ms=WHEN_MS + 20) == [*range(20, 30)]
+    assert numbers(tmp_path, ending=MINUTES) == [*range(100, 130)]
+    assert len(segments(tmp_path / HISTORY)) == 3
+    assert read_facts(tmp_path / "nowhere") == []
+
+
+def test_what_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What says nothing once a batch is complete; most of a fast query's reports; other queries'
+    facts; the end of long texts.
+    """
+    outlet = HistoryOutlet(minutes=False)
+    outlet.begin(QUERY, tmp_path)
+    story = Story().epoch(0)
+    report = {
+        "lag_records": 0,
+        "state_rows": None,
+        "state_bytes": None,
+        "event_time_watermark": None,
+    }
+    for _ in range(10):
+        story.after(3).tell("Progress", **report)
+    story.ends("SomeError", "halt", "y" * 10 * LETTERS_MAX).tell("Other", query_id="another")
+    outlet.take(story.facts)
+    kept = read_facts(tmp_path)
+    assert [one.name for one in kept] == ["EpochCompleted", *["Progress"] * 3, "RunEnded"]
+    assert kept[-1].fields["reason"].endswith(f"[cut: {9 * LETTERS_MAX:,} more characters]")
+
+
+def test_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What plots over days are drawn from: sums of a minute, the lag at its end."""
+    monkeypatch.setattr(history_outlet, "MINUTE_MS", 60_000)
+    outlet = HistoryOutlet()
+    outlet.begin(QUERY, tmp_path)
+    story = Story()
+    for number in range(5):
+        story.begins(number, 100).completes(number, write=100.0, commit=10.0 * number).after(5)
+        story.lag(50 - number, 2.0, topic="a").lag(7, 9.0, topic="b")
+    story.tell("EpochAbandoned", attempt=0, reason="x").tell("RowsDeadLettered", rows=4)
+    outlet.take(story.facts)
+    (minute,) = read_facts(tmp_path, ending=MINUTES)  # they are long past by the clock
+    wanted = {
+        "epochs": 5,
+        "rows": 50,
+        "records_read": 500,
+        "write_ms": 500.0,
+        "commit_ms": 100.0,
+        "epoch_ms_max": 140.0,
+        "abandoned": 1,
+        "dead_lettered": 4,
+        "lag_records": 53,
+        "lag_seconds": 9.0,
+    }
+    assert {name: minute.fields.get(name) for name in wanted} == wanted
+
+
+# ---- it is bounded ---------------------------------------------------------------------------
+
+
+def test_bounded_however_many_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is full is followed by a new one, and the oldest go; the newest are there."""
+    monkeypatch.setattr(history, "SEGMENT_BYTES_MAX", 2_000)
+    monkeypatch.setattr(history, "HISTORY_BYTES_MAX", 20_000)
+    monkeypatch.setattr(history, "MINUTES_BYTES_MAX", 20_000)
+    for writer in (writers := [HistoryWriter(tmp_path) for _ in range(3)]):
+        # The bounds are given when a writer is made.
+        assert writer._facts._bytes_max == 20_000
+    began_ms = time.time_ns() // 1_000_000
+    for number in range(900):
+        monkeypatch.setattr(time, "time_ns", lambda n=number: (began_ms + n) * 1_000_000)
+        writers[number % 3].write([fact(number, 100)], [fact(number, 100)])
+    found = numbers(tmp_path)
+    assert found[-50:] == [*range(850, 900)]
+    slack = 3 * (2_000 + 300)  # each writer's file at hand
+    for ending in (FACTS, MINUTES):
+        kept = segments(tmp_path / HISTORY, ending)
+        assert sum(path.stat().st_size for path in kept) <= 20_000 + slack
+
+
+def test_so_many_files_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that is started again and again leaves a small file each time."""
+    monkeypatch.setattr(history, "FILES_MAX", 10)
+    began_ms = time.time_ns() // 1_000_000
+    for number in range(50):
+        monkeypatch.setattr(time, "time_ns", lambda n=number: (began_ms + n) * 1_000_000)
+        HistoryWriter(tmp_path).write([fact(number)])
+    assert len(segments(tmp_path / HISTORY)) == 10
+    assert numbers(tmp_path) == [*range(40, 50)]
+
+
+def test_a_long_history_is_read_quickly_and_says_the_same(tmp_path: Path) -> None:
+    """Of what comes every few seconds the old ones are read thinly. What the query is judged by is
+    the same as if all had been heard.
+    """
+    story = Story().starts()
+    for number in range(2_000):
+        story.after(4).epoch(number).lag(number % 7, 1.0, topic="a").lag(3, 2.0, topic="b")
+    story.held(story.now_ms)
+    HistoryWriter(tmp_path).write(story.facts)
+    found = stats_of_history(tmp_path, QUERY, story.now_ms)
+    whole = story.stats
+    assert found.window.epochs[-8:] == whole.window.epochs[-8:]
+    assert found.window.lags[-60:] == whole.window.lags[-60:]
+    assert (found.stalled, found.name, found.inputs) == (whole.stalled, whole.name, whole.inputs)
+    assert stats_of_history(tmp_path, "another", story.now_ms).heard_ms is None
+
+
+# ---- it is damaged, or gone ------------------------------------------------------------------
+
+
+def test_lines_that_are_none(tmp_path: Path) -> None:
+    """Half a line after a crash, bytes of a damaged disk, somebody's own file: the rest is read."""
+    HistoryWriter(tmp_path).write([fact(number) for number in range(3)])
+    (path,) = segments(tmp_path / HISTORY)
+    lines = path.read_bytes().splitlines(keepends=True)
+    noise = random.Random(7).randbytes(200).replace(b"\n", b"")
+    nones = [
+        b"\n",
+        b"null\n",
+        b"[]\n",
+        b'{"at_ms": 5}\n',
+        b'{"at_ms":"x","fact":"y"}\n',
+        noise + b"\n",
+    ]
+    path.write_bytes(lines[0] + b"".join(nones) + lines[1] + lines[2][:-20])
+    (tmp_path / HISTORY / "notes.jsonl").write_text("mine\n")
+    (tmp_path / HISTORY / "a-b.jsonl").write_text("mine\n")
+    assert numbers(tmp_path) == [0, 1]
+    assert stats_of_history(tmp_path, QUERY, WHEN_MS).heard_ms == WHEN_MS + 1
+    HistoryWriter(tmp_path).write([fact(9)])
+    assert numbers(tmp_path) == [0, 1, 9]
+
+
+def test_a_folder_that_was_removed(tmp_path: Path) -> None:
+    """The history is begun anew; a checkpoint that is gone is not made anew by a history."""
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    writer = HistoryWriter(checkpoint)
+    writer.write([fact(0)])
+    for path in segments(checkpoint / HISTORY):
+        path.unlink()
+    (checkpoint / HISTORY).rmdir()
+    writer.write([fact(1)])
+    assert numbers(checkpoint) == [1]
+    checkpoint.rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError, match="is gone"):
+        writer.write([fact(2)])
+    assert not checkpoint.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that is full after a mebibyte. Only root can make one."""
+    assert os.geteuid() == 0, "this test mounts a file system: run it as root"
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    """It is said, the other query's history is written, and what comes once there is room again is
+    there.
+    """
+    (tmp_path / "sound").mkdir()
+    outlet = HistoryOutlet(minutes=False)
+    outlet.begin(QUERY, small_disk)
+    outlet.begin("another", tmp_path / "sound")
+    filler = small_disk / "filler"
+    story = Story().tell("First")
+    outlet.take(story.facts)
+    with pytest.raises(OSError, match="No space left"):
+        filler.write_bytes(bytes(2 << 20))
+    more = [Fact(WHEN_MS, "Long", {"query_id": QUERY, "text": "z" * 1_000})] * 100
+    other = Fact(WHEN_MS, "Other", {"query_id": "another"})
+    with pytest.raises(OSError, match="No space left"):
+        outlet.take([*more, other])
+    assert [one.name for one in read_facts(tmp_path / "sound")] == ["Other"]
+    filler.unlink()
+    outlet.take([fact(1), fact(2)])
+    found = [one.name for one in read_facts(small_disk)]
+    assert found[0] == "First"
+    assert found[-1] == "Something"  # the first one ended the line that was cut off
+
+
+def until_ended(stream: Stream) -> list[Fact]:
+    """The history once the run's end is told, which is noticed within some seconds."""
+    deadline_s = time.monotonic() + 30
+    while True:
+        RECORDER.flush()
+        facts = read_facts(stream.checkpoint)
+        if any(one.name == "RunEnded" for one in facts) or time.monotonic() > deadline_s:
+            return facts
+        time.sleep(0.1)
+
+
+# ---- a real query ----------------------------------------------------------------------------
+
+
+def test_a_query_and_its_history(
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What happened stands beside the checkpoint. A query whose history cannot be written goes on
+    all the same, and one that was told not to keep any leaves none.
+    """
+    topics, name = Topics(kafka), topic("history", partitions=1)
+    topics.give(name, 5, partitions=1)
+
+    def stream(folder: str) -> Stream:
+        (tmp_path / folder).mkdir()
+        return Stream(spark, kafka, tmp_path / folder)
+
+    kept = stream("kept")
+    assert kept.run(kept.read(name)) is None
+    facts = until_ended(kept)
+    (query_id,) = {one.query_id for one in facts}
+    assert query_id == json.loads((kept.checkpoint / "metadata").read_text())["id"]
+    told = {"RunStarted", "EpochCompleted", "RunEnded"}
+    assert [one.name for one in facts if one.name in told] == [
+        "RunStarted",
+        "EpochCompleted",
+        "RunEnded",
+    ]
+    begun = next(one for one in facts if one.name == "RunStarted")
+    assert (begun.fields["ends"], begun.fields["trigger_ms"]) == (True, 0)
+
+    barred = stream("barred")
+    (barred.checkpoint / HISTORY).parent.mkdir(parents=True)
+    (barred.checkpoint / HISTORY).write_text("a file, where the folder should be")
+    with caplog.at_level(logging.WARNING, "exactum"):
+        assert barred.run(barred.read(name)) is None
+        RECORDER.flush()
+    assert len(barred.rows()) == 5
+    assert "The queries go on; what it would have shown is missing." in caplog.text
+
+    silent = stream("silent")
+    spark.conf.set("spark.exactum.history.enabled", "false")
+    try:
+        assert silent.run(silent.read(name)) is None
+    finally:
+        spark.conf.unset("spark.exactum.history.enabled")
+    RECORDER.flush()
+    assert not (silent.checkpoint / HISTORY).exists()
+    assert len(silent.rows()) == 5

@@ -1,0 +1,222 @@
+"""The small web server: what it answers, whom it refuses, and that its bounds hold."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from exactum.errors import SettingRefused
+from exactum.monitor import http_server
+from exactum.monitor.http_server import (
+    HEADERS,
+    REQUESTS_AT_ONCE_MAX,
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+)
+
+TIMEOUT_S = 1.0
+
+
+def shown(request: HttpRequest) -> HttpResponse:
+    return HttpResponse.text(f"{request.path} {sorted(request.query.items())}")
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    raise ZeroDivisionError("s3cret")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(http_server._Handler, "timeout", TIMEOUT_S)
+    routes = {
+        "/": shown,
+        "/exact": shown,
+        "/below/": shown,
+        "/below/deep/": shown,
+        "/broken": broken,
+    }
+    serving = HttpServer(routes)
+    yield serving
+    serving.close()
+    serving.close()  # idempotent
+
+
+def ask(
+    server: HttpServer, path: str, method: str = "GET", host: str | None = None
+) -> tuple[int, str, http.client.HTTPMessage]:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=20)
+    try:
+        connection.request(method, path, headers={} if host is None else {"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def served(server: HttpServer) -> bool:
+    """False where there was no room in time."""
+    try:
+        return ask(server, "/exact")[0] == 200
+    except (http.client.HTTPException, OSError):
+        return False
+
+
+def test_routes(server: HttpServer) -> None:
+    """An exact path, or the longest one that ends in a slash and takes all below it; the path is
+    decoded, and of a name in the query the last value counts.
+    """
+    assert ask(server, "/exact?a=1&a=2&b=%20")[:2] == (200, "/exact [('a', '2'), ('b', ' ')]")
+    assert ask(server, "/below/a%20b")[1] == "/below/a b []"
+    assert ask(server, "/below/deep/x")[0] == 200
+    assert ask(server, "/")[0] == 200
+    status, text, _ = ask(server, "/exact/more")
+    assert (status, "/exact" in text) == (404, True)
+
+
+@pytest.mark.parametrize("path", ["/", "/nowhere", "/broken"])
+def test_every_answer_is_kept_from_other_pages(server: HttpServer, path: str) -> None:
+    """The content security policy and the like, also of errors."""
+    headers = ask(server, path)[2]
+    assert {name: headers[name] for name in HEADERS} == HEADERS
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "Python" not in headers["Server"]
+
+
+def test_what_a_handler_raises_stays_here(
+    server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Status 500, the traceback is in the log and not on the page, and the next request is served."""
+    with caplog.at_level(logging.ERROR, "exactum"):
+        status, text, _ = ask(server, "/broken")
+    assert (status, "s3cret" in text) == (500, False)
+    assert "could not be served" in caplog.text
+    assert ask(server, "/exact")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:4141", 200),
+        ("localhost:1", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("", 403),
+    ],
+)
+def test_a_name_that_was_made_to_point_here_is_refused(
+    server: HttpServer, host: str, status: int
+) -> None:
+    """DNS rebinding: somebody's page could read what is served to this machine alone."""
+    assert ask(server, "/exact", host=host)[0] == status
+
+
+def test_a_server_for_all_machines_is_reached_by_any_name() -> None:
+    server = HttpServer({"/": shown}, "0.0.0.0")
+    try:
+        assert server.answer("monitor.example:9", "/").status == 200
+    finally:
+        server.close()
+
+
+def test_head_and_other_methods(server: HttpServer) -> None:
+    """HEAD says what GET would, without the body. Nothing can be changed: there is no other
+    method.
+    """
+    length = len(ask(server, "/exact")[1])
+    status, text, headers = ask(server, "/exact", "HEAD")
+    assert (status, text, int(headers["Content-Length"])) == (200, "", length)
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert ask(server, "/exact", method)[0] == 501
+
+
+@pytest.mark.parametrize("sends", [b"", b"x"])
+def test_slow_clients_are_cut_off(server: HttpServer, sends: bytes) -> None:
+    """As many as there is room for say nothing, or a byte now and then: they are cut off after
+    their time, and a browser that comes meanwhile is served then.
+    """
+    over = threading.Event()
+
+    def trickle(client: socket.socket) -> None:
+        with client:
+            client.sendall(b"GET /exact HTTP/1.1\r\nX: ")
+            try:
+                while not over.wait(TIMEOUT_S / 5):
+                    client.sendall(sends)
+            except OSError:
+                return
+
+    clients = [
+        socket.create_connection((server.host, server.port)) for _ in range(REQUESTS_AT_ONCE_MAX)
+    ]
+    slow = [threading.Thread(target=trickle, args=(client,)) for client in clients]
+    for thread in slow:
+        thread.start()
+    time.sleep(TIMEOUT_S / 4)  # they have the room
+    try:
+        deadline_s = time.monotonic() + 10 * TIMEOUT_S
+        while not served(server):
+            assert time.monotonic() < deadline_s
+    finally:
+        over.set()
+        for thread in slow:
+            thread.join(20)
+
+
+def test_no_more_requests_at_once_than_there_is_room_for(server: HttpServer) -> None:
+    """Handlers that take their time: the next one waits for room, and none is lost."""
+    at_once, most, go = [0], [0], threading.Event()
+    lock = threading.Lock()
+
+    def busy(request: HttpRequest) -> HttpResponse:
+        with lock:
+            at_once[0] += 1
+            most[0] = max(most[0], at_once[0])
+        go.wait(TIMEOUT_S / 2)
+        with lock:
+            at_once[0] -= 1
+        return HttpResponse.text("done")
+
+    server._routes["/busy"] = busy
+    found: list[int] = []
+    asking = [
+        threading.Thread(target=lambda: found.append(ask(server, "/busy")[0]))
+        for _ in range(REQUESTS_AT_ONCE_MAX + 4)
+    ]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(30)
+    assert found == [200] * len(asking)
+    assert most[0] <= REQUESTS_AT_ONCE_MAX
+
+
+def test_a_request_that_is_too_long(server: HttpServer) -> None:
+    assert ask(server, "/" + "x" * 100_000)[0] == 414
+    assert ask(server, "/exact")[0] == 200
+
+
+def test_ports(server: HttpServer) -> None:
+    """Where a port is taken the next one is tried, as often as was said; then it is refused."""
+    with pytest.raises(SettingRefused, match="Nothing can be served at 127.0.0.1"):
+        HttpServer({}, port=server.port)
+    with pytest.raises(SettingRefused):
+        HttpServer({}, port=70_000)
+    with pytest.raises(SettingRefused):
+        HttpServer({}, "no.such.host.invalid")
+    other = HttpServer({"/": shown}, port=server.port, ports_tried=16)
+    try:
+        assert server.port < other.port <= server.port + 15
+        assert ask(other, "/")[0] == 200
+    finally:
+        other.close()
