@@ -1,0 +1,155 @@
+"""A query as numbers: every event counts for something or is known to count for nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+
+from exactum import events
+from exactum.monitor.fact import SUPERVISOR_FACTS, Fact
+from exactum.monitor.query_stats import OTHERS, TOPICS_MAX, InDoubt, QueryStats
+from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
+from exactum.spark.event_log import text_of
+from tests.kit.monitor.facts import QUERY, Story
+
+WITHOUT_NUMBERS = {
+    "ControlChanged",
+    "FormerSinkOutOfReach",
+    "TopicForgotten",
+    "ProcessStarted",
+    "SupervisorEnds",
+}
+"""They are in the log and in the history, and change no number."""
+VALUES: dict[str, Any] = {
+    "str": "text",
+    "int": 3,
+    "float": 2.5,
+    "bool": True,
+    "str | None": "text",
+    "int | None": 3,
+    "float | None": 2.5,
+    "tuple[str | None, ...]": ("text",),
+    "tuple[int, ...]": (3,),
+    "dict[str, float]": {"write": 2.5},
+    "dict[str, int]": {"kafka": 3},
+    "dict[str, str]": {"in": "localhost:9092"},
+    "dict[str, dict[str, float]]": {"kafka": {"commit": 2.5}},
+}
+KINDS = [
+    kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, events.Event) and kind is not events.Event
+]
+
+
+def an_event(kind: type[events.Event], *, bare: bool = False) -> events.Event:
+    """With a value in each field; ``bare``: only in those that must be given."""
+    given = {
+        each.name: VALUES[str(each.type)]
+        for each in fields(kind)
+        if not bare or (each.default is MISSING and each.default_factory is MISSING)
+    }
+    return kind(**{**given, "query_id": QUERY})
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_event(
+    kind: type[events.Event], bare: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is a line for a person, goes through the history, and changes a number or is known not
+    to. One that an older exactum wrote, without the newer fields, is taken, too.
+    """
+    event = an_event(kind, bare=bare)
+    assert text_of(event) != str(event)
+    fact = Fact.from_line(Fact.of(event, 5).to_line())
+    assert fact is not None
+    stats = ScriptStats()
+    with caplog.at_level(logging.WARNING, "exactum"):
+        stats.hear(Fact(1, "Unheard", {"query_id": QUERY}))
+        stats.hear(fact)
+    assert caplog.text == ""
+    assert stats.queries[QUERY].heard_ms == 5
+    handled = hasattr(QueryStats, f"_hear_{kind.__name__}")
+    assert handled != (kind.__name__ in WITHOUT_NUMBERS)
+
+
+def test_every_supervisors_fact() -> None:
+    unknown = {name for name in SUPERVISOR_FACTS if not hasattr(QueryStats, f"_hear_{name}")}
+    assert unknown <= WITHOUT_NUMBERS
+
+
+def test_a_fact_that_lacks_a_field_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """It came from another version: the picture lacks it, and nothing else."""
+    stats = ScriptStats()
+    with caplog.at_level(logging.WARNING, "exactum"):
+        stats.hear(Fact(1, "EpochCompleted", {"query_id": QUERY}))
+        stats.hear(Fact(2, "RowsSkipped", {"query_id": QUERY, "rows": 4}))
+    assert "EpochCompleted" in caplog.text
+    assert stats.queries[QUERY].rows_skipped == 4
+
+
+def test_a_life_in_numbers() -> None:
+    """What epochs, restarts and redeliveries add up to, and how a batch is in doubt and is not."""
+    story = Story().starts().epoch(0).begins(1, 20).decides(1)
+    stats = story.stats
+    assert stats.in_doubt == InDoubt(1, story.now_ms, 2, 10)
+    story.dies().tell("ProcessRestarts", delay_s=1.0, disposition="")
+    assert (stats.is_running, stats.begun, stats.in_doubt is not None) == (False, None, True)
+    story.tell("EpochRedelivered", batch_id=1, attempt=0, transactions=2, rows=10, rows_by_sink={})
+    story.starts("i2")
+    assert (stats.in_doubt, stats.is_running, stats.runs) == (None, True, 2)
+    assert (stats.epoch, stats.rows, stats.rows_read) == (1, 20, 30)
+    assert (stats.epochs["committed"], stats.epochs["redelivered"]) == (1, 1)
+    assert stats.restarts == {"died": 1}
+    story.ends("Fenced", "fenced", "another one", incarnation="i1")  # the older run's last words
+    assert stats.is_running
+
+
+def test_topics_beyond_a_hundred_are_one() -> None:
+    story = Story().starts()
+    for number in range(TOPICS_MAX + 50):
+        story.lag(1, 1.0, topic=f"t{number}")
+    assert len(story.stats.inputs) == TOPICS_MAX + 1
+    assert OTHERS in story.stats.inputs
+
+
+def test_queries_are_bounded() -> None:
+    """Those heard of longest ago go, unless they run; facts of no query change nothing."""
+    stats = ScriptStats()
+    stats.hear(Fact(0, "RunStarted", {**Story().starts().facts[0].fields, "query_id": "runs"}))
+    for number in range(QUERIES_MAX + 20):
+        stats.hear(Fact(number, "RowsSkipped", {"query_id": f"q{number}", "rows": 1}))
+    stats.hear(Fact(0, "RowsSkipped", {"rows": 1}))
+    assert len(stats.queries) == QUERIES_MAX
+    assert "runs" in stats.queries
+    assert "q0" not in stats.queries
+    assert f"q{QUERIES_MAX + 19}" in stats.queries
+
+
+def test_readers_see_whole_queries_while_facts_come() -> None:
+    """Who reads does so between two facts."""
+    stats, over = ScriptStats(), threading.Event()
+
+    def feed() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            values = {"query_id": f"q{number % 400}", "rows": 1, "topic": f"t{number}"}
+            stats.hear(Fact(number, "RowsSkipped", values))
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        for _ in range(200):
+            found = stats.read(
+                lambda queries: [(q.query_id, q.rows_skipped) for q in queries.values()]
+            )
+            assert len(found) <= QUERIES_MAX
+    finally:
+        over.set()
+        thread.join()
