@@ -26,6 +26,9 @@ def main() -> None:
         choices=("drain", "epochs", "targets", "size", "tunings"),
         help="size and tunings only if asked for",
     )
+    parser.add_argument(
+        "--tuning", action="append", default=[], metavar="NAME", help="of the tunings, this one"
+    )
     chosen = parser.parse_args()
     report.console.print(report.machine())
     if chosen.only in (None, "targets"):
@@ -38,7 +41,7 @@ def main() -> None:
         if chosen.only == "size":
             size.bench(kafka, chosen.rounds, chosen.scale)
         if chosen.only == "tunings":
-            tunings.bench(kafka, chosen.rounds)
+            tunings.bench(kafka, chosen.rounds, chosen.tuning)
         if chosen.only in (None, "epochs"):
             epochs.bench(kafka, chosen.epochs)
         if chosen.only in (None, "drain"):

@@ -46,6 +46,7 @@ def main(job: Job) -> None:
     settings: dict[str, Any] = {DAEMON: OURS, **(tuning.settings if out else {})}
     spark = exactum.local_session("tuned", master="local[2]", **settings)
     spark.sparkContext.setLogLevel("ERROR")
+    tuning.begun()
     completed_s: list[float] = []
     taken_out = ExitStack()
 

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from unittest import mock
 
+import exactum
+
 DAEMON = "spark.python.daemon.module"
 OURS = "bench.tuned_daemon"
 
@@ -18,6 +20,7 @@ class Tuning:
     """``of``: what it makes shorter, ``epoch``, ``drain`` or ``start``. ``out`` takes it out of a
     driver, ``settings`` of the session or ``in_daemon`` out of a driver's whole life. ``views``: it
     needs a query with two views, and a driver that has gone without it once does so for good.
+    ``begun`` is called when its driver begins.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Tuning:
     settings: dict[str, str] = field(default_factory=dict)
     in_daemon: bool = False
     views: bool = False
+    begun: Callable[[], None] = lambda: None
 
     @property
     def switchable(self) -> bool:
@@ -42,6 +46,22 @@ def _collected(frame: object) -> list[str]:
     from exactum.spark.jvm.collecting import collected
 
     return collected(frame)  # type: ignore[arg-type]
+
+
+def _onlookers() -> None:
+    """All that may look on at once: metrics, the web server, traces that are exported to nobody."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
+    exactum.serve_metrics(port=0)
+    exactum.trace_epochs(provider)
+
+
+def _nobody_looks_on() -> AbstractContextManager[object]:
+    return mock.patch("exactum.monitor.recorder.Recorder.put", return_value=None)
 
 
 TUNINGS = (
@@ -94,5 +114,17 @@ TUNINGS = (
         "java/class_archive.py",
         settings={"spark.driver.defaultJavaOptions": "-Xlog:cds*=off"},
     ),
+    *(
+        Tuning(
+            f"onlookers, by {of}",
+            of,
+            "monitor/",
+            _nobody_looks_on,
+            begun=_onlookers,
+        )
+        for of in ("epoch", "drain")
+    ),
 )
-"""Those that make something shorter; what a promise needs is none of them."""
+"""Those that make something shorter, what a promise needs is none of them; and the onlookers, who
+must cost next to nothing.
+"""
