@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -203,6 +204,21 @@ def test_a_host_that_takes_connections_and_never_answers(
         took_s = time.monotonic() - began_s
     assert found.has("error", servers, "no broker answered")
     assert took_s < DEAD_WITHIN_S
+
+
+def test_a_broker_that_advertises_what_nobody_reaches(
+    kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The classic of containers: the bootstrap server answers, and names an address of its own."""
+    silent = SimpleNamespace(create_connection=refuse)
+    monkeypatch.setattr("exactum.kafka.examination.socket", silent)
+    found = diagnosed("--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic("in"))
+    assert found.has("error", f"Broker 1 at {kafka.bootstrap_servers} cannot be reached")
+    assert found.has("unknown", "No broker can be reached")
+
+
+def refuse(*of: object) -> None:
+    raise ConnectionRefusedError("Connection refused")
 
 
 def test_topics_without_a_cluster_are_refused() -> None:

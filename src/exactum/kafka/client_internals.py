@@ -137,6 +137,10 @@ class AdminConnection:
         """The ids of the nodes, as the cluster's metadata has them."""
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
+    def addresses(self) -> dict[int, tuple[str, int]]:
+        """Host and port of each node, as it advertises them."""
+        return {each.node_id: (each.host, each.port) for each in self._manager.cluster.brokers()}
+
     def api_version(self, request: type[Any]) -> int:
         """Highest version of a request that both sides know; -1 where there is none."""
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactum._version import __version__
+from exactum.errors import Unavailable
 from exactum.kafka.client_internals import (
     ApiVersionsRequest,
     BrokerVersionData,
@@ -130,20 +131,22 @@ class ClusterExamination(TransactionAdmin):
     """The connections of one examination."""
 
     def nodes(self) -> list[NodeExamined]:
-        """Every node that the cluster names, each asked at the address that it advertises."""
-        metadata = self._router.retry(lambda: self._router.send(MetadataRequest(topics=[]), None))
-        return [self._node(each.node_id, each.host, each.port) for each in metadata.brokers]
+        """Every node that the cluster has named, each asked at the address that it advertises:
+        without any other answer, so that one that nobody can reach is named.
+        """
+        places = sorted(self._client.addresses().items())
+        return [self._node(node_id, host, port) for node_id, (host, port) in places]
 
     def _node(self, node_id: int, host: str, port: int) -> NodeExamined:
         address = f"{host}:{port}"
-        try:
-            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
-        except OSError as error:
-            return NodeExamined(node_id, address, trouble=str(error))
         request = ApiVersionsRequest(
             client_software_name="exactum", client_software_version=__version__, min_version=0
         )
-        answer = self._router.retry(lambda: self._router.send(request, node_id))
+        try:
+            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+            answer = self._router.retry(lambda: self._router.send(request, node_id))
+        except (OSError, Unavailable) as error:
+            return NodeExamined(node_id, address, trouble=str(error))
         versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         return NodeExamined(
             node_id, address, BrokerVersionData(api_versions=versions).broker_version_str

@@ -12,7 +12,7 @@ from exactum.kafka.examination import ClusterExamination, KafkaTarget
 from exactum.kafka.settings import Settings
 from exactum.kafka.transaction_admin import TRANSACTION_LOG
 from exactum.ops.doctor import kafka_group, kafka_topics, kafka_transactions
-from exactum.ops.doctor.finding import DoctorFinding, error, ok, skew_findings, warning
+from exactum.ops.doctor.finding import DoctorFinding, error, ok, skew_findings, unknown, warning
 from exactum.ops.doctor.kafka_topics import MIN_ISR
 from exactum.ops.doctor.span import span
 
@@ -47,9 +47,17 @@ def findings(subject: ClusterSubject, longest_outage_s: float | None) -> Iterato
     """``longest_outage_s``: how long the query, or all of it, may be down; None: not said."""
     with closing(connected(subject)) as asked:
         area = subject.area
-        yield ok(area, f"Cluster {asked.cluster_id()} answers.")
         reached: list[int] = []
         yield from _nodes(area, asked, reached)
+        if not reached:
+            yield unknown(
+                area,
+                "No broker can be reached at the address that it advertises.",
+                "Topics, rights and transactions were not looked at.",
+                "Mend that first.",
+            )
+            return
+        yield ok(area, f"Cluster {asked.cluster_id()} answers.")
         settings = {node: asked.of_node(node, KEYS) for node in reached}
         if subject.sinks:
             yield from _settings(area, asked, settings, longest_outage_s)

@@ -138,7 +138,8 @@ def _open_ones(
     if not hidden:
         yield ok("open transactions", f"Nothing holds readers of {', '.join(names)} back.")
         return
-    hanging = {each.producer for each in find_hanging(asked, names).hanging}
+    # However young: it is told of, and not ended.
+    hanging = {each.producer for each in find_hanging(asked, names, idle_ms_min=0).hanging}
     open_ones, _ = asked.open_producers(hidden)
     ids = asked.ids_of_producers({each.producer_id for each in open_ones})
     known = asked.describe_transactions(set(ids.values()))

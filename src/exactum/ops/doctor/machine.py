@@ -245,7 +245,7 @@ def _memory_bytes() -> tuple[int, int]:
     """Total and available, of the container where it has a limit."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = os.sysconf("SC_PHYS_PAGES") * page
-    available = os.sysconf("SC_AVPHYS_PAGES") * page
+    available = total
     info = Path("/proc/meminfo")
     if info.exists():
         for name, value in re.findall(r"(\w+):\s+(\d+) kB", info.read_text()):
