@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from exactum.ops.status.query_status import (
+    NOT_WORKING,
     UNKNOWN,
     QueryStatus,
     checkpoints_below,
@@ -56,8 +57,8 @@ def status(
     Everything is read from the checkpoints, without Spark, servers or passwords. The drivers may be
     dead. Nothing is changed.
 
-    Exit status 0: every query is OK or SLOW. 1: one is not. 2: of one it cannot be told. For a
-    probe: liveness and readiness are both this command.
+    Exit status 0: every query is OK or SLOW. 1: one is not, or not ready in time. 2: of one it
+    cannot be told.
     """
     from exactum.ops.status.show import show
 
@@ -74,6 +75,9 @@ def status(
         time.sleep(POLL_S)
         found = _look(chosen, decision_log)
     exit_status = exit_status_of(found)
+    if wait_ready_s is not None and not all(one.is_ready for one in found):
+        click.echo(f"exactum: not ready within {wait_ready_s:g} s.", err=True)
+        exit_status = exit_status or NOT_WORKING
     if as_json:
         click.echo(
             json.dumps(

@@ -1,0 +1,349 @@
+"""``exactum status`` over checkpoints that are put together here: no Spark, no server."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
+from exactum.checkpoint.layout import DECISIONS, HISTORY
+from exactum.checkpoint.run_file import RUNS_ENDING, WAITS_ENDING, RunFile
+from exactum.files.decision_log import FileDecisionLog
+from exactum.monitor.history import HistoryWriter
+from exactum.ops.status.query_status import checkpoints_below, exit_status_of, status_of
+from exactum.protocol.model import (
+    Decision,
+    DecisionRecord,
+    Epoch,
+    PreparedTransaction,
+    new_incarnation,
+)
+from tests.kit.environment import environment
+from tests.kit.monitor.facts import QUERY, Story
+
+LINES_OF_A_SCREEN = 24
+
+
+class Checkpoint:
+    """A query's folder as Spark and exactum leave it."""
+
+    def __init__(self, folder: Path, query_id: str = QUERY) -> None:
+        self.folder = folder
+        self.query_id = query_id
+        for name in ("offsets", "commits"):
+            (folder / name).mkdir(parents=True)
+        (folder / "metadata").write_text(json.dumps({"id": query_id}))
+
+    def spark(self, planned: int, finished: int, age_s: float = 0.0, step: int = 10) -> Checkpoint:
+        """Batches of ``step`` offsets; the last one was begun so long ago."""
+        for batch_id in range(planned + 1):
+            ends = json.dumps({"in": {"0": step * (batch_id + 1)}})
+            path = self.folder / "offsets" / str(batch_id)
+            path.write_text(f"v1\n{{}}\n{ends}")
+            begun_s = time.time() - age_s
+            os.utime(path, (begun_s, begun_s))
+        for batch_id in range(finished + 1):
+            path = self.folder / "commits" / str(batch_id)
+            path.write_text("v1\n{}")
+            os.utime(path, (time.time() - age_s, time.time() - age_s))
+        return self
+
+    def commit(self, batch_id: int, age_s: float = 0.0) -> Checkpoint:
+        """The decision log has a COMMIT of two transactions."""
+        prepared = tuple(PreparedTransaction("kafka", f"t{n}", 5) for n in range(2))
+        log = FileDecisionLog(self.folder / DECISIONS, self.query_id)
+        log.decide(
+            DecisionRecord(
+                Epoch(self.query_id, batch_id), 0, Decision.COMMIT, new_incarnation(), prepared
+            )
+        )
+        for path in (self.folder / DECISIONS).glob("*.json"):
+            os.utime(path, (time.time() - age_s, time.time() - age_s))
+        return self
+
+    def tells(self, story: Story) -> Checkpoint:
+        HistoryWriter(self.folder).write(story.facts)
+        return self
+
+    @contextmanager
+    def alive(self, ending: str = RUNS_ENDING) -> Iterator[None]:
+        """A driver, this process, runs it."""
+        file = RunFile(self.folder, str(new_incarnation()), self.query_id, "1", "4", ending=ending)
+        file.hold()
+        try:
+            yield
+        finally:
+            file.release()
+
+    def says(self, **more: Any) -> tuple[str | None, str]:
+        found = status_of(str(self.folder), **more).to_json()
+        return found["verdict"], found["reason"]
+
+
+def ago(seconds: float) -> Story:
+    """A story that begins so long ago."""
+    story = Story()
+    story.now_ms = round((time.time() - seconds) * 1000)
+    return story
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return Checkpoint(tmp_path / "orders")
+
+
+def run_status(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "exactum.ops.cli", "status", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment(COLUMNS="80"),
+        timeout=60,
+        cwd=cwd,
+    )
+
+
+# ---- nobody can tell -------------------------------------------------------------------------
+
+
+def test_what_is_no_checkpoint(tmp_path: Path) -> None:
+    """It is said what is missing, and the status is that of not knowing: no probe takes it for
+    sound or for broken.
+    """
+    Checkpoint(tmp_path / "torn").folder.joinpath("metadata").write_text('{"id"')
+    (tmp_path / "empty").mkdir()
+    wanted = {"nowhere": "is not a folder", "torn": "cannot be read", "empty": "no file 'metadata'"}
+    for name, text in wanted.items():
+        found = status_of(str(tmp_path / name))
+        assert (found.exit_status, found.judgement) == (2, None)
+        assert text in found.trouble
+    assert status_of("s3a://bucket/orders").exit_status == 2
+
+
+def test_a_query_that_exactum_has_not_run(checkpoint: Checkpoint) -> None:
+    verdict, reason = checkpoint.spark(3, 3).says()
+    assert verdict is None
+    assert reason.startswith("Nothing is known of a run of exactum")
+
+
+# ---- dead ------------------------------------------------------------------------------------
+
+
+def test_dead_and_in_doubt(checkpoint: Checkpoint) -> None:
+    """The decision log has what nobody lived to tell: the batch, since when, and how much."""
+    checkpoint.spark(3, 2).tells(ago(60).starts().epoch(2)).commit(3, age_s=45)
+    found = status_of(str(checkpoint.folder)).to_json()
+    assert (found["verdict"], found["status"], found["running"]) == ("IN DOUBT", 1, [])
+    doubt = found["in_doubt"]
+    assert (doubt["batch_id"], doubt["transactions"], doubt["rows"]) == (3, 2, 10)
+    assert 44 < (found["at_ms"] - doubt["since_ms"]) / 1000 < 60
+    assert (found["completed"], found["planned"], found["decided"]) == (2, 3, 3)
+
+
+def test_dead_and_nothing_in_doubt(tmp_path: Path) -> None:
+    """The batch was completed and Spark did not come to log it; a supervisor finished it; it was
+    not decided; or it is at most once, where a record promises nothing.
+    """
+    done = {"batch_ids": [3], "transactions": 2, "rows": 10, "left": 0, "troubles": []}
+    stories = {
+        "completed": ago(60).starts().epoch(3),
+        "finished": ago(60).starts().epoch(2).dies().tell("DecidedFinished", **done),
+        "undecided": ago(60).starts().epoch(2),
+        "most": ago(60).starts(guarantee="at most once").epoch(2),
+    }
+    for name, story in stories.items():
+        made = Checkpoint(tmp_path / name).spark(3, 2).tells(story)
+        if name != "undecided":
+            made.commit(3)
+        assert made.says()[0] == "DOWN", name
+
+
+def test_decisions_elsewhere(checkpoint: Checkpoint) -> None:
+    """The verdict is given without them, and it is said that they are missing."""
+    write_known_sinks(checkpoint.folder, KnownSinks(QUERY, (), frozenset(), "postgresql://db/x"))
+    checkpoint.spark(3, 2).tells(ago(60).starts().epoch(2))
+    found = status_of(str(checkpoint.folder)).to_json()
+    assert found["verdict"] == "DOWN"
+    assert "--decision-log" in found["troubles"][0]
+
+
+# ---- alive -----------------------------------------------------------------------------------
+
+
+def test_alive_and_at_work(checkpoint: Checkpoint) -> None:
+    """The history has no begin of a batch: Spark's logs have, and how much each one reads. What
+    the dead run before has begun counts from the new one's start.
+    """
+    story = ago(100).starts()
+    for batch_id in range(3):
+        story.epoch(batch_id)
+    story.now_ms = round(time.time() * 1000)
+    checkpoint.spark(3, 2, age_s=70).tells(story.lag(10, 80.0))
+    with checkpoint.alive():
+        verdict, reason = checkpoint.says()
+        assert verdict == "OK"
+        assert reason.startswith("Micro-batch 3 of 10 records is at work for ")
+        later_ms = story.now_ms + 36_000
+        assert checkpoint.says(now_ms=later_ms)[0] == "STALLED"
+    assert checkpoint.says()[0] == "DOWN"
+
+
+def test_alive_and_in_doubt(checkpoint: Checkpoint) -> None:
+    """A commit that a sink does not acknowledge."""
+    story = ago(100).starts().epoch(2)
+    story.now_ms = round(time.time() * 1000)
+    checkpoint.spark(3, 2, age_s=50).tells(story.lag(10, 50.0)).commit(3, age_s=20)
+    with checkpoint.alive():
+        assert checkpoint.says()[0] == "OK"
+        os.utime(next((checkpoint.folder / DECISIONS).glob("*3-0.json")), (1, 1))
+        assert checkpoint.says()[0] == "IN DOUBT"
+
+
+def test_alive_without_a_history(checkpoint: Checkpoint) -> None:
+    """Switched off: what a run's file and Spark's logs tell."""
+    checkpoint.spark(3, 2)
+    with checkpoint.alive():
+        assert checkpoint.says()[0] == "OK"
+        assert checkpoint.says(now_ms=round(time.time() * 1000) + 400_000)[0] == "STALLED"
+        checkpoint.spark(3, 3)
+        assert checkpoint.says(now_ms=round(time.time() * 1000) + 400_000)[0] == "OK"
+    assert checkpoint.says()[0] == "DOWN"
+
+
+def test_a_history_that_stands_still_while_the_query_goes_on(checkpoint: Checkpoint) -> None:
+    """It cannot be written; Spark's log of commits shows that the query lives."""
+    checkpoint.spark(3, 3).tells(ago(500).starts().epoch(0).lag(0))
+    with checkpoint.alive():
+        assert checkpoint.says()[0] == "OK"
+
+
+def test_a_history_that_cannot_be_read(checkpoint: Checkpoint) -> None:
+    checkpoint.spark(3, 3).tells(ago(5).starts())
+    for path in (checkpoint.folder / HISTORY).iterdir():
+        path.unlink()
+        path.mkdir()
+    with checkpoint.alive():
+        found = status_of(str(checkpoint.folder))
+    assert found.exit_status == 0
+    assert found.state is not None
+    assert "directory" in found.state.troubles[0]
+
+
+def test_a_query_that_waits_for_its_first_batch(checkpoint: Checkpoint) -> None:
+    """It holds a file of its own, which no savepoint takes for a run at work."""
+    story = ago(300).starts().epoch(3).ends()
+    story.now_ms = round(time.time() * 1000)
+    told = {"run_id": "r2", "name": "orders", "checkpoint": "c", "doing": "Waiting for data"}
+    checkpoint.spark(3, 3).tells(story.tell("QueryWaits", incarnation="i2", **told))
+    with checkpoint.alive(WAITS_ENDING):
+        found = status_of(str(checkpoint.folder))
+        assert found.is_ready
+        assert checkpoint.says()[1] == "It was started, and has found nothing to read yet."
+    assert checkpoint.says()[0] == "DOWN"
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+
+def test_exit_status_of_several(tmp_path: Path) -> None:
+    """One that does not work is worse than one of which nobody can tell."""
+    down = Checkpoint(tmp_path / "down").spark(1, 1).tells(ago(60).starts(ends=False).epoch(1))
+    done = Checkpoint(tmp_path / "done").spark(1, 1)
+    done.tells(ago(60).starts(ends=True).epoch(1).ends())
+    names = (str(down.folder), str(tmp_path / "none"), str(done.folder))
+    one, two, three = map(status_of, names)
+    assert exit_status_of([three]) == 0
+    assert exit_status_of([three, two]) == 2
+    assert exit_status_of([three, two, one]) == 1
+    assert checkpoints_below(tmp_path) == [str(done.folder), str(down.folder)]
+    assert checkpoints_below(done.folder) == [str(done.folder)]
+    said = run_status(cwd=tmp_path)
+    assert said.returncode == 1
+    assert "orders: DOWN. Its process is gone without a word" in said.stdout
+    assert "orders: OK. It has read what it was to read, and has ended." in said.stdout
+    assert "what to do: Start it again" in said.stdout
+    assert run_status("--checkpoint", str(done.folder)).returncode == 0
+    empty = run_status(cwd=done.folder / "commits")
+    assert (empty.returncode, "--checkpoint DIR" in empty.stderr) == (2, True)
+
+
+def test_waiting_until_it_is_ready(checkpoint: Checkpoint) -> None:
+    """For so long, and no longer; a query that has completed nothing since its start is not ready
+    yet.
+    """
+    checkpoint.spark(3, 2, age_s=50).tells(ago(60).starts().epoch(2))
+    with checkpoint.alive():
+        command = ["--checkpoint", str(checkpoint.folder), "--wait-ready"]
+        began_s = time.monotonic()
+        said = run_status(*command, "1")
+        assert time.monotonic() - began_s >= 1
+        assert (said.returncode, "not ready within 1 s" in said.stderr) == (1, True)
+        assert run_status(*command[:2]).returncode == 0
+        waits = subprocess.Popen(
+            [sys.executable, "-m", "exactum.ops.cli", "status", *command, "50"],
+            stdout=subprocess.DEVNULL,
+            env=environment(),
+        )
+        checkpoint.spark(3, 3)
+        began_s = time.monotonic()
+        assert waits.wait(60) == 0
+        assert time.monotonic() - began_s < 40
+
+
+def test_a_terminal_gets_a_table(checkpoint: Checkpoint) -> None:
+    """With the verdict in colour; whatever a name holds is shown as it is."""
+    checkpoint.spark(1, 1).tells(ago(60).starts(name="[bold]orders").epoch(1))
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "exactum.ops.cli", "status", "--checkpoint", str(checkpoint.folder)],
+        check=False,
+        stdout=theirs,
+        env=environment(TERM="xterm-256color", COLUMNS="160"),
+        timeout=60,
+    )
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert done.returncode == 1
+    assert "[bold]orders" in shown
+    assert "\x1b[1;31mDOWN" in shown
+    assert "what to do" in shown
+
+
+def test_it_is_light(checkpoint: Checkpoint) -> None:
+    """A probe runs it every few seconds: it loads neither Spark nor a client. Its help fits on a
+    screen.
+    """
+    checkpoint.spark(3, 2).commit(3).tells(ago(60).starts().epoch(2))
+    program = f"""
+import sys
+from exactum.ops import cli
+sys.argv = ["exactum", "status", "--json", "--checkpoint", {str(checkpoint.folder)!r}]
+try:
+    cli.main()
+except SystemExit as end:
+    heavy = {{"pyspark", "pyarrow", "numpy", "kafka", "confluent_kafka", "rich"}}
+    print(end.code, sorted(heavy & sys.modules.keys()), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+    )
+    assert done.stderr.strip() == "1 []"
+    assert json.loads(done.stdout)["queries"][0]["verdict"] == "IN DOUBT"
+    assert len(run_status("--help").stdout.splitlines()) <= LINES_OF_A_SCREEN
