@@ -68,8 +68,8 @@ def test_on_a_terminal_there_is_a_table() -> None:
     console = Console(force_terminal=True, width=100, record=True)
     finding = error("here", "It is wrong.\nvery", "It matters.", "Mend it.")
     with console.capture() as captured:
-        report.show([finding, ok("there", "fine")], console)
-    for text in ("area", "how to mend", "It is wrong.", "It matters.", "Mend it.", "1 ok, 1 error"):
+        report.show([finding, ok("there", "fine"), ok("there", "well")], console)
+    for text in ("area", "how to mend", "It is wrong.", "It matters.", "Mend it.", "2 ok, 1 error"):
         assert text in captured.get()
     assert report.line(finding) == "error   here: It is wrong. very It matters. Mend: Mend it."
 

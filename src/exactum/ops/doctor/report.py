@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -22,17 +23,22 @@ COLOURS = {
 
 def table(findings: Sequence[DoctorFinding]) -> Table:
     """For a terminal."""
-    shown = Table(show_lines=True)
+    shown = Table(show_lines=True, expand=True)
     shown.add_column("area", overflow="fold", ratio=2)
     shown.add_column("level", no_wrap=True)
-    shown.add_column("found", overflow="fold", ratio=5)
+    shown.add_column("found", overflow="fold", ratio=6)
     shown.add_column("how to mend", overflow="fold", ratio=4)
-    for finding in findings:
-        found = Text(finding.what)
-        if finding.why:
-            found.append(f"\n{finding.why}", style="dim")
-        level = Text(finding.level.value, style=COLOURS[finding.level])
-        shown.add_row(Text(finding.area), level, found, Text(finding.mend))
+    for (area, level), group in groupby(findings, lambda each: (each.area, each.level)):
+        if level is Level.OK:  # what is well takes little room
+            told = Text("\n".join(each.what for each in group))
+            shown.add_row(Text(area), Text(level.value, style=COLOURS[level]), told, "")
+            continue
+        for finding in group:
+            told = Text(finding.what)
+            if finding.why:
+                told.append(f"\n{finding.why}", style="dim")
+            name = Text(level.value, style=COLOURS[level])
+            shown.add_row(Text(area), name, told, Text(finding.mend))
     return shown
 
 
