@@ -72,8 +72,10 @@ class Checkpoint:
         return self
 
     def tells(self, story: Story) -> Checkpoint:
+        """The history, of a run that has left its file."""
         HistoryWriter(self.folder).write(story.facts)
-        return self
+        with self.alive():
+            return self
 
     @contextmanager
     def alive(self, ending: str = RUNS_ENDING) -> Iterator[None]:
@@ -208,6 +210,17 @@ def test_alive_and_in_doubt(checkpoint: Checkpoint) -> None:
         assert checkpoint.says()[0] == "OK"
         os.utime(next((checkpoint.folder / DECISIONS).glob("*3-0.json")), (1, 1))
         assert checkpoint.says()[0] == "IN DOUBT"
+
+
+def test_alive_on_a_file_system_without_locks(checkpoint: Checkpoint) -> None:
+    """No run could leave a file. What it tells shows that it lives, and its silence that it does
+    not.
+    """
+    story = ago(20).starts().epoch(3)
+    story.now_ms = round(time.time() * 1000)
+    HistoryWriter(checkpoint.spark(3, 3).folder).write(story.lag(0).facts)
+    assert checkpoint.says()[0] == "OK"
+    assert checkpoint.says(now_ms=story.now_ms + 70_000)[0] == "STALLED"
 
 
 def test_alive_without_a_history(checkpoint: Checkpoint) -> None:

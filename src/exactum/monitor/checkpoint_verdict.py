@@ -66,8 +66,8 @@ class CheckpointState:
         return max((each for each in known if each is not None), default=None)
 
     def judged(self, now_ms: int) -> Judgement:
-        """How the query is."""
-        return verdict_of(self.stats, now_ms, bool(self.living))
+        """How the query is. Where a file system has no locks, its facts say whether it lives."""
+        return verdict_of(self.stats, now_ms, bool(self.living) if self.has_run else None)
 
 
 def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None) -> CheckpointState:
@@ -107,7 +107,7 @@ def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None)
     return CheckpointState(
         stats,
         alive,
-        bool(known),
+        bool(known or waits),
         planned,
         finished,
         decided,
