@@ -1,0 +1,210 @@
+"""Formats with a schema registry: what it explains, when it is away, and what follows another."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from pyspark.sql import SparkSession
+
+from exactum import Avro, Json
+from exactum.errors import SettingRefused, Unavailable
+from tests.kit.decoding.format_cases import (
+    decoded,
+    framed,
+    reason,
+)
+from tests.kit.decoding.registry import Registry
+
+pytestmark = pytest.mark.spark
+
+
+def test_avro_types_of_other_subjects_are_found(spark: SparkSession, registry: Registry) -> None:
+    """A schema may refer to types that another subject has."""
+    registry.register(
+        "money", {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]}
+    )
+    schema = {"type": "record", "name": "R", "fields": [{"name": "m", "type": "Money"}]}
+    number = registry.register(
+        "in-value", schema, references=({"name": "Money", "subject": "money", "version": 1},)
+    )
+    values, _ = decoded(Avro(registry=registry.url, subject="in-value"), [framed(number) + b"\x0a"])
+    assert values == [{"m": {"cents": 5}}]
+
+
+def test_what_a_registry_cannot_explain_is_bad(spark: SparkSession, registry: Registry) -> None:
+    """Unknown ids, other kinds of schema, other types and a wrong frame are properties of a
+    record.
+    """
+    schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+    tree = {
+        "type": "record",
+        "name": "R",
+        "fields": [*schema["fields"], {"name": "t", "type": ["null", "R"]}],
+    }
+    number = registry.register("in-value", schema)
+    text = registry.register(
+        "text", {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}]}
+    )
+    other = registry.register("json", {"type": "object"}, kind="JSON")
+    nested = registry.register("tree", tree)
+    given = Avro(schema, registry=registry.url)
+    assert "99999 is not known" in reason(given, framed(99_999) + b"\x02")
+    assert "magic byte is 1" in reason(given, b"\x01" + framed(number)[1:] + b"\x02")
+    assert "4 bytes are too short" in reason(given, framed(number)[:4])
+    assert "0 bytes are too short" in reason(given, b"")
+    assert "mismatch" in reason(given, framed(text) + b"\x02x").lower()
+    assert "of kind JSON" in reason(given, framed(other) + b"{}")
+    assert "contains itself" in reason(given, framed(nested) + b"\x02" * 1_000_000)
+    assert decoded(given, [framed(number) + b"\x0a"]) == ([{"id": 5}], {})
+
+
+def test_a_registry_that_is_down_is_no_bad_record(spark: SparkSession) -> None:
+    """No answer, or a server's error, is Unavailable for the epoch; the message has no password."""
+    server = Registry()
+    number = server.register("s", '"long"')
+    quick = {"url": f"http://me:secret@{server.address}", "max.retries": 0}
+    server.status = 503
+    with pytest.raises(Unavailable, match=r"HTTP 503") as refused:
+        decoded(Avro('"long"', registry=quick), [framed(number) + b"\x02"])
+    server.close()
+    with pytest.raises(Unavailable, match=r"did not answer \(Connect") as gone:
+        decoded(Avro('"long"', registry=quick), [framed(number) + b"\x02"])
+    assert server.address in str(gone.value)
+    assert "secret" not in f"{refused.value}{gone.value}{Avro(registry=quick)!r}"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b"<html>default backend - 404</html>"),
+        (404, b""),
+        (404, b"{}"),
+        (404, b"[]"),
+        (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'),
+        (404, b'{"error_code": "40403 or so"}'),
+        (200, b"<html>log in</html>"),
+        (200, b'{"status": "ok"}'),
+        (200, b"[]"),
+        (200, b""),
+    ],
+)
+def test_what_stands_before_a_registry_does_not_speak_for_it(
+    spark: SparkSession, registry: Registry, status: int, body: bytes
+) -> None:
+    """A 404 without the registry's own code, and a page where a schema belongs, say nothing
+    about a record.
+    """
+    number = registry.register("s", '"long"')
+    given = Avro('"long"', registry={"url": registry.url, "max.retries": 0})
+    registry.foreign = (status, body)
+    with pytest.raises(Unavailable, match="No record is taken for a bad one"):
+        decoded(given, [framed(number) + b"\x02"])
+    with pytest.raises(Unavailable):
+        Avro(registry=registry.url, subject="s").bind()
+    registry.foreign = None
+    assert decoded(given, [framed(number) + b"\x02"]) == ([1], {})
+
+
+def test_a_registry_that_follows_another_is_waited_for(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """That a schema is unknown is believed only after another look; one wait is enough for all
+    ids of a task.
+    """
+    number = registry.register("s", '"long"')
+    registry.behind = 2
+    assert decoded(Avro('"long"', registry=registry.url), [framed(number) + b"\x02"]) == ([1], {})
+    registry.behind = 1
+    assert decoded(Avro(registry=registry.url, subject="s"), [framed(number) + b"\x02"]) == (
+        [1],
+        {},
+    )
+    before = len(registry.requests)
+    _, reasons = decoded(
+        Avro('"long"', registry=registry.url), [framed(900 + at) + b"\x02" for at in range(50)] * 2
+    )
+    assert len(reasons) == 100
+    asked = registry.requests[before:]
+    assert all(asked.count(path) >= 2 for path in asked) and len(asked) < 50 * 2 + 10
+
+
+def test_a_registry_that_does_not_answer_is_given_up(spark: SparkSession) -> None:
+    """A registry that accepts and is silent is Unavailable after the client's timeout."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = {
+            "url": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "timeout": 0.2,
+            "max.retries": 0,
+        }
+        with pytest.raises(Unavailable, match="Timeout"):
+            decoded(Avro('"long"', registry=settings), [framed(1) + b"\x02"])
+
+
+def test_a_registry_with_a_password(spark: SparkSession) -> None:
+    """Credentials are used, refused ones are a setting to change, and neither shows them."""
+    server = Registry(user="me:secret")
+    number = server.register("s", '"long"')
+    good = {"url": server.url, "basic.auth.user.info": "me:secret"}
+    assert decoded(Avro(registry=good, subject="s"), [framed(number) + b"\x02"]) == ([1], {})
+    with pytest.raises(SettingRefused, match="refuses access") as refused:
+        Avro(registry={**good, "basic.auth.user.info": "me:geheim"}, subject="s").bind()
+    assert "geheim" not in str(refused.value) + repr(Avro(registry=good))
+    with pytest.raises(SettingRefused, match="not those of a client") as unknown:
+        Avro('"long"', registry={**good, "no.such": 1}).bind()
+    assert "secret" not in str(unknown.value)
+    server.close()
+
+
+def test_json_in_a_registry_of_records_that_are_cut_off(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """One that is shorter than the frame, and null ones, are no error of their batch."""
+    number = registry.register("x", {"type": "object"}, kind="JSON")
+    given, good = Json("a int", registry=registry.url), framed(number) + b'{"a": 1}'
+    for batch in ([b"1", None], [good, b"", b"\0\0", None], [None, good], [b""] * 9):
+        values, reasons = decoded(given, batch)
+        assert values == [{"a": 1} if one == good else None for one in batch]
+        assert list(reasons) == [row for row, one in enumerate(batch) if one not in (None, good)]
+
+
+def test_json_with_a_registry(spark: SparkSession, registry: Registry) -> None:
+    """The registry's frame is taken off and its id looked up; the columns come from the subject
+    or are given.
+    """
+    schema = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "tags": {"type": "array", "items": {"type": ["string", "null"]}},
+        },
+        "required": ["id"],
+    }
+    number = registry.register("in-value", schema, kind="JSON")
+    record = framed(number) + b'{"id": 1, "tags": ["a", null], "more": 1}'
+    assert decoded(Json(registry=registry.url, subject="in-value"), [record]) == (
+        [{"id": 1, "tags": ["a", None]}],
+        {},
+    )
+    given = Json("id bigint not null", registry=registry.url)
+    assert decoded(given, [record]) == ([{"id": 1}], {})
+    assert "not known" in reason(given, framed(99) + b'{"id": 1}')
+    assert "magic byte" in reason(given, b'{"id": 1}')
+    assert "missing required field" in reason(
+        Json(registry=registry.url, subject="in-value"), framed(number) + b"{}"
+    )
+
+
+def test_subjects_that_are_not_there_are_refused(spark: SparkSession, registry: Registry) -> None:
+    """A missing subject, version or name of it is a setting to correct, not a server to wait
+    for.
+    """
+    registry.register("in-value", '"long"')
+    with pytest.raises(SettingRefused, match="no version of subject 'none'"):
+        Avro(registry=registry.url, subject="none").bind()
+    with pytest.raises(SettingRefused, match="no version 7"):
+        Avro(registry=registry.url, subject="in-value", version=7).bind()
+    with pytest.raises(SettingRefused, match="Give subject="):
+        Avro(registry=registry.url).bind()
+    with pytest.raises(SettingRefused, match="holds AVRO, not JSON"):
+        Json(registry=registry.url, subject="in-value").bind()
