@@ -98,7 +98,7 @@ class TestSqlDecisionLog(LogContract):
         for at in itertools.count(1):
             losses = Losses(at, lost)
             log = self.open_log(f"query-{at}")
-            log._line._dialect = LossyDialect(  # type: ignore[attr-defined]
+            log._session._dialect = LossyDialect(  # type: ignore[attr-defined]
                 self.database.dialect, losses
             )
             mine = [record(batch_id, query_id=f"query-{at}") for batch_id in range(3)]

@@ -81,7 +81,7 @@ class SqlDecisionLog:
         self._prune_every = prune_every
         self._timeout_s = timeout_s
         self._where = f"The decision log of query {query_id} at {address.where}"
-        self._line = RetryingSession(dialect, address, "exactum decisions", LOCK_TIMEOUT_S)
+        self._session = RetryingSession(dialect, address, "exactum decisions", LOCK_TIMEOUT_S)
         self._ready = False
         self._pruned_below: int | None = None
         self._newest: tuple[int, int] | None = (
@@ -153,7 +153,7 @@ class SqlDecisionLog:
         try:
             self._make_ready()
             with self._saying_what_waits(f"the decision of {epoch}"):
-                floor, stands = self._line.run(step, self._timeout_s)
+                floor, stands = self._session.run(step, self._timeout_s)
         except SqlFailure as failure:
             if not sent:
                 raise port_error(failure, self._where) from failure
@@ -196,7 +196,7 @@ class SqlDecisionLog:
         return removed
 
     def close(self) -> None:
-        self._line.close()
+        self._session.close()
 
     # ---- what a failover loses ---------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class SqlDecisionLog:
             return
         for attempt in range(CREATE_TRIES_MAX):
             try:
-                self._line.run(self._create, self._timeout_s)
+                self._session.run(self._create, self._timeout_s)
                 break
             except SqlFailure as failure:
                 if failure.failure is not ServerFailure.EXISTS or attempt == CREATE_TRIES_MAX - 1:
@@ -288,7 +288,7 @@ class SqlDecisionLog:
         try:
             self._make_ready()
             with self._saying_what_waits("the next step"):
-                return self._line.run(step, self._timeout_s)
+                return self._session.run(step, self._timeout_s)
         except SqlFailure as failure:
             raise self._error(failure) from failure
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.sql.dialect import DIRECTORY, LEDGER, Dialect, Session
@@ -37,6 +37,19 @@ class StagedPart:
     rows: int
 
 
+@dataclass(frozen=True)
+class LedgerRow:
+    """What is committed: one transaction, or a staged epoch as a whole, of which ``digest`` names
+    the transactions.
+    """
+
+    batch_id: int
+    identity: str
+    digest: str
+    attempt: int
+    rows: int
+
+
 class Ledger:
     """Ledger and directory of one scope, beside the table ``sibling``. Every method works in the
     session's transaction and raises ``SqlFailure``; none commits."""
@@ -48,21 +61,11 @@ class Ledger:
 
     # ---- ledger ------------------------------------------------------------------------------
 
-    def enter(
-        self,
-        session: Session,
-        batch_id: int,
-        identity: str,
-        *,
-        digest: str,
-        attempt: int,
-        rows: int,
-    ) -> bool:
+    def enter(self, session: Session, row: LedgerRow) -> bool:
         """Write the row unless it is there; False when it was. Waits for whoever is just writing
         the same one.
         """
-        row = (self._scope, batch_id, identity, digest, attempt, rows)
-        return session.execute(self._sql("enter_ledger"), row) == 1
+        return session.execute(self._sql("enter_ledger"), (self._scope, *astuple(row))) == 1
 
     def highest(self, session: Session) -> int | None:
         """The highest batch with a committed row; None when there is none."""

@@ -27,7 +27,7 @@ from exactum.protocol.model import (
 )
 from exactum.sql.dialect import LEDGER, ServerFailure, Session, SqlFailure
 from exactum.sql.failure import TRANSIENT, port_error
-from exactum.sql.ledger import WHOLE_EPOCH, Ledger, digest_of
+from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.staged_commit import CommitState, StagedCommit, StagedEpoch
@@ -39,19 +39,19 @@ T = TypeVar("T")
 
 class SqlParticipant:
     """Driver side of one table of one query. Two sessions: one may hold an epoch's transaction open
-    (see ``mover``).
+    (see ``StagedCommit``).
     """
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
         self._dialect = plan.dialect
-        self._line = RetryingSession(
+        self._session = RetryingSession(
             plan.dialect, plan.address, "exactum driver", plan.lock_timeout_s
         )
-        self._moving = RetryingSession(
+        self._commit_session = RetryingSession(
             plan.dialect, plan.address, "exactum commit", plan.lock_timeout_s
         )
-        self._mover = StagedCommit(plan, self._moving)
+        self._staged_commit = StagedCommit(plan, self._commit_session)
         self._where = f"sink {plan.scope.participant!r} at {plan.address.where}"
 
     @property
@@ -59,9 +59,9 @@ class SqlParticipant:
         return self._plan.scope.participant
 
     def close(self) -> None:
-        self._mover.let_go()
-        self._moving.close()
-        self._line.close()
+        self._staged_commit.let_go()
+        self._commit_session.close()
+        self._session.close()
 
     # ---- what is open ------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class SqlParticipant:
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. What is gone is settled."""
-        self._mover.let_go()
+        self._staged_commit.let_go()
         staged: dict[TableName, list[tuple[str, int]]] = defaultdict(list)
         for sighting in transactions:
             if (found := staged_part(sighting)) is not None:
@@ -138,16 +138,16 @@ class SqlParticipant:
         if staged:
             epoch = StagedEpoch.of(staged)
             try:
-                standing = self._mover.hold(epoch)
+                state = self._staged_commit.hold(epoch)
             except SqlFailure as failure:
                 raise self._refused(failure, epoch.first.batch_id) from failure
-            if standing is CommitState.MISSING:
+            if state is CommitState.MISSING:
                 raise EpochAborted(
                     f"{self._where}: staged rows of batch {epoch.first.batch_id} are gone: "
                     f"{self._gone(epoch)}. Somebody emptied the staging table. Nothing was "
                     "committed; start the query again."
                 )
-            if standing is not CommitState.MOVED:
+            if state is not CommitState.MOVED:
                 raise self._had_before(epoch.first.batch_id)
         return prepared
 
@@ -225,17 +225,17 @@ class SqlParticipant:
     def _commit_staged(self, permit: CommitPermit, epoch: StagedEpoch) -> bool:
         """False when staged rows are gone and nothing of the epoch is in the target."""
         try:
-            if self._mover.finish(epoch):
+            if self._staged_commit.finish(epoch):
                 return True
         except SqlFailure as failure:
-            self._moving.reset()
+            self._commit_session.reset()
             if failure.failure not in TRANSIENT:
                 raise self._undecided(permit, failure) from failure
         try:
-            standing = self._mover.redo(epoch)
+            state = self._staged_commit.redo(epoch)
         except SqlFailure as failure:
             raise self._undecided(permit, failure) from failure
-        if standing is CommitState.OTHER:
+        if state is CommitState.OTHER:
             raise HeuristicOutcome(
                 f"{permit.record.epoch} is decided, but {self._where} has this batch from other "
                 f"transactions ({LEDGER} names another set). Two queries with one query id write "
@@ -243,7 +243,7 @@ class SqlParticipant:
                 f"{epoch.rows} rows of this one stay staged and are not in the table; compare the "
                 "two, and give one query a new checkpoint location."
             )
-        return standing is not CommitState.MISSING
+        return state is not CommitState.MISSING
 
     def _undecided(self, permit: CommitPermit, failure: SqlFailure) -> ExactumError:
         if failure.failure in TRANSIENT:
@@ -275,7 +275,7 @@ class SqlParticipant:
             return self._is_committed(session, transaction)
 
         try:
-            return self._line.run(step)
+            return self._session.run(step)
         except SqlFailure as failure:
             raise self._undecided(permit, failure) from failure
 
@@ -284,14 +284,8 @@ class SqlParticipant:
         undone.
         """
         ledger = Ledger(self._dialect, self._plan.scope, transaction.target)
-        absent = ledger.enter(
-            session,
-            transaction.batch_id,
-            transaction.identity,
-            digest="",
-            attempt=transaction.attempt,
-            rows=0,
-        )
+        row = LedgerRow(transaction.batch_id, transaction.identity, "", transaction.attempt, 0)
+        absent = ledger.enter(session, row)
         highest = ledger.highest(session)
         session.rollback()
         return not absent or (highest is not None and highest > transaction.batch_id)
@@ -350,7 +344,7 @@ class SqlParticipant:
 
         try:
             return (
-                "; ".join(text(p, found) for p, found in self._mover.missing(epoch))
+                "; ".join(text(p, found) for p, found in self._staged_commit.missing(epoch))
                 or "all of them by now"
             )
         except SqlFailure as failure:
@@ -369,6 +363,6 @@ class SqlParticipant:
 
     def _asked(self, step: Callable[[Session], T]) -> T:
         try:
-            return self._line.run(step)
+            return self._session.run(step)
         except SqlFailure as failure:
             raise port_error(failure, self._where) from failure

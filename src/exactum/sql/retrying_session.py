@@ -1,4 +1,4 @@
-"""The driver's line to a server: one session, made again when it breaks, until a timeout."""
+"""The driver's session with a server, made again when it breaks, until a timeout."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -35,15 +36,14 @@ CREATE_TRIES_MAX = 5
 """How often two starts that create the same tables at once may trip over each other."""
 
 
-class SqlSink(NotAFunction):
+class SqlSink(NotAFunction, ABC):
     """A table as a target. ``PostgresSink`` and ``MySQLSink`` say what the arguments mean to a
-    user.
+    user, and of which server.
     """
 
     def __init__(
         self,
-        dialect: Dialect,
-        address: Address,
+        url: str,
         *,
         table: str,
         mechanism: str = "staged",
@@ -52,11 +52,11 @@ class SqlSink(NotAFunction):
         order_by: Sequence[str] | str | None = None,
         delete_when: str | None = None,
         create_table: bool = False,
+        connect: Mapping[str, object] | None = None,
         rows: Callable[[Any], Any] | None = None,
     ) -> None:
         self._where = f"{type(self).__name__}({table!r})"
-        self._dialect = dialect
-        self._address = address
+        self._dialect, self._address = self._server(url, connect)
         self._table = table
         self._target = TableName.of(table, self._where)
         self._mechanism = _one_of(Mechanism, "mechanism", mechanism, self._where)
@@ -163,6 +163,14 @@ class SqlSink(NotAFunction):
                 "delete_when": self._delete_when or "",
             },
         )
+
+    @abstractmethod
+    def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
+        """What the URL and further options name.
+
+        Raises:
+            SettingRefused: it cannot be read, or what a dialect needs is not installed.
+        """
 
     def inspector(self, query_id: str, participant: str) -> Inspector:
         """See ``protocol.inspection.Inspectable``."""

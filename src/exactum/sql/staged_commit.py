@@ -22,7 +22,7 @@ from enum import Enum
 
 from exactum.protocol.model import PreparedTransaction
 from exactum.sql.dialect import PART, ROW, Dialect, Session
-from exactum.sql.ledger import WHOLE_EPOCH, Ledger, digest_of
+from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
 from exactum.sql.plan import WritePlan
 from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.table import TableName
@@ -77,10 +77,10 @@ class StagedEpoch:
 class StagedCommit:
     """Of one participant. Used by one thread at a time; its methods raise ``SqlFailure``."""
 
-    def __init__(self, plan: WritePlan, line: RetryingSession) -> None:
+    def __init__(self, plan: WritePlan, session: RetryingSession) -> None:
         self._plan = plan
         self._dialect: Dialect = plan.dialect
-        self._line = line
+        self._session = session
         self._held: tuple[str, Session] | None = None
 
     def hold(self, epoch: StagedEpoch) -> CommitState:
@@ -90,20 +90,20 @@ class StagedCommit:
         self.let_go()
 
         def step(session: Session) -> CommitState:
-            standing = self._move(session, epoch)
-            if standing is CommitState.MOVED:
+            state = self._move(session, epoch)
+            if state is CommitState.MOVED:
                 self._held = (epoch.digest, session)
             else:
                 session.rollback()
-            return standing
+            return state
 
-        return self._line.run(step)
+        return self._session.run(step)
 
     def let_go(self) -> None:
         """Undo what is held. Idempotent."""
         if self._held is not None:
             self._held = None
-            self._line.reset()
+            self._session.reset()
 
     def finish(self, epoch: StagedEpoch) -> bool:
         """COMMIT what is held of exactly these transactions; False when nothing is. The decision is
@@ -116,7 +116,7 @@ class StagedCommit:
         if held is None:
             return False
         if held[0] != epoch.digest or not held[1].usable:
-            self._line.reset()
+            self._session.reset()
             return False
         self._commit(held[1], epoch)
         return True
@@ -126,14 +126,14 @@ class StagedCommit:
         self.let_go()
 
         def step(session: Session) -> CommitState:
-            standing = self._move(session, epoch)
-            if standing is CommitState.MOVED:
+            state = self._move(session, epoch)
+            if state is CommitState.MOVED:
                 self._commit(session, epoch)
             else:
                 session.rollback()
-            return standing
+            return state
 
-        return self._line.run(step)
+        return self._session.run(step)
 
     def missing(self, epoch: StagedEpoch) -> list[tuple[PreparedTransaction, int]]:
         """Transactions of which fewer rows are staged than were prepared, with how many there
@@ -149,21 +149,15 @@ class StagedCommit:
             pairs = zip(epoch.prepared, epoch.transactions, strict=True)
             return [(p, found.get(t.part, 0)) for p, t in pairs if found.get(t.part, 0) != p.rows]
 
-        return self._line.run(step)
+        return self._session.run(step)
 
     # ---- in the session's transaction --------------------------------------------------------
 
     def _move(self, session: Session, epoch: StagedEpoch) -> CommitState:
         first = epoch.first
         ledger = Ledger(self._dialect, self._plan.scope, first.target)
-        if not ledger.enter(
-            session,
-            first.batch_id,
-            WHOLE_EPOCH,
-            digest=epoch.digest,
-            attempt=first.attempt,
-            rows=epoch.rows,
-        ):
+        row = LedgerRow(first.batch_id, WHOLE_EPOCH, epoch.digest, first.attempt, epoch.rows)
+        if not ledger.enter(session, row):
             same = ledger.digest(session, first.batch_id, WHOLE_EPOCH) == epoch.digest
             return CommitState.COMMITTED if same else CommitState.OTHER
         highest = ledger.highest(session)

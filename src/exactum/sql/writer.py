@@ -21,7 +21,7 @@ from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 from exactum.sql.dialect import Loader, Mode, Session, SqlFailure
 from exactum.sql.failure import task_error
-from exactum.sql.ledger import Ledger, StagedPart
+from exactum.sql.ledger import Ledger, LedgerRow, StagedPart
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.rules import TableRules, together
 from exactum.sql.sessions import SessionPool, pools
@@ -193,7 +193,7 @@ class Prepared:
     def end(self, session: Session, rows: int) -> PreparedTransaction:
         t, plan = self._transaction, self._plan
         ledger = Ledger(plan.dialect, plan.scope, plan.target)
-        ledger.enter(session, t.batch_id, t.identity, digest="", attempt=t.attempt, rows=rows)
+        ledger.enter(session, LedgerRow(t.batch_id, t.identity, "", t.attempt, rows))
         plan.dialect.prepare(session, t.identity)
         return t.prepared(plan.scope.participant, rows)
 

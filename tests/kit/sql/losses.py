@@ -67,5 +67,5 @@ def lossy(driver: Incarnation, losses: Losses) -> None:
     """Let the driver's own sessions, which are not made yet, suffer ``losses``."""
     participant = driver.participant
     assert isinstance(participant, SqlParticipant)
-    for line in (participant._line, participant._moving):
-        line._dialect = LossyDialect(line._dialect, losses)  # type: ignore[assignment]
+    for session in (participant._session, participant._commit_session):
+        session._dialect = LossyDialect(session._dialect, losses)  # type: ignore[assignment]

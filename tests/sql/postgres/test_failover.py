@@ -205,7 +205,7 @@ def test_a_pruned_decision_is_not_missed(
     for batch_id in range(1, 30):
         newer.decide(record(batch_id))
     newer.prune(25)
-    log._line.close()
+    log._session.close()
     assert log.decide(record(29, 0, "late")) == record(29)
 
 

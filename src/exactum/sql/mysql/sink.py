@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from exactum.errors import SettingRefused
+from exactum.sql.dialect import Dialect
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.session import OPTIONS
 from exactum.sql.sink import SqlSink
@@ -57,32 +57,8 @@ class MySQLSink(SqlSink):
         SettingRefused: a setting that is wrong or cannot hold the guarantee.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        table: str,
-        mechanism: str = "staged",
-        mode: str = "append",
-        key: Sequence[str] | str | None = None,
-        order_by: Sequence[str] | str | None = None,
-        delete_when: str | None = None,
-        create_table: bool = False,
-        connect: Mapping[str, object] | None = None,
-        rows: Callable[[Any], Any] | None = None,
-    ) -> None:
-        super().__init__(
-            MySQLDialect(),
-            address_of(url, connect, f"MySQLSink({table!r})"),
-            table=table,
-            mechanism=mechanism,
-            mode=mode,
-            key=key,
-            order_by=order_by,
-            delete_when=delete_when,
-            create_table=create_table,
-            rows=rows,
-        )
+    def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
+        return MySQLDialect(), address_of(url, connect, self._where)
 
 
 def address_of(url: str, connect: Mapping[str, object] | None, where: str) -> Address:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
+from exactum.sql.dialect import Dialect
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.session import address_of
 from exactum.sql.sink import SqlSink
+from exactum.sql.url import Address
 
 
 class PostgresSink(SqlSink):
@@ -52,29 +53,5 @@ class PostgresSink(SqlSink):
             ever shown.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        table: str,
-        mechanism: str = "staged",
-        mode: str = "append",
-        key: Sequence[str] | str | None = None,
-        order_by: Sequence[str] | str | None = None,
-        delete_when: str | None = None,
-        create_table: bool = False,
-        connect: Mapping[str, object] | None = None,
-        rows: Callable[[Any], Any] | None = None,
-    ) -> None:
-        super().__init__(
-            PostgresDialect(),
-            address_of(url, connect, f"PostgresSink({table!r})"),
-            table=table,
-            mechanism=mechanism,
-            mode=mode,
-            key=key,
-            order_by=order_by,
-            delete_when=delete_when,
-            create_table=create_table,
-            rows=rows,
-        )
+    def _server(self, url: str, connect: Mapping[str, object] | None) -> tuple[Dialect, Address]:
+        return PostgresDialect(), address_of(url, connect, self._where)
