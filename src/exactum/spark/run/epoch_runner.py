@@ -28,6 +28,7 @@ from exactum.spark import query
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.collecting import Collect, collected
+from exactum.spark.jvm.error import JvmError
 from exactum.spark.query import RunningQuery
 from exactum.spark.run.delivery import DEAD_LETTERS, Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
@@ -201,6 +202,8 @@ class EpochRunner:
         if self._end_told:
             return
         self._end_told = True
+        if isinstance(error, EpochAborted) and self._is_over():
+            error = None  # stop() ended the query before, and cut the micro-batch off
         self._context.emit(
             events.RunEnded(
                 *self._context.about(-1 if self._last_batch is None else self._last_batch[0]),
@@ -209,6 +212,12 @@ class EpochRunner:
                 "" if error is None else str(error),
             )
         )
+
+    def _is_over(self) -> bool:
+        try:
+            return not self.query.still_runs()
+        except (JvmError, OSError):  # nobody can tell
+            return False
 
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""
