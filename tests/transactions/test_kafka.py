@@ -5,6 +5,7 @@ before it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,9 +57,12 @@ class World:
         self.servers, self.topic = kafka.bootstrap_servers, topic
         self.query = RecordedQuery(folder, {SINK: (self.sink, COLUMNS, tasks)})
         self.checkpoint = folder
+        self.timeout_ms: int | None = None
 
     def sink(self) -> KafkaSink:
-        return KafkaSink(self.topic, bootstrap_servers=self.servers)
+        return KafkaSink(
+            self.topic, bootstrap_servers=self.servers, transaction_timeout_ms=self.timeout_ms
+        )
 
     def read(self, *, open_ones: bool = False) -> list[bytes | None]:
         return sorted(
@@ -297,6 +301,32 @@ def test_hanging(world: World) -> None:
     assert world.read() == [b"foreign"]
     told = transactions(*arguments[:3], "--topic", "no-such-topic", status=2).output
     assert "no topic 'no-such-topic' can be seen" in told
+
+
+@pytest.mark.deep
+def test_decided_and_timed_out(world: World) -> None:
+    """The broker has aborted what was decided: it is told, neither finished nor aborted, and the
+    next start salvages it.
+    """
+    world.timeout_ms = 8_000
+    world.query.run([0, 1], dies_after_decision=True)
+    arguments = ("--checkpoint", world.checkpoint)
+    end_s = time.monotonic() + 60
+    while {t["state"] for t in listed(world.checkpoint, status=1)} != {"aborted"}:
+        assert time.monotonic() < end_s, "the broker does not abort it"
+        time.sleep(0.5)
+    assert (
+        "decided, and undone since: start the query"
+        in transactions("list", *arguments, status=1).output
+    )
+    typed = transactions("finish", *arguments, status=1).output
+    assert f"{TASKS} are not" in typed and "undone since" in typed
+    assert (
+        "nobody was fenced" in transactions("abort", "--all-leftovers", *arguments, status=0).output
+    )
+    world.timeout_ms = None
+    world.query.run([1, 2])
+    assert world.read() == values(range(3))
 
 
 def test_servers_that_are_away(world: World) -> None:

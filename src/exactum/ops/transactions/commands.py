@@ -178,6 +178,7 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
 @JSON
 @could_not_tell
 def abort(
+    *,
     identities: tuple[str, ...],
     options: QueryOptions,
     all_leftovers: bool,
@@ -246,6 +247,7 @@ def abort(
 @JSON
 @could_not_tell
 def find_hanging_command(
+    *,
     bootstrap_servers: str | None,
     command_config: Path | None,
     topics: tuple[str, ...],
