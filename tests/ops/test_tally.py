@@ -8,7 +8,7 @@ import pytest
 
 from exactum.ops.demo.order import CUSTOMERS, key_of, value_of
 from exactum.ops.demo.tally import Tally
-from exactum.ops.demo.verdict import Verdict
+from exactum.ops.demo.verdict import DemoVerdict
 
 
 def tally_of(numbers: Iterable[int], partition: int = 0) -> Tally:
@@ -19,8 +19,10 @@ def tally_of(numbers: Iterable[int], partition: int = 0) -> Tally:
     return tally
 
 
-def verdict_of(tally: Tally, produced: int, live: Tally | None = None, hidden: int = 0) -> Verdict:
-    return Verdict.of(
+def verdict_of(
+    tally: Tally, produced: int, live: Tally | None = None, hidden: int = 0
+) -> DemoVerdict:
+    return DemoVerdict.of(
         "exactum",
         kills=3,
         produced=produced,

@@ -21,7 +21,7 @@ from exactum.ops.demo.broker_view import BrokerView
 from exactum.ops.demo.screen import DemoNumbers, Screen
 from exactum.ops.demo.source import Source
 from exactum.ops.demo.subject import EXACTUM, SPARK, Subject
-from exactum.ops.demo.verdict import Verdict
+from exactum.ops.demo.verdict import DemoVerdict
 
 PARTITIONS = 4
 ORDERS = "orders"
@@ -184,11 +184,11 @@ class Show:
             if (now := self._numbers()) != before:
                 before, changed = now, time.monotonic()
 
-    def _judge(self, stage: Stage) -> list[Verdict]:
+    def _judge(self, stage: Stage) -> list[DemoVerdict]:
         self._enter("a new reader counts everything from the beginning")
         servers = self._kafka.bootstrap_servers
         return [
-            Verdict.of(
+            DemoVerdict.of(
                 subject.name,
                 kills=subject.chaos.kills,
                 produced=self._produced,

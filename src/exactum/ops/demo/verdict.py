@@ -10,7 +10,7 @@ from exactum.ops.demo.tally import Tally
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DemoVerdict:
     """The counts of one output topic at rest.
 
     ``hidden`` is how many offsets open transactions hide from a read_committed reader (high
@@ -32,11 +32,11 @@ class Verdict:
     @staticmethod
     def of(
         name: str, *, kills: int, produced: int, fresh: Tally, live: Tally, hidden: int
-    ) -> Verdict:
+    ) -> DemoVerdict:
         """Judge ``fresh``, the tally of a reader from the beginning at rest; ``live`` is the one
         that ran along.
         """
-        return Verdict(
+        return DemoVerdict(
             name=name,
             kills=kills,
             produced=produced,

@@ -32,7 +32,7 @@ _WRAP = (1 << 64) - 1
 
 
 @dataclass
-class Tally:
+class KeyTally:
     """How many records, and two sums over the hashes of their keys."""
 
     records: int = 0
@@ -67,21 +67,21 @@ class InputReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def tally(self, start: Offsets, end: Offsets) -> Tally:
+    def tally(self, start: Offsets, end: Offsets) -> KeyTally:
         """The records from ``start`` to before ``end``.
 
         Raises:
             OutcomeUnknown: retention has taken some of them.
             Unavailable: the brokers did not answer for 30 s.
         """
-        found = Tally()
+        found = KeyTally()
         for partition, until in sorted(end.items()):
             since = start.get(partition, 0)
             if until > since:
                 self._read(partition, since, until, found)
         return found
 
-    def _read(self, partition: Partition, since: int, until: int, into: Tally) -> None:
+    def _read(self, partition: Partition, since: int, until: int, into: KeyTally) -> None:
         topic, index = partition
         self._consumer.assign([TopicPartition(topic, index, since)])
         waited_s, position = 0.0, since
@@ -118,20 +118,20 @@ class OutputReader:
     def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
 
-    def tally(self, transactions: Sequence[Promised]) -> Tally:
+    def tally(self, transactions: Sequence[Promised]) -> KeyTally:
         """The records of these transactions, whatever became of them.
 
         Raises:
             OutcomeUnknown: a log cannot be read.
         """
-        found = Tally()
+        found = KeyTally()
         for each in transactions:
             for partition, (first, count) in each.cells.items():
                 self._read(partition, first, count, each, found)
         return found
 
     def _read(
-        self, partition: Partition, first: int, count: int, of: Promised, into: Tally
+        self, partition: Partition, first: int, count: int, of: Promised, into: KeyTally
     ) -> None:
         offset, left = first, count
         while left > 0:
@@ -157,7 +157,7 @@ def against_input(
     start: Offsets | None,
     end: Offsets,
     source: InputReader,
-    output: Callable[[Sequence[Promised]], Tally] | None,
+    output: Callable[[Sequence[Promised]], KeyTally] | None,
 ) -> Evidence:
     """One epoch of one sink. ``output`` is None where the target has no keys: then counts alone are
     compared. ``start`` is None where it is on no record.

@@ -54,11 +54,11 @@ def verify(
 
     from exactum.ops.verify import report
     from exactum.ops.verify.evidence import Finding, exit_status
-    from exactum.ops.verify.look import Look
+    from exactum.ops.verify.range_look import RangeLook
     from exactum.ops.verify.verification import EpochRange
 
     err = Console(stderr=True, highlight=False)
-    look = Look(options, only, against_input=against_input, input_config=input_config)
+    look = RangeLook(options, only, against_input=against_input, input_config=input_config)
     promises, evidence = look.at(EpochRange(first, last), err)
     for _ in range(DOUBT_LOOKS_MAX):
         doubted = [each.batch_id for each in evidence if each.finding is Finding.IN_DOUBT]

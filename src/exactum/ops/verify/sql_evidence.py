@@ -36,7 +36,7 @@ BY_LEDGER, BY_ROWS = "ledger", "rows"
 
 
 @dataclass(frozen=True)
-class LedgerRow:
+class LedgerFact:
     """``xid`` is the transaction that wrote it, None where the server does not tell."""
 
     batch_id: int
@@ -112,15 +112,15 @@ class SqlEvidence:
     def _prepared(self, promises: Sequence[Promise]) -> list[PreparedTransaction]:
         return [p for promise in promises for p in promise.record.of(self._participant)]
 
-    def _ledger(self, named: Sequence[PreparedTransaction], first: int) -> list[LedgerRow]:
+    def _ledger(self, named: Sequence[PreparedTransaction], first: int) -> list[LedgerFact]:
         text = LEDGER_ROWS_AND_XIDS if self._access.rows_tell else LEDGER_ROWS
-        found: list[LedgerRow] = []
+        found: list[LedgerFact] = []
         for ledger in {_target(p).sibling(LEDGER) for p in named}:
             rows = self._access.session.query(
                 text.format(ledger=self._access.quote_table(ledger)), (self._scope.text, first)
             )
             found += [
-                LedgerRow(
+                LedgerFact(
                     int(row[0]),
                     str(row[1]),
                     str(row[2]),
@@ -133,7 +133,7 @@ class SqlEvidence:
         return found
 
     def _counts(
-        self, named: Sequence[PreparedTransaction], ledger: Sequence[LedgerRow]
+        self, named: Sequence[PreparedTransaction], ledger: Sequence[LedgerFact]
     ) -> Mapping[str, int]:
         """Rows that stand in the targets, by the transaction that wrote them."""
         xids = sorted({row.xid for row in ledger if row.xid is not None})
@@ -162,7 +162,7 @@ class SqlEvidence:
     def _evidence(
         self,
         promise: Promise,
-        ledger: Sequence[LedgerRow],
+        ledger: Sequence[LedgerFact],
         highest: int,
         counts: Mapping[str, int],
         waiting: set[str],
@@ -193,7 +193,7 @@ class SqlEvidence:
         self,
         promise: Promise,
         its: Sequence[PreparedTransaction],
-        there: Sequence[LedgerRow],
+        there: Sequence[LedgerFact],
         highest: int,
         waiting: set[str],
     ) -> Evidence:
@@ -214,7 +214,7 @@ class SqlEvidence:
         self,
         promise: Promise,
         its: Sequence[PreparedTransaction],
-        there: Sequence[LedgerRow],
+        there: Sequence[LedgerFact],
         counts: Mapping[str, int],
         *,
         is_staged: bool,

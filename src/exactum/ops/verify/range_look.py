@@ -25,7 +25,7 @@ from exactum.ops.verify.promise import Promise, Promises
 from exactum.ops.verify.verification import EpochRange, SinkCheck, Verification, looked
 
 
-class Look:
+class RangeLook:
     """``only``: that sink alone. ``input_config``: a Kafka client's file for the input's cluster.
 
     Raises:
