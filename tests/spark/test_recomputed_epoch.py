@@ -317,6 +317,39 @@ def test_columns_of_any_type_are_compared(
     assert len(stream.output()) == 6 * EPOCHS
 
 
+def stamped(rows: DataFrame) -> DataFrame:
+    return (
+        rows.withColumn("now", f.current_timestamp())
+        .groupBy("key")
+        .agg(f.max("now").alias("newest"), f.sum("number").alias("total"))
+    )
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [
+        (stamped, "update"),
+        (stateful.groups_by_the_clock, "append"),
+        (stateful.timers, "append"),
+        (stateful.full_outer, "append"),
+        (stateful.sessions, "append"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_time_of_an_epoch_is_fixed(
+    spark: SparkSession, tmp_path: Path, make: Any, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What depends on the clock, or on the watermark, gives the same when it is computed again."""
+    caplog.set_level("INFO", "exactum")
+    with configured(spark, stateful.SETTINGS.get(make, {})):
+        stream = Stream(spark, tmp_path, make, mode)
+        stream.live(DIES_AT)
+        lose_state(stream)
+        stream.live()
+    assert AGREES in caplog.text
+
+
 @pytest.mark.deep
 def test_where_no_sink_sees_the_whole_batch(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
