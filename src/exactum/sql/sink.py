@@ -78,6 +78,15 @@ class SqlSink(NotAFunction, ABC):
         return f"{self._dialect.scheme}:{self._table}"
 
     @property
+    def dialect(self) -> Dialect:
+        return self._dialect
+
+    @property
+    def address(self) -> Address:
+        """Where its server is, with the password."""
+        return self._address
+
+    @property
     def rows(self) -> Callable[[Any], Any] | None:
         return self._rows
 
