@@ -31,7 +31,7 @@ def test_an_hour_adds_up() -> None:
     series.hear(MADE.lag(begin + 1_001, 12, None, topic="other"))
     plot = series.hour(END_MS)
     assert plot["times"][0] == begin / 1_000
-    assert plot["times"][-1] == END_MS / 1_000
+    assert plot["times"][-1] == (END_MS - 2 * STEP_MS) / 1_000
     assert plot["rows"][:3] == [50.0, 50.0, 0.0]
     assert sum(plot["rows"]) * STEP_MS / 1_000 == 500
     assert plot["phases"]["write"][:3] == [12.0, 17.0, None]
@@ -45,9 +45,23 @@ def test_an_hour_is_bounded_and_the_oldest_goes() -> None:
     for at_ms in range(END_MS - 3 * HOUR_MS, END_MS, 1_000):
         series.hear(MADE.completed(at_ms, at_ms, 1))
     plot = series.hour(END_MS)
-    assert len(plot["times"]) == POINTS_MAX + 1
-    assert plot["times"][0] == (END_MS - HOUR_MS) / 1_000
-    assert set(plot["rows"][:-1]) == {1.0}
+    assert len(plot["times"]) == POINTS_MAX
+    assert plot["times"][0] == (END_MS - STEP_MS - HOUR_MS) / 1_000
+    assert set(plot["rows"]) == {1.0}
+
+
+def test_phases_are_drawn_on_between_micro_batches_of_one_run() -> None:
+    """A query with few micro-batches has a picture, and an outage is a gap in it."""
+    series = Series()
+    begin = END_MS - 300_000
+    series.hear(MADE.started(begin))
+    for second in (0, 60, 130):
+        if second == 130:
+            series.hear(MADE.started(begin + 100_000))
+        series.hear(MADE.completed(begin + second * 1_000, second, phase_ms={"write": 7.0}))
+    write = series.hour(END_MS)["phases"]["write"]
+    drawn = [index * STEP_MS // 1_000 for index, ms in enumerate(write) if ms == 7.0]
+    assert drawn == [*range(0, 65, 5), 130]
 
 
 @pytest.mark.parametrize("days", [0.05, 2, 8])
@@ -82,7 +96,7 @@ def test_days_are_drawn_from_minutes(days: float) -> None:
 
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [(0, "0 s"), (0.42, "0.4 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (-2, "\N{MINUS SIGN}2.0 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
+    [(0, "0 s"), (0.42, "0.4 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (-2, "\N{MINUS SIGN}2 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
 )  # fmt: skip
 def test_durations_are_written_as_people_say_them(given: object, shown: str) -> None:
     assert wording.seconds(given) == shown

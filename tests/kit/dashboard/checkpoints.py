@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.run_file import RunFile
 from exactum.files.decision_log import FileDecisionLog
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
@@ -88,6 +90,16 @@ class MadeCheckpoint:
 
     def write(self, facts: Sequence[Fact], minutes: Sequence[Fact] = ()) -> None:
         HistoryWriter(self.folder).write(facts, minutes)
+
+    @contextmanager
+    def living(self) -> Iterator[None]:
+        """As while the query's driver lives: this process is it."""
+        run = RunFile(self.folder, self.incarnation, self.query_id, "0", "0")
+        run.hold()
+        try:
+            yield
+        finally:
+            run.release()
 
     def spark(self, planned: int, finished: int) -> None:
         """Spark's own logs as they are after these batches."""
@@ -185,3 +197,57 @@ def busy_hour(made: MadeCheckpoint, until_ms: int | None = None) -> int:
     for number in range(batch_id - 5, batch_id):
         made.decide(number, 0)
     return batch_id - 1
+
+
+@contextmanager
+def four_queries(folder: Path) -> Iterator[list[MadeCheckpoint]]:
+    """One that works, one that an open transaction upstream holds back, one that is in doubt, and
+    one that was refused. The first two are alive while this is entered.
+    """
+    now = time.time_ns() // 1_000_000
+    fine = MadeCheckpoint(folder / "orders").begin()
+    held = MadeCheckpoint(folder / "clicks", "c1", "clicks").begin()
+    doubt = MadeCheckpoint(folder / "invoices", "c2", "invoices").begin()
+    refused = MadeCheckpoint(folder / "payments", "c3", "payments").begin()
+    busy_hour(fine)
+    for made, ago_ms in ((held, 2_000), (doubt, 340_000), (refused, 900_000)):
+        begin = now - 1_500_000
+        times = range(begin, now - ago_ms, 5_000)
+        facts = [made.started(begin)]
+        for batch_id, at_ms in enumerate(times):
+            facts += [made.completed(at_ms, batch_id, 180 + batch_id % 7), made.lag(at_ms, 0, 0.0)]
+        made.write(facts)
+        made.spark(len(times) - 1, len(times) - 1)
+    upstream = {
+        "topic": "clicks",
+        "partition": 3,
+        "since_ms": now - 420_000,
+        "last_stable_offset": 88_120,
+        "lso_gap": 5_204,
+        "producer_id": 41,
+        "transactional_id": "enrich-7",
+    }
+    held.write([held.fact(now - 1_000, "UpstreamStalled", 9, **upstream)])
+    last = len(range(now - 1_500_000, now - 340_000, 5_000))
+    doubt.decide(last, 0)
+    doubt.spark(last, last - 1)
+    reason = (
+        "sink postgresql:ledger: column total is NOT NULL, and 1 of 184 rows has none: "
+        '{"id": 8124, "total": null}. Nothing of micro-batch 120 was written.'
+    )
+    refused.write(
+        [
+            refused.fact(
+                now - 890_000,
+                "RunEnded",
+                120,
+                error="RowsRefused",
+                disposition="halt",
+                reason=reason,
+            )
+        ]
+    )
+    with ExitStack() as alive:
+        alive.enter_context(fine.living())
+        alive.enter_context(held.living())
+        yield [fine, held, doubt, refused]

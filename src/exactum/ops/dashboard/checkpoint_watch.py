@@ -1,4 +1,4 @@
-"""One checkpoint, read again and again: its history, its run files and Spark's logs."""
+"""One checkpoint, read again and again: its history, and how the query is."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from typing import Any, TypeVar
 
 from exactum.checkpoint.layout import HISTORY
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.checkpoint.run_file import RecordedRun, living
 from exactum.errors import ExactumError
-from exactum.monitor.query_stats import InDoubt
-from exactum.ops.dashboard.chronicle import ACKNOWLEDGED, Chronicle
+from exactum.monitor.checkpoint_verdict import CheckpointState, state_of
+from exactum.ops.dashboard.chronicle import Chronicle
 from exactum.ops.dashboard.history_tail import HistoryTail
-from exactum.ops.dashboard.picture import QueryPicture, picture_of
-from exactum.protocol.model import rows_of
-from exactum.protocol.resolve import standing_commit
+from exactum.ops.dashboard.picture import SPARK_POINTS, QueryPicture, copy_of
 
 T = TypeVar("T")
-
-DOUBT_AFTER_MS = 5_000
-DOUBT_AGAIN_MS = 5_000
-"""How often the decision log is asked about a batch that stays unfinished."""
 
 
 class CheckpointWatch:
@@ -31,13 +24,9 @@ class CheckpointWatch:
         self.folder = folder
         self._decision_log = decision_log
         self._place: QueryPlace | None = None
+        self._state: CheckpointState | None = None
         self._chronicle = Chronicle("")
         self._tail = HistoryTail(folder)
-        self._living: tuple[RecordedRun, ...] | None = None
-        self._planned: int | None = None
-        self._finished: int | None = None
-        self._in_doubt: InDoubt | None = None
-        self._looked_at: tuple[int | None, int] = (None, 0)
         self._troubles: list[str] = []
 
     @property
@@ -50,7 +39,6 @@ class CheckpointWatch:
         self._troubles = []
         place = self._read(lambda: QueryPlace.of(self.folder, self._decision_log))
         if place is None:
-            self._living = None if not self.folder.is_dir() else ()
             return
         if self._place is None or self._place.query_id != place.query_id:
             self._chronicle = Chronicle(place.query_id)
@@ -58,25 +46,30 @@ class CheckpointWatch:
         self._place = place
         self._read(lambda: self._tail.added(self._chronicle.hear, now_ms))
         self._read(lambda: self._tail.added_minutes(self._chronicle.hear_minute))
-        self._planned = self._read(place.planned)
-        self._finished = self._read(place.finished)
-        found = self._read(lambda: living(self.folder))
-        self._living = None if found is None else tuple(found)
-        self._look_for_doubt(place, now_ms)
+        self._state = state_of(place, now_ms, followed=self._chronicle.stats)
+        self._troubles += [each for each in self._state.troubles if each not in self._troubles]
         self._say_what_is_missing()
 
     def picture(self, key: str, now_ms: int) -> QueryPicture:
         """What was read last."""
-        return picture_of(
-            self._chronicle,
+        chronicle, state = self._chronicle, self._state
+        stats = chronicle.stats if state is None else state.stats
+        return QueryPicture(
             key,
+            copy_of(stats),
             now_ms,
-            in_doubt=self._in_doubt,
             place=self._place,
             folder=str(self.folder),
-            living=self._living,
-            planned=self._planned,
-            finished=self._finished,
+            living=None if state is None else state.living,
+            is_alive=None if state is None else bool(state.living),
+            planned=None if state is None else state.planned,
+            finished=None if state is None else state.finished,
+            batches=tuple(chronicle.batches),
+            moments=tuple(chronicle.moments),
+            failures=tuple(chronicle.failures),
+            put_aside=tuple(chronicle.put_aside),
+            rates=tuple(chronicle.series.recent_rates(now_ms, SPARK_POINTS)),
+            began_ms=chronicle.began_ms,
             troubles=tuple(self._troubles),
         )
 
@@ -94,25 +87,6 @@ class CheckpointWatch:
                 self._troubles.append(said)
             return None
 
-    def _look_for_doubt(self, place: QueryPlace, now_ms: int) -> None:
-        """The history has no decisions: ask the log about a batch that stays unfinished."""
-        batch_id = self._planned
-        is_open = batch_id is not None and batch_id != self._finished
-        if batch_id is None or not is_open or self._is_acknowledged(batch_id):
-            self._in_doubt, self._looked_at = None, (None, 0)
-            return
-        if self._looked_at[0] != batch_id:
-            # A living driver is past this in a moment; nobody else is.
-            self._looked_at = batch_id, now_ms + (DOUBT_AFTER_MS if self._living else 0)
-            self._in_doubt = None
-        if now_ms >= self._looked_at[1]:
-            self._looked_at = batch_id, now_ms + DOUBT_AGAIN_MS
-            self._in_doubt = self._read(lambda: _decided(place, batch_id))
-
-    def _is_acknowledged(self, batch_id: int) -> bool:
-        lines = self._chronicle.batch(batch_id)
-        return any(line.outcome in ACKNOWLEDGED for line in lines)
-
     def _say_what_is_missing(self) -> None:
         if not (self.folder / HISTORY).is_dir():
             place = self.folder / HISTORY
@@ -128,16 +102,3 @@ class CheckpointWatch:
                 f"{malformed:,} lines of the history could not be read and are not shown "
                 "(half a line after a crash, or a damaged disk)."
             )
-
-
-def _decided(place: QueryPlace, batch_id: int) -> InDoubt | None:
-    """The batch, where a COMMIT of it stands."""
-    log = place.open_log()
-    try:
-        record = standing_commit(log.read(batch_id))
-    finally:
-        log.close()
-    if record is None:
-        return None
-    since_ms = (place.folder / "offsets" / str(batch_id)).stat().st_mtime_ns // 1_000_000
-    return InDoubt(batch_id, since_ms, len(record.prepared), rows_of(record.prepared))

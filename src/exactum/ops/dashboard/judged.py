@@ -28,12 +28,14 @@ TONES = {
 }
 WORST_FIRST = (*(TONES[verdict] for verdict in Verdict), "ended")
 NOT_BEGUN = Judged("NOT BEGUN", "ended", "No query has begun on this checkpoint.")
+NOT_KNOWN = Judged("NOT KNOWN", "ended", "There is no history and no run to judge by.")
 
 
 def judged(picture: QueryPicture) -> Judged:
     """The same verdict as everywhere else."""
     if not picture.stats.query_id:
         return NOT_BEGUN
-    is_alive = None if picture.living is None else bool(picture.living)
-    found = verdict_of(picture.stats, picture.now_ms, is_alive)
+    if picture.stats.heard_ms is None and not picture.living:
+        return NOT_KNOWN
+    found = verdict_of(picture.stats, picture.now_ms, picture.is_alive)
     return Judged(found.verdict.value, TONES[found.verdict], found.reason, found.todo)

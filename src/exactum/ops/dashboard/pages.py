@@ -157,10 +157,10 @@ def phase_class(name: str) -> str:
 
 
 def _content(letter: DeadLetter) -> str:
-    """What was put aside, as text."""
-    if letter.row_json is not None:
-        return letter.row_json
-    return "" if letter.value is None else letter.value.decode("utf-8", "backslashreplace")
+    """What was put aside, as text: the record's value, or the row that a sink refused."""
+    if letter.value is not None:
+        return letter.value.decode("utf-8", "backslashreplace")
+    return letter.row_json or ""
 
 
 def _rank(verdict: Judged) -> int:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import RecordedRun
-from exactum.monitor.query_stats import InDoubt, QueryStats
-from exactum.ops.dashboard.chronicle import BatchLine, Chronicle, FailureLine, PutAside
+from exactum.monitor.query_stats import QueryStats
+from exactum.ops.dashboard.chronicle import BatchLine, FailureLine, PutAside
 from exactum.ops.dashboard.timeline import Moment
 
 SPARK_POINTS = 60
@@ -22,7 +22,8 @@ SPARK_POINTS = 60
 @dataclass(frozen=True)
 class QueryPicture:
     """``key`` names the query in addresses. ``place`` is None where it has no checkpoint that can
-    be read. ``living`` are runs whose driver lives, None where that cannot be told.
+    be read. ``living`` are runs whose driver lives, None where that cannot be told. ``is_alive``
+    None leaves it to what was heard.
 
     ``troubles`` are sentences: what of the picture is missing, and why.
     """
@@ -33,6 +34,7 @@ class QueryPicture:
     place: QueryPlace | None = None
     folder: str = ""
     living: tuple[RecordedRun, ...] | None = None
+    is_alive: bool | None = None
     planned: int | None = None
     finished: int | None = None
     batches: tuple[BatchLine, ...] = ()
@@ -105,24 +107,4 @@ def copy_of(stats: QueryStats) -> QueryStats:
         _input_records={},
         _phases=deque(stats._phases, stats._phases.maxlen),
         _rows=deque(stats._rows),
-    )
-
-
-def picture_of(
-    chronicle: Chronicle, key: str, now_ms: int, in_doubt: InDoubt | None = None, **more: Any
-) -> QueryPicture:
-    """What a chronicle holds; ``in_doubt`` is what it cannot know, ``more`` are further fields."""
-    stats = copy_of(chronicle.stats)
-    stats.in_doubt = in_doubt or stats.in_doubt
-    return QueryPicture(
-        key,
-        stats,
-        now_ms,
-        batches=tuple(chronicle.batches),
-        moments=tuple(chronicle.moments),
-        failures=tuple(chronicle.failures),
-        put_aside=tuple(chronicle.put_aside),
-        rates=tuple(chronicle.series.recent_rates(now_ms, SPARK_POINTS)),
-        began_ms=chronicle.began_ms,
-        **more,
     )

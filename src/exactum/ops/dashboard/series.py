@@ -5,8 +5,10 @@ minutes.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from exactum.monitor.fact import Fact
@@ -20,6 +22,9 @@ POINTS_MAX = 720
 """Of one plot; days are drawn from the longest lag and the mean rate of each step."""
 LAG_HOLDS_MS = 15_000
 """For so long a lag is drawn on that was not looked at again."""
+BRIDGED_STEPS = 24
+TOLD_AFTER_MS = 2_500
+"""A fact is in the history, and read, so much later."""
 STARTS_MAX = 200
 TOPICS_MAX = 100
 NOT_PHASES = frozenset({"lasted_ms", "epoch_ms_max"})
@@ -96,9 +101,9 @@ class Series:
 
     def hour(self, now_ms: int) -> dict[str, Any]:
         """The last hour, for uPlot: seconds since 1970, and a list of values for each line."""
-        end = now_ms // STEP_MS * STEP_MS
+        end = _complete(now_ms)
         first = max(end - HOUR_MS, min(self._steps, default=end))
-        times = list(range(first, end + 1, STEP_MS))[-POINTS_MAX - 1 :]
+        times = list(range(first, end, STEP_MS))[-POINTS_MAX:]
         steps = [self._steps.get(at, _Step()) for at in times]
         return _plot(times, _held(times, steps), self._marks(first))
 
@@ -119,7 +124,7 @@ class Series:
 
     def recent_rates(self, now_ms: int, points: int) -> list[float]:
         """Rows in a second over the last ten minutes, for a small picture."""
-        end, width = now_ms // STEP_MS, 600_000 // STEP_MS // points
+        end, width = _complete(now_ms) // STEP_MS, 600_000 // STEP_MS // points
         rates = []
         for point in range(points):
             steps = range(end - (points - point) * width, end - (points - point - 1) * width)
@@ -155,6 +160,11 @@ class Series:
         return [at / 1_000 for at in self._starts if at >= first_ms]
 
 
+def _complete(now_ms: int) -> int:
+    """The end of the last step of which everything is told by now."""
+    return (now_ms - TOLD_AFTER_MS) // STEP_MS * STEP_MS
+
+
 def _shorten(steps: dict[int, _Step], length_max: int) -> None:
     while len(steps) > length_max:
         # They are nearly always in order; a file of another machine's clock may not be.
@@ -178,20 +188,35 @@ def _held(times: list[int], steps: list[_Step]) -> list[_Step | None]:
 
 def _plot(times: list[int], steps: list[_Step | None], marks: list[float]) -> dict[str, Any]:
     phases = list(dict.fromkeys(name for step in steps if step for name in step.phase_ms))
+    starts = {bisect_right(times, mark * 1_000) - 1 for mark in marks}
+    means = {phase: _bridged([_mean(s, phase) for s in steps], starts) for phase in phases}
     return {
         "times": [at / 1_000 for at in times],
         "marks": marks,
         "rows": [None if s is None else _finite(s.rows / s.lasted_ms * 1_000) for s in steps],
         "lag_records": [None if s is None else _finite(s.lag_records) for s in steps],
         "lag_seconds": [None if s is None else _finite(s.lag_seconds) for s in steps],
-        "phases": {
-            phase: [
-                None if s is None or not s.epochs else _finite(s.phase_ms.get(phase, 0) / s.epochs)
-                for s in steps
-            ]
-            for phase in phases
-        },
+        "phases": means,
     }
+
+
+def _mean(step: _Step | None, phase: str) -> float | None:
+    if step is None or not step.epochs:
+        return None
+    return _finite(step.phase_ms.get(phase, 0.0) / step.epochs)
+
+
+def _bridged(means: list[float | None], starts: set[int]) -> list[float | None]:
+    """Between two micro-batches of one run that are not far apart the first one's duration is drawn
+    on.
+    """
+    found = list(means)
+    known = [index for index, mean in enumerate(means) if mean is not None]
+    for one, next_one in pairwise(known):
+        is_one_run = not any(one < start <= next_one for start in starts)
+        if next_one - one <= BRIDGED_STEPS and is_one_run:
+            found[one:next_one] = [means[one]] * (next_one - one)
+    return found
 
 
 def _finite(value: float | None) -> float | None:

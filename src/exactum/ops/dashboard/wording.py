@@ -46,7 +46,7 @@ def seconds(value: Any) -> str:
     if value < 0:
         return f"\N{MINUS SIGN}{seconds(-value)}"
     if value < 10:
-        return "0 s" if value == 0 else f"{value:.1f} s"
+        return f"{value} s" if isinstance(value, int) or value == 0 else f"{value:.1f} s"
     whole = round(value)
     if whole < 60:
         return f"{whole} s"
@@ -104,7 +104,11 @@ def ago(at_ms: Any, now: int) -> str:
     if not is_number(at_ms):
         return NOTHING
     passed_s = (now - at_ms) / 1_000
-    return "just now" if -5 < passed_s < 1 else f"{seconds(round(passed_s))} ago"
+    if passed_s < 1:
+        return "just now" if passed_s > -5 else f"in {seconds(round(-passed_s))}"
+    # After ten minutes nobody asks for the seconds.
+    words = seconds(round(passed_s)).split()
+    return f"{' '.join(words[:2] if passed_s >= 600 else words)} ago"
 
 
 def text(value: Any) -> str:

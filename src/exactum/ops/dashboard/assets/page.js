@@ -62,9 +62,10 @@
   const exact = (value) => value === null || value === undefined ? "–"
     : value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : 0 });
   const SPLITS = { hour12: false };
-  const clockOf = (seconds, withDay) => {
+  const clockOf = (seconds, withDay, withSeconds) => {
     const at = new Date(seconds * 1000);
-    const time = at.toLocaleTimeString([], { ...SPLITS, hour: "2-digit", minute: "2-digit" });
+    const second = withSeconds ? { second: "2-digit" } : {};
+    const time = at.toLocaleTimeString([], { ...SPLITS, hour: "2-digit", minute: "2-digit", ...second });
     return withDay ? `${at.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}` : time;
   };
 
@@ -76,7 +77,7 @@
     return [
       { ...common, size: 26, values: (plot, splits) => {
         const span = splits.length > 1 ? splits[splits.length - 1] - splits[0] : 0;
-        return splits.map((at) => clockOf(at, span > 86400));
+        return splits.map((at) => clockOf(at, span > 86400, span < 240));
       }, space: 90 },
       { ...common, size: 46, values: (plot, splits) => splits.map(short), space: 34 },
     ];
@@ -143,7 +144,8 @@
       this.raw = lines;
       this.names = names;
       const drawn = this.kind === "phases" ? stacked(lines).reverse() : lines;
-      const shape = names.join("|");
+      this.known = lines[0].filter((value) => value !== null).length;
+      const shape = `${names.join("|")} ${this.known < 40}`;
       if (!this.plot || this.shape !== shape) this.make(names, shape);
       this.plot.setData([times, ...drawn]);
       this.tell(null);
@@ -155,7 +157,8 @@
       this.shape = shape;
       const isStack = this.kind === "phases";
       const series = (isStack ? [...names].reverse() : names).map((name) => isStack
-        ? { stroke: phaseColour(name), fill: phaseColour(name), width: 0, points: { show: false } }
+        ? { stroke: phaseColour(name), fill: phaseColour(name), width: 0,
+            points: { show: this.known < 40, size: 4, fill: phaseColour(name) } }
         : { stroke: colour("plot"), fill: colour("plot-fill"), width: 1.5,
             points: { show: (plot, at, from, to) => to - from < 3, size: 5 } });
       if (this.legend && isStack) {
