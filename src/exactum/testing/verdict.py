@@ -19,6 +19,7 @@ from exactum.protocol.model import Decision
 from exactum.testing.faults import Crash
 from exactum.testing.memory import MemoryWrite, Row
 from exactum.testing.process import Process
+from exactum.testing.schedule import OPERATORS
 from exactum.testing.world import SparkStopped, World
 
 
@@ -95,7 +96,9 @@ def _ending(world: World, process: Process, processes: Mapping[str, Process]) ->
     reasons = {
         Fenced: rivals,
         SparkStopped: rivals,
-        CheckpointRefused: rivals and process.began_batch < world.storage.floor,
+        # An operator leaves a decided epoch that has expired to the next start.
+        CheckpointRefused: (rivals and process.began_batch < world.storage.floor)
+        or (process.letter in OPERATORS and world.timeouts > 0),
         # A successor's sweep must end in Fenced, unless the look at the log that tells it was
         # struck.
         EpochAborted: world.timeouts > 0 or process.struck,
