@@ -49,7 +49,8 @@ FIELDS = {
         results.error_code results.configs.name results.configs.value""",
     transactions.ListTransactionsRequest: """
         state_filters producer_id_filters transactional_id_pattern""",
-    transactions.ListTransactionsResponse: "error_code transaction_states.transactional_id",
+    transactions.ListTransactionsResponse: """
+        error_code transaction_states.transactional_id transaction_states.producer_id""",
     transactions.DescribeTransactionsRequest: "transactional_ids",
     transactions.DescribeTransactionsResponse: """
         transaction_states.transactional_id transaction_states.error_code
@@ -63,12 +64,20 @@ FIELDS = {
         topics.partitions.active_producers.producer_id
         topics.partitions.active_producers.producer_epoch
         topics.partitions.active_producers.last_sequence
+        topics.partitions.active_producers.coordinator_epoch
+        topics.partitions.active_producers.last_timestamp
         topics.partitions.active_producers.current_txn_start_offset""",
     transaction.EndTxnRequest: "transactional_id producer_id producer_epoch committed",
     transaction.EndTxnResponse: "error_code",
     transaction.InitProducerIdRequest: """
         transactional_id transaction_timeout_ms producer_id producer_epoch""",
     transaction.InitProducerIdResponse: "error_code",
+    transaction.WriteTxnMarkersRequest: """
+        markers.producer_id markers.producer_epoch markers.transaction_result markers.topics.name
+        markers.topics.partition_indexes markers.coordinator_epoch""",
+    transaction.WriteTxnMarkersResponse: """
+        markers.topics.name markers.topics.partitions.partition_index
+        markers.topics.partitions.error_code""",
     offsets.ListOffsetsRequest: """
         replica_id isolation_level topics.name topics.partitions.partition_index
         topics.partitions.timestamp""",
@@ -96,6 +105,7 @@ VERSIONS = {
     transactions.DescribeProducersRequest: (61, 0, 0),
     transaction.EndTxnRequest: (26, 0, 4),
     transaction.InitProducerIdRequest: (22, 3, 4),
+    transaction.WriteTxnMarkersRequest: (27, 1, 1),
     offsets.ListOffsetsRequest: (2, 2, 2),
     fetch.FetchRequest: (1, 5, 12),
 }
@@ -104,6 +114,7 @@ STRUCTURES = {
     MetadataRequest: "MetadataRequestTopic",
     configs.DescribeConfigsRequest: "DescribeConfigsResource",
     transactions.DescribeProducersRequest: "TopicRequest",
+    transaction.WriteTxnMarkersRequest: "WritableTxnMarker.WritableTxnMarkerTopic",
     offsets.ListOffsetsRequest: "ListOffsetsTopic.ListOffsetsPartition",
     fetch.FetchRequest: "FetchTopic.FetchPartition",
 }
