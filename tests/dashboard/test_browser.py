@@ -44,15 +44,15 @@ def fed(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> Fed:
     return Fed(kafka, tmp_path, numbers, out, topic("dead", partitions=1))
 
 
-def picture(seen: Tab, name: str) -> None:
+def picture(seen: Tab, name: str, height_max: int = 900) -> None:
     """Made where it is asked for, so that a run of the tests leaves the repository as it is."""
     if os.environ.get("EXACTUM_PICTURES"):
         path = PICTURES / f"page-{name}.png"
         seen.until(lambda: "live" in seen.page.inner_text("#fresh-text"), "it is alive")
         size = seen.page.viewport_size or DESK
-        height = min(size["height"], int(seen.page.evaluate("document.body.offsetHeight")))
+        height = min(height_max, int(seen.page.evaluate("document.body.offsetHeight")))
         clip = {"x": 0, "y": 0, "width": size["width"], "height": height}
-        seen.page.screenshot(path=path, clip=clip)  # type: ignore[arg-type]
+        seen.page.screenshot(path=path, clip=clip, full_page=True)  # type: ignore[arg-type]
         assert path.stat().st_size < PICTURE_BYTES_MAX, path
 
 
@@ -184,7 +184,7 @@ def test_every_page_light_and_dark_wide_and_narrow(
     assert seen.page.locator(".card-head .badge").all_inner_texts() == badges
     check_sound(seen)
     if (scheme, size) == ("light", "desk"):
-        picture(seen, "overview")
+        picture(seen, "overview", height_max=1_100)
     seen.page.click("text=orders")
     seen.until(lambda: seen.page.locator("canvas").count() == 4, "four plots are drawn")
     check_sound(seen)
@@ -195,6 +195,8 @@ def test_every_page_light_and_dark_wide_and_narrow(
     seen.page.click("#h-batches ~ .scroll tbody tr:first-child a")
     seen.until(lambda: seen.badge() == "STANDS", "a batch")
     check_sound(seen)
+    seen.page.evaluate("document.querySelector('.reason').style.color = '#888'")
+    assert len(seen.page.evaluate(FAINT)) >= 1, "what is faint is seen"
     seen.page.goto(f"{busy.url}/query/nothing")
     seen.complaints = [text for text in seen.complaints if "404" not in text]
     check_sound(seen)

@@ -13,7 +13,6 @@ from tests.kit.dashboard.checkpoints import MadeCheckpoint
 
 MADE = MadeCheckpoint(Path("/nowhere"))
 END_MS = 1_800_000_000_000 // STEP_MS * STEP_MS
-DAY_MS = 24 * HOUR_MS
 
 
 def test_an_hour_adds_up() -> None:
@@ -96,7 +95,7 @@ def test_days_are_drawn_from_minutes(days: float) -> None:
 
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [(0, "0 s"), (0.42, "0.4 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (-2, "\N{MINUS SIGN}2 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
+    [(0, "0 s"), (0.0, "0 s"), (0.42, "0.4 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3_600, "1 h"), (90_000, "1 d 1 h"), (-2, "\N{MINUS SIGN}2 s"), (None, "\N{EN DASH}"), ("x", "\N{EN DASH}"), (float("nan"), "\N{EN DASH}")],
 )  # fmt: skip
 def test_durations_are_written_as_people_say_them(given: object, shown: str) -> None:
     assert wording.seconds(given) == shown

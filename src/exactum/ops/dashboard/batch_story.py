@@ -100,7 +100,7 @@ def story_of(picture: QueryPicture, batch_id: int) -> BatchStory:
     except ExactumError as error:
         standing, trouble = None, str(error)
     word, tone, meaning = _verdict(
-        picture, batch_id, records, standing, acknowledged, bool(trouble)
+        picture, batch_id, records, standing, acknowledged=acknowledged, is_unread=bool(trouble)
     )
     offsets = standing.offsets if standing is not None else _planned(picture, batch_id)
     return BatchStory(
@@ -120,6 +120,7 @@ def _verdict(
     batch_id: int,
     records: Sequence[DecisionRecord],
     standing: DecisionRecord | None,
+    *,
     acknowledged: bool,
     is_unread: bool,
 ) -> tuple[str, str, str]:

@@ -33,7 +33,6 @@ class Pages:
     """Whole pages, or the part of each that is drawn again while somebody looks (``part``)."""
 
     def __init__(self, *, has_script: bool) -> None:
-        self._has_script = has_script
         self._jinja = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,

@@ -20,7 +20,6 @@ class Moment:
     title: str
     tone: str = QUIET
     detail: str = ""
-    begins_run: bool = False
 
 
 def moment_of(fact: Fact) -> Moment | None:
@@ -33,7 +32,7 @@ def moment_of(fact: Fact) -> Moment | None:
     if words is None:
         return None
     title, tone, detail = words(fact.fields)
-    return Moment(fact.at_ms, title, tone, detail, fact.name == "RunStarted")
+    return Moment(fact.at_ms, title, tone, detail)
 
 
 def _run_started(of: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -46,7 +46,7 @@ def seconds(value: Any) -> str:
     if value < 0:
         return f"\N{MINUS SIGN}{seconds(-value)}"
     if value < 10:
-        return f"{value} s" if isinstance(value, int) or value == 0 else f"{value:.1f} s"
+        return f"{value:.0f} s" if value == int(value) else f"{value:.1f} s"
     whole = round(value)
     if whole < 60:
         return f"{whole} s"

@@ -1,0 +1,75 @@
+"""``exactum dashboard`` as people start it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.kit.dashboard.checkpoints import MadeCheckpoint
+from tests.kit.environment import environment
+
+pytestmark = pytest.mark.slow
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "exactum.ops.cli", "dashboard", *arguments]
+
+
+def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
+    """Where the port is taken the next one; two checkpoints of one query are two queries."""
+    one = MadeCheckpoint(tmp_path / "orders").begin()
+    other = MadeCheckpoint(tmp_path / "copy").begin()
+    one.write([one.started(1)])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        arguments = ["--checkpoint", str(one.folder), "--checkpoint", str(other.folder)]
+        with subprocess.Popen(
+            command(*arguments, "--port", str(port)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(),
+        ) as process:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)$", said.strip())
+            assert found is not None, said + process.stdout.read()
+            assert port < int(found[1]) <= port + 16
+            with urllib.request.urlopen(found[0], timeout=10) as response:
+                text = response.read().decode()
+            assert one.query_id in text and "/query/checkpoint-2" in text
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+            assert "Traceback" not in process.stdout.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing option '--checkpoint'"),
+        (["--checkpoint", "nowhere"], "does not exist"),
+        (["--checkpoint", ".", "--url", "x"], "--url must be NAME=URL"),
+        (["--checkpoint", ".", "--command-config", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = subprocess.run(
+        command(*arguments),
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=60,
+    )
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
