@@ -9,13 +9,17 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.ops.targets.options import COMMAND_CONFIG, JSON, QueryOptions, query_options
 from exactum.ops.transactions.places import ClusterPlace, DatabasePlace, LookPlace, look_options
+
+if TYPE_CHECKING:
+    from exactum.ops.transactions.finding import TransactionFinding
+    from exactum.ops.transactions.query_look import Trouble
 
 FINE, NEEDS_PERSON, CANNOT_TELL = 0, 1, 2
 TAKE_OVER = click.option(
@@ -65,14 +69,21 @@ def list_command(where: LookPlace, as_json: bool) -> None:
         else:
             report.show_look(look)
         sys.exit(look.status)
-    findings = _elsewhere(where)
+    findings, troubles = _elsewhere(where)
     if as_json:
         now_ms = int(time.time() * 1000)
-        _print_json({"transactions": [report.finding_value(f, now_ms) for f in findings]})
+        _print_json(
+            {
+                "transactions": [report.finding_value(f, now_ms) for f in findings],
+                "troubles": [report.trouble_value(trouble) for trouble in troubles],
+            }
+        )
     else:
         report.show_findings(findings)
+        report.show_troubles(troubles)
         if not findings:
             click.echo("nothing is open that this user may see")
+    sys.exit(CANNOT_TELL if troubles else FINE)
 
 
 @transactions.command()
@@ -96,7 +107,7 @@ def describe(identity: str, where: LookPlace, as_json: bool) -> None:
         if found:
             record = on_record(found[0].view, look.records)[1]
     else:
-        found = _elsewhere(where, identity)
+        found, _ = _elsewhere(where, identity)
     if not found:
         raise SettingRefused(
             f"Nothing is known of a transaction {identity!r}: it is not open, and no unfinished "
@@ -288,10 +299,13 @@ def find_hanging_command(
     sys.exit(status)
 
 
-def _elsewhere(where: ClusterPlace | DatabasePlace, identity: str = "") -> list[Any]:
+def _elsewhere(
+    where: ClusterPlace | DatabasePlace, identity: str = ""
+) -> tuple[list[TransactionFinding], list[Trouble]]:
     from exactum.ops.transactions.finding import judged_elsewhere
 
-    return [judged_elsewhere(view) for view in where.look([identity] if identity else [])]
+    views, troubles = where.look([identity] if identity else [])
+    return [judged_elsewhere(view) for view in views], troubles
 
 
 def _print_json(value: Any) -> None:

@@ -22,6 +22,7 @@ from exactum.ops.targets.options import (
     URLS,
     QueryOptions,
 )
+from exactum.ops.transactions.query_look import Trouble
 from exactum.protocol.inspection import TransactionView
 
 WHERE = "exactum transactions"
@@ -34,8 +35,8 @@ class ClusterPlace:
     servers: str
     access: Access
 
-    def look(self, identities: Sequence[str] = ()) -> list[TransactionView]:
-        """What is open in it, or what it knows of these transactional ids.
+    def look(self, identities: Sequence[str] = ()) -> tuple[list[TransactionView], list[Trouble]]:
+        """What is open in it, or what it knows of these transactional ids; and what it hides.
 
         Raises:
             ExactumError: the brokers did not answer, or refused.
@@ -43,7 +44,10 @@ class ClusterPlace:
         from exactum.kafka.inspection import cluster_transactions
 
         with closing(self.admin()) as admin:
-            return cluster_transactions(admin, [i.partition("@")[0] for i in identities])
+            views = cluster_transactions(admin, [i.partition("@")[0] for i in identities])
+            sees_all = identities or admin.may_describe_any_id()
+        hidden = "this user may not see all transactional ids (DESCRIBE on '*')"
+        return views, [] if sees_all else [Trouble(f"all of {self.servers}", hidden)]
 
     def admin(self) -> Any:
         """A ``TransactionAdmin``. The caller closes it.
@@ -66,8 +70,8 @@ class DatabasePlace:
 
     url: str = field(repr=False)
 
-    def look(self, identities: Sequence[str] = ()) -> list[TransactionView]:
-        """What waits in it, or those of these names.
+    def look(self, identities: Sequence[str] = ()) -> tuple[list[TransactionView], list[Trouble]]:
+        """What waits in it, or those of these names; and what it hides, which is nothing.
 
         Raises:
             ExactumError: the server did not answer, or refused.
@@ -87,7 +91,7 @@ class DatabasePlace:
             found = database_transactions(MySQLDialect(), mysql_address_of(self.url, None, WHERE))
         else:
             raise SettingRefused("--database must be postgresql://... or mysql://...")
-        return [view for view in found if not identities or view.identity in identities]
+        return [view for view in found if not identities or view.identity in identities], []
 
 
 LookPlace = QueryOptions | ClusterPlace | DatabasePlace
