@@ -38,10 +38,6 @@ def numbers(checkpoint: Path, **more: Any) -> list[int]:
     return [found.fields["batch_id"] for found in read_facts(checkpoint, **more)]
 
 
-def size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
-
-
 # ---- what is in it ---------------------------------------------------------------------------
 
 
