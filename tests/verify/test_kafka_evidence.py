@@ -187,18 +187,23 @@ def test_a_copy_is_compared_with_its_input(
     output = OutputReader(requests).tally
     try:
         name, ends = "kafka:out", offsets_of(promise.record.offsets.end)
-        assert against_input(promise, name, {}, ends, reader, output).text == "exact"
-        assert against_input(promise, name, {}, ends, reader, None).text == "exact"
-        assert against_input(promise, name, None, ends, reader, output).text == "unknowable"
+        assert against_input(promise, name, {}, ends, source=reader, output=output).text == "exact"
+        assert against_input(promise, name, {}, ends, source=reader, output=None).text == "exact"
+        assert (
+            against_input(promise, name, None, ends, source=reader, output=output).text
+            == "unknowable"
+        )
         fewer = {p: o - 2 for p, o in ends.items()}
-        assert against_input(promise, name, {}, fewer, reader, output).text == "extra 1"
+        assert (
+            against_input(promise, name, {}, fewer, source=reader, output=output).text == "extra 1"
+        )
         for row in [{"key": "another", "value": ""}]:
             producer.begin_transaction()
             producer.produce(source, row["value"], row["key"], partition=0)
             producer.commit_transaction(30)
         shifted = {p: o + 2 for p, o in ends.items()}
         begun = {(source, 0): end // 2 + 1}  # leaves the first committed one out
-        different = against_input(promise, name, begun, shifted, reader, output)
+        different = against_input(promise, name, begun, shifted, source=reader, output=output)
         assert different.finding is Finding.DIFFERENT, different
     finally:
         reader.close()

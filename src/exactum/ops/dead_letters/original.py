@@ -12,7 +12,6 @@ from exactum.ops.dead_letters.letter import DeadLetter
 from exactum.ops.dead_letters.replay import Record
 
 READ_TIMEOUT_S = 30.0
-KeyAndValue = tuple["bytes | None", "bytes | None"]
 NEAR = 500
 """A record so few offsets on is read up to, instead of looked for anew."""
 

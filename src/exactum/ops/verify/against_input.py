@@ -156,6 +156,7 @@ def against_input(
     participant: str,
     start: Offsets | None,
     end: Offsets,
+    *,
     source: InputReader,
     output: Callable[[Sequence[Promised]], KeyTally] | None,
 ) -> Evidence:
@@ -173,11 +174,11 @@ def against_input(
         return Evidence(promise.batch_id, participant, rows, None, Finding.UNKNOWABLE, BY, text)
     if output is None:
         return compared(
-            promise.batch_id, participant, read.records, rows, BY, "records are counted"
+            promise.batch_id, participant, read.records, rows, by=BY, why="records are counted"
         )
     its = [promised(promise.batch_id, p, is_void=False) for p in promise.record.of(participant)]
     written = output(its)
-    evidence = compared(promise.batch_id, participant, read.records, written.records, BY)
+    evidence = compared(promise.batch_id, participant, read.records, written.records, by=BY)
     if evidence.finding is Finding.EXACT and written != read:
         why = "as many records, with other keys than were read"
         return Evidence(

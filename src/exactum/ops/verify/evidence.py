@@ -43,7 +43,7 @@ class Evidence:
 
 
 def compared(
-    batch_id: int, participant: str, promised: int, found: int, by: str, why: str = ""
+    batch_id: int, participant: str, promised: int, found: int, *, by: str, why: str = ""
 ) -> Evidence:
     """EXACT, MISSING or EXTRA, by the numbers."""
     finding = (

@@ -145,7 +145,7 @@ class FileEvidence:
         if missing and found < rows and any(mark >= batch_id for mark in self._marks):
             text = f"it was published, and files were taken since: {'; '.join(why)}"
             return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY, text)
-        return compared(batch_id, name, rows, found, BY, "; ".join(why))
+        return compared(batch_id, name, rows, found, by=BY, why="; ".join(why))
 
     def _rows(self, p: PreparedTransaction, read: Callable[[int], None]) -> tuple[int, str]:
         """Rows in its files, and what is wrong with them."""

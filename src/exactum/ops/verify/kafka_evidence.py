@@ -202,7 +202,7 @@ class KafkaEvidence:
             return Evidence(promise.batch_id, name, rows, None, Finding.UNKNOWABLE, BY, why)
         if of.open and of.found + of.open == rows:
             return Evidence(promise.batch_id, name, rows, of.found, Finding.IN_DOUBT, BY, why)
-        return compared(promise.batch_id, name, rows, of.found, BY, why)
+        return compared(promise.batch_id, name, rows, of.found, by=BY, why=why)
 
 
 def promised(batch_id: int, prepared: PreparedTransaction, *, is_void: bool) -> Promised:

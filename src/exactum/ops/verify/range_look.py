@@ -81,7 +81,9 @@ class RangeLook:
                         ends = offsets_of(promise.record.offsets.end)
                         start = began(promise, self._place.folder)
                         found.append(
-                            against_input(promise, check.name, start, ends, reader, output)
+                            against_input(
+                                promise, check.name, start, ends, source=reader, output=output
+                            )
                         )
                 finally:
                     if requests is not None:

@@ -223,10 +223,10 @@ class SqlEvidence:
         by_ledger = sum(row.rows for row in there) if is_staged else rows
         if not self._access.rows_tell:
             why = "this server does not tell which transaction wrote a row"
-            return compared(batch_id, name, rows, by_ledger, BY_LEDGER, why)
+            return compared(batch_id, name, rows, by_ledger, by=BY_LEDGER, why=why)
         if any(_is_upsert(p) for p in its):
             why = "an upsert's rows are replaced by later ones, so they are not counted"
-            return compared(batch_id, name, rows, by_ledger, BY_LEDGER, why)
+            return compared(batch_id, name, rows, by_ledger, by=BY_LEDGER, why=why)
         found = sum(counts.get(str(row.xid), 0) for row in there)
         if found < rows and not is_staged:
             why = (
@@ -235,7 +235,7 @@ class SqlEvidence:
             )
             return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY_ROWS, why)
         why = "rows that somebody changed or deleted since count as missing" if found < rows else ""
-        return compared(batch_id, name, rows, found, BY_ROWS, why)
+        return compared(batch_id, name, rows, found, by=BY_ROWS, why=why)
 
 
 def _payload(prepared: PreparedTransaction) -> Mapping[str, object]:
