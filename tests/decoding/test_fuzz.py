@@ -44,7 +44,7 @@ from tests.kit.decoding.registry import Registry
 pytestmark = pytest.mark.slow
 
 RECORDS = 2_500
-RECORDS_DEEP = 60_000
+RECORDS_DEEP = 30_000
 """Of each format."""
 BATCH_MAX, BATCH_MEAN = 30, 8
 GOOD_SHARE = 20
