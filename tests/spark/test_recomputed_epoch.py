@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
+from exactum.spark.jvm.batch_plan import BatchPlan
+from exactum.spark.jvm.error import JvmError
 from exactum.spark.run.standing_epoch import ON_DIFFERENCE
 from tests.kit.spark import stateful
 from tests.kit.spark.torn_stream import (
@@ -271,6 +273,28 @@ def test_a_record_without_a_fingerprint(
     assert "was written since" in caplog.text
     assert "its record does not say which rows were written" in caplog.text
     assert Shown.of(stream) == undisturbed(stateful.update, "update")
+
+
+@pytest.mark.deep
+def test_a_spark_that_does_not_answer(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A new one with other parts: each epoch that stands is computed once more, and compared."""
+    caplog.set_level("INFO", "exactum")
+
+    def no_answer(self: BatchPlan) -> Any:
+        raise JvmError("no such method")
+
+    monkeypatch.setattr(BatchPlan, "watermarks", no_answer)
+    stream = Stream(spark, tmp_path, heavy, "update")
+    stream.live(DIES_AT, before=weights(spark, 1, 1, 1))
+    assert "as many rows (3)" in refused(stream, before=weights(spark, 2, 2, 2))
+    stream.live(before=weights(spark, 1, 1, 1))
+    assert "its record does not say what Spark has to know of it" in caplog.text
+    assert AGREES in caplog.text
 
 
 def forget(stream: Stream, *facts: str) -> None:

@@ -60,7 +60,7 @@ class StandingEpochs:
 
     def record(self) -> str:
         """What Spark has to know of the batch at hand, whose write job has succeeded, as JSON text.
-        Empty where it cannot be told.
+        Where Spark does not tell it, the fingerprint alone, or nothing.
 
         ``watermarks_ms``: the greatest event time of each watermark, in ms since 1970, null where
         no row had one. ``decided_ms``: when this was asked, in ms since 1970; the state that
@@ -70,22 +70,26 @@ class StandingEpochs:
         ``fingerprint``: how many rows the batch had, and the sum of their hashes; left out where
         it is not known.
         """
+        facts: dict[str, Any] = {}
+        if self._fingerprint is not None:
+            facts["fingerprint"] = astuple(self._fingerprint)
         try:
-            facts: dict[str, Any] = {
-                "watermarks_ms": [mark.greatest_ms() for mark in self._plan.watermarks()]
-            }
-            operators = self._plan.state_operators()
-            if self._format() == _WITH_IDS:
-                facts["state_ids"] = {str(one.operator_id()): self._ids(one) for one in operators}
-            else:
-                states = [OperatorState.of(one) for one in operators]
-                facts["state_seals"] = {str(one.operator_id): one.seal() for one in states}
-            if self._fingerprint is not None:
-                facts["fingerprint"] = astuple(self._fingerprint)
+            facts.update(self._known_to_spark())
         except (JvmError, OSError) as error:
             logger.debug("%s: what a restart needs is not recorded: %s", self._running, error)
-            return ""
-        return json.dumps({**facts, "decided_ms": time.time_ns() // 1_000_000 + 1})
+        return json.dumps(facts) if facts else ""
+
+    def _known_to_spark(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "watermarks_ms": [mark.greatest_ms() for mark in self._plan.watermarks()]
+        }
+        operators = self._plan.state_operators()
+        if self._format() == _WITH_IDS:
+            facts["state_ids"] = {str(one.operator_id()): self._ids(one) for one in operators}
+        else:
+            states = [OperatorState.of(one) for one in operators]
+            facts["state_seals"] = {str(one.operator_id): one.seal() for one in states}
+        return {**facts, "decided_ms": time.time_ns() // 1_000_000 + 1}
 
     def go_on(self, batch_id: int, recorded: str, frame: DataFrame) -> None:
         """Let Spark go on with the state that the epoch has left. Where it cannot be had, compute
@@ -152,10 +156,11 @@ class StandingEpochs:
         )
 
     def _why_not(self, recorded: str) -> str:
-        if not recorded:
+        facts = _facts(recorded)
+        if "decided_ms" not in facts:
             return "its record does not say what Spark has to know of it"
         try:
-            known = _Known.of(json.loads(recorded))
+            known = _Known.of(facts)
             marks = self._plan.watermarks()
             if len(marks) != len(known.watermarks_ms):
                 return f"the query has {len(marks)} watermarks, and had {len(known.watermarks_ms)}"
@@ -249,6 +254,10 @@ class _Known:
         return self.state_seals.get(str(state.operator_id))
 
 
+def _facts(recorded: str) -> dict[str, Any]:
+    return dict(json.loads(recorded)) if recorded else {}
+
+
 def _fingerprint_in(recorded: str) -> Fingerprint | None:
-    facts = json.loads(recorded) if recorded else {}
-    return Fingerprint(*facts["fingerprint"]) if "fingerprint" in facts else None
+    found = _facts(recorded).get("fingerprint")
+    return None if found is None else Fingerprint(*found)
