@@ -16,6 +16,7 @@ from tests.kit.run.terminal import TerminalCommand
 
 pytestmark = pytest.mark.slow
 
+WATCH = ("--watch", "--listen", "none")  # what is said of serving is no matter here
 TITLE = re.compile(r"(starting|running|restarting|stopping|done|failed|halted), \d+ restarts?")
 PRINTER = """
 import sys, time
@@ -100,9 +101,7 @@ def test_what_is_printed_stands_above_the_numbers(tmp_path: Path, width: int, he
     characters cut in two, bursts, a last line without an end. One picture of the numbers is left,
     below.
     """
-    with TerminalCommand(
-        tmp_path, script(tmp_path), ["--watch"], width=width, height=height
-    ) as run:
+    with TerminalCommand(tmp_path, script(tmp_path), [*WATCH], width=width, height=height) as run:
         assert run.ends() == 0
     above, picture = parts(run)
     said = [line for line in above if " exactum run: " in line]
@@ -122,7 +121,7 @@ def test_what_is_printed_stands_above_the_numbers(tmp_path: Path, width: int, he
 def test_output_that_goes_elsewhere_is_left_alone(tmp_path: Path) -> None:
     """Standard output in a file: all of it is there and nothing of it on the terminal, where errors and numbers are."""
     with (tmp_path / "out").open("wb") as out:
-        with TerminalCommand(tmp_path, script(tmp_path), ["--watch"], stdout=out) as run:
+        with TerminalCommand(tmp_path, script(tmp_path), [*WATCH], stdout=out) as run:
             assert run.ends() == 0
     printed = (tmp_path / "out").read_text().replace("\x1b[31m", "").replace("\x1b[0m", "")
     assert printed.splitlines() == PRINTED
@@ -136,7 +135,7 @@ def test_the_last_words_of_a_script_that_dies(tmp_path: Path, how: str) -> None:
     """What it printed before its death is there, before the line that says how it ended; the end leaves no ruins."""
     path = tmp_path / "app.py"
     path.write_text(f"print('the reason')\n{how}")
-    with TerminalCommand(tmp_path, path, ["--watch", "--restart", "none"]) as run:
+    with TerminalCommand(tmp_path, path, [*WATCH, "--restart", "none"]) as run:
         assert run.ends() == 1
     above, picture = parts(run)
     assert [line.partition(" exactum run: ")[2] or line for line in above][1:3] == [
@@ -151,7 +150,7 @@ def test_what_a_sink_prints_when_it_is_finished_stands_above(tmp_path: Path) -> 
     """The helper process prints, too: what it is handed is a sink's own code, and client libraries warn."""
     path = tmp_path / "app.py"
     path.write_text(HANDING_OVER)
-    with TerminalCommand(tmp_path, path, ["--watch"]) as run:
+    with TerminalCommand(tmp_path, path, [*WATCH]) as run:
         assert run.ends() == 0
     above, _ = parts(run)
     assert above.count("printed by the helper") == above.count("warned by the helper") == 1
@@ -171,9 +170,7 @@ def test_a_real_query_on_a_terminal(
         return TerminalCommand(*arguments, width=100, height=30)  # type: ignore[arg-type]
 
     seen: list[tuple[int, int]] = []
-    with world.run(
-        "watched", ["--watch"], by=started, drain=False, max_offsets=4, prints=long
-    ) as run:
+    with world.run("watched", [*WATCH], by=started, drain=False, max_offsets=4, prints=long) as run:
 
         def moves() -> bool:
             time.sleep(0.05)

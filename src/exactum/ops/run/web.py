@@ -76,7 +76,7 @@ def _served(
     except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the script's)
         say(f"nothing is served, and the script runs all the same. {error}")
         return None
-    say(f"{server.url}/ serves the page, metrics, livez and readyz")
+    say(f"{server.url}/ serves the page, metrics and probes")
     if address.host not in LOOPBACK:
         say(
             f"whoever reaches {address.host} can read what is served there: it has no login. "
