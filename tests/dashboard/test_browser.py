@@ -195,7 +195,7 @@ def test_every_page_light_and_dark_wide_and_narrow(
     seen.page.click("#h-batches ~ .scroll tbody tr:first-child a")
     seen.until(lambda: seen.badge() == "STANDS", "a batch")
     check_sound(seen)
-    seen.page.evaluate("document.querySelector('.reason').style.color = '#888'")
+    seen.page.evaluate("document.querySelector('.reason').style.color = '#777'")
     assert len(seen.page.evaluate(FAINT)) >= 1, "what is faint is seen"
     seen.page.goto(f"{busy.url}/query/nothing")
     seen.complaints = [text for text in seen.complaints if "404" not in text]

@@ -57,6 +57,16 @@ def test_a_browser_that_goes_away_in_mid_answer(made: MadeCheckpoint, server: Ht
     assert made.name in page(server, "/")
 
 
+def test_a_long_list_stands_still(made: MadeCheckpoint, server: HttpServer) -> None:
+    """A thousand rows are not made again every two seconds for each browser."""
+    busy_hour(made)
+    path = f"/query/{made.query_id}"
+    assert "data-hx-get" in page(server, path)
+    long = page(server, f"{path}?batches=1000")
+    assert long.count("<tr id=") == 1_000
+    assert "data-hx-get" not in long and "stands still" in long
+
+
 def test_history_and_checkpoint_go_away(made: MadeCheckpoint, server: HttpServer) -> None:
     """What was read stays, with a line that says so; what is there again is shown."""
     made.write([made.started(NOW_MS - 9_000), made.completed(NOW_MS - 8_000, 41)])

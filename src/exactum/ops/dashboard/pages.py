@@ -22,6 +22,8 @@ from exactum.ops.dead_letters.letter import DeadLetter
 TEMPLATES = Path(__file__).parent / "templates"
 BATCHES_SHOWN = 15
 BATCHES_SHOWN_MAX = 1_000
+BATCHES_LIVE_MAX = 100
+"""A longer list is not drawn again every two seconds."""
 MOMENTS_SHOWN = 40
 FAILURES_SHOWN = 20
 STATE_TONES = {"committed": "ok", "aborted": "ended", "gone": "ended", "unknown": "ended"}
@@ -88,10 +90,11 @@ class Pages:
         failures = list(reversed(picture.failures))[:FAILURES_SHOWN]
         moments = list(reversed(picture.moments))[:MOMENTS_SHOWN]
         address = f"/fragment/query/{quote(picture.key, safe='')}?batches={shown}"
+        is_live = shown <= BATCHES_LIVE_MAX
         return self._draw(
             "query.html",
             title,
-            f"{address}&span=days" if days else address,
+            (f"{address}&span=days" if days else address) if is_live else "",
             part,
             picture=picture,
             stats=picture.stats,
