@@ -162,8 +162,8 @@ class SupervisedProcess:
         try:
             self._queue.put_nowait((message, threading.Event()))
         except queue.Full:
-            logger.debug("the supervisor does not listen; dropped: %s", message.kind)
             self._dropped += message.kind == "event"
+            logger.debug("the supervisor does not listen; dropped: %s", message.kind)
 
     def _send_queued(self) -> None:
         """The only one who sends, so messages are never cut; it waits as long as the supervisor
@@ -187,8 +187,8 @@ class SupervisedProcess:
                 TypeError,
                 ValueError,
             ) as error:  # what comes next is to be told all the same
-                logger.warning("not told to exactum run: %s", error)
                 self._dropped += message.kind == "event"
+                logger.warning("not told to exactum run: %s", error)
             except OSError as error:
                 logger.debug("the supervisor is gone: %s", error)
                 gone = True
