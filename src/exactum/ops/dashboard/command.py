@@ -62,7 +62,7 @@ def dashboard(
     """Show queries in a browser: verdicts, lag, micro-batches, decisions.
 
     Everything is read from disk, so the page also shows queries whose driver is dead. It changes
-    nothing, listens on 127.0.0.1 alone and holds no secret. Ctrl-C ends it.
+    nothing, listens on 127.0.0.1 alone and shows no password. Ctrl-C ends it.
     """
     from exactum.ops.dashboard.checkpoint_source import CheckpointSource
     from exactum.ops.dashboard.routes import NOT_INSTALLED, dashboard_routes, is_installed
