@@ -234,7 +234,7 @@ class Coordinator(EpochProtocol):
                 self._participants.phase_ms(),
             )
         )
-        return Completed(written=True, rows=rows_of(final.prepared))
+        return Completed(True, rows_of(final.prepared), phase_ms=dict(self._phase_ms))
 
     def _prepare(self, epoch: Epoch, attempt: int, write: Write) -> tuple[PreparedTransaction, ...]:
         self._sequence += 1

@@ -5,7 +5,8 @@ its sinks.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from exactum.protocol.model import SourceOffsets
 from exactum.protocol.sink import Write
@@ -14,11 +15,12 @@ from exactum.protocol.sink import Write
 @dataclass(frozen=True)
 class Completed:
     """The epoch stands in every sink. ``written`` is False where an earlier run had decided it;
-    ``engine`` is then what its record says for the engine."""
+    ``engine`` is then what its record says for the engine. ``phase_ms`` is what each phase took."""
 
     written: bool
     rows: int
     engine: str = ""
+    phase_ms: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 class EpochProtocol(ABC):

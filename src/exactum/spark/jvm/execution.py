@@ -95,6 +95,10 @@ class Execution:
         report = self._execution.lastProgress()
         return None if report is None else str(report.json())
 
+    def latest_context(self) -> Any:
+        """What Spark keeps of the trigger at hand."""
+        return self._execution.getLatestExecutionContext()
+
     def failure(self) -> str | None:
         """The text of the error with which it ended; None: it was stopped, or runs."""
         error = self._execution.exception()

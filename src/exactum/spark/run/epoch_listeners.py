@@ -11,6 +11,7 @@ from exactum.spark.control.listener import ControlListener
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.run.epoch_gate import EpochGate
+from exactum.spark.run.phases_for_spark import PhasesForSpark
 from exactum.spark.run.progress import ProgressReports
 from exactum.spark.run.stop_request import StopRequest
 from exactum.spark.run_context import RunContext
@@ -45,6 +46,7 @@ def listeners(context: RunContext, control: Sequence[ControlStream]) -> list[Epo
         for stream in control:
             found.append(ControlListener(stream, context))
         found.append(ProgressReports(context))
+        found.append(PhasesForSpark(context))
         undo.pop_all()
     return found
 
