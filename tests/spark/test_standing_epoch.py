@@ -328,7 +328,10 @@ def test_several_sinks_a_view_of_its_own_job_and_dead_letters(
         }
 
     def shown(stream: Stream) -> Any:
-        places = {place: stream.output(place) for place in ("out", "sums", "names", "letters")}
+        places = {
+            place: [line.replace(str(stream.folder), "") for line in stream.output(place)]
+            for place in ("out", "sums", "names", "letters")  # a letter names the sink's folder
+        }
         assert all(len(lines) >= EPOCHS for lines in places.values())
         return places, stream.state()
 
