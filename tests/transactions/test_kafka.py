@@ -4,6 +4,7 @@ before it.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum import KafkaSink
-from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.layout import DECISIONS, SINKS
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import RunFile
 from exactum.errors import Fenced
@@ -90,6 +91,24 @@ def foreign(world: World) -> Iterator[str]:
     producer.flush(30)
     yield name
     producer.commit_transaction(30)
+
+
+def test_another_cluster_at_the_address_is_not_believed(world: World) -> None:
+    """It knows nothing of the query, which is no reason to say that nothing is open."""
+    world.query.run([0, 1], dies_before_decision=True)
+    (one, *_) = [t["identity"] for t in listed(world.checkpoint, status=1)]
+    sinks = world.checkpoint / SINKS
+    text = sinks.read_text()
+    cluster = json.loads(text)["sinks"][0]["where"]["cluster"]
+    sinks.write_text(text.replace(cluster, "another-cluster-of-long-ago"))
+    place = ("--checkpoint", world.checkpoint)
+    for command in (["list"], ["describe", one], ["abort", "--all-leftovers"], ["finish"]):
+        told = " ".join(transactions(*command, *place, status=2).output.split())
+        assert f"cluster {cluster} answers" in told, told
+        assert "are in cluster another-cluster-of-long-ago" in told
+        assert "nothing is open" not in told and "it is not open" not in told
+    sinks.write_text(text)
+    assert [t["state"] for t in listed(world.checkpoint, status=1)] == ["open"] * TASKS
 
 
 def test_decided_and_not_committed(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from exactum.errors import OutcomeUnknown
+from exactum.errors import CheckpointRefused, OutcomeUnknown
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
@@ -77,6 +77,22 @@ class KafkaInspector:
         if self._participant is None:
             self._participant = KafkaParticipant(self._plan, self._admin, self._admin.cluster_id())
         return self._participant
+
+    def refuse_other_cluster(self, recorded: str) -> None:
+        """Another cluster knows nothing of the sink's transactions, which reads as 'none is open'.
+
+        Raises:
+            CheckpointRefused: not the cluster ``recorded`` answers at the sink's address.
+            ExactumError: none answers.
+        """
+        found = self._admin.cluster_id()
+        if found != recorded:
+            raise CheckpointRefused(
+                f"Kafka cluster {found} answers at {self._plan.bootstrap_servers}, and the "
+                f"transactions of sink {self.name!r} are in cluster {recorded}, so nothing is "
+                "known of them. Nothing was changed. Look where that address leads to now (a "
+                "name, a tunnel, a cluster made anew), or give the right one by --sinks."
+            )
 
     def close(self) -> None:
         self._admin.close()

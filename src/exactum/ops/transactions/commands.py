@@ -102,12 +102,18 @@ def describe(identity: str, where: LookPlace, as_json: bool) -> None:
 
         place = where.place()
         look = look_at(place, where.targets(place))
-        report.show_troubles(look.troubles)
+        troubles = look.troubles
+        report.show_troubles(troubles)
         found = [f for f in look.findings if f.view.identity == identity]
         if found:
             record = on_record(found[0].view, look.records)[1]
     else:
-        found, _ = _elsewhere(where, identity)
+        found, troubles = _elsewhere(where, identity)
+    if not found and troubles:
+        raise SettingRefused(
+            f"Whether a transaction {identity!r} is open is not known: not everything could be "
+            "looked at."
+        )
     if not found:
         raise SettingRefused(
             f"Nothing is known of a transaction {identity!r}: it is not open, and no unfinished "

@@ -63,7 +63,8 @@ def inspector_of(target: Target, query_id: str) -> Inspector:
     Raises:
         SettingRefused: its sink is not known, or refuses the credentials.
         Unavailable: it does not answer.
-        CheckpointRefused: it is a sink that cannot be looked into.
+        CheckpointRefused: it is a sink that cannot be looked into, or another Kafka cluster answers
+            at its address than the one that has its transactions.
     """
     sink = target.required()
     if not isinstance(sink, Inspectable):
@@ -71,7 +72,23 @@ def inspector_of(target: Target, query_id: str) -> Inspector:
             f"Sink {target.name!r} is a {type(sink).__name__}, which has no inspector(): "
             "nobody can look into it from outside."
         )
-    return sink.inspector(query_id, target.name)
+    inspector = sink.inspector(query_id, target.name)
+    try:
+        _refuse_other_cluster(target, inspector)
+    except ExactumError:
+        inspector.close()
+        raise
+    return inspector
+
+
+def _refuse_other_cluster(target: Target, inspector: Inspector) -> None:
+    if target.known is None or target.kind != "kafka":
+        return
+    from exactum.kafka.inspection import KafkaInspector
+
+    recorded = target.known.where.get("cluster") or target.known.trace.get("kafka")
+    if recorded and isinstance(inspector, KafkaInspector):
+        inspector.refuse_other_cluster(recorded)
 
 
 def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
