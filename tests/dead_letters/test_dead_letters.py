@@ -24,6 +24,7 @@ from exactum.local import LocalKafka, LocalPostgres
 from exactum.ops.cli import main
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
+from tests.kit.spark.folder_sink import await_true
 from tests.kit.sql import postgres_server
 from tests.kit.verify.recorded_query import RecordedQuery
 
@@ -160,12 +161,45 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     result = typed(query, "replay", "--to-source", "--yes")
     assert result.exit_code == 1
     assert f"{LETTERS - 2} records are sent" in result.output
-    assert "its record is not in the input any more" in result.output
+    assert "is gone, or is another one" in result.output
     twice = Counter(world.read(world.source))
     assert twice == Counter(ORIGINALS[1:] + ORIGINALS[1 : LETTERS - 1])
     assert sum(letter["replayed_to"] is not None for letter in listed(query)) == LETTERS - 1
     assert typed(query, "replay", "--to-source", "--yes").exit_code == 1
     assert Counter(world.read(world.source)) == twice
+
+
+def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
+    """Letters at the places of others that were sent are not taken for them; records at the places
+    of others that were refused are not sent for them.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    def made_anew(name: str, partitions: int) -> None:
+        admin = AdminClient(world.servers)
+        for future in admin.delete_topics([name]).values():
+            future.result(30)
+        await_true(
+            lambda: name not in admin.list_topics(timeout=30).topics, "the topic is gone", 30
+        )
+        kafka.create_topic(name, partitions=partitions)
+
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
+    made_anew(world.letters, 2)
+    query.run([1])
+    assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS
+    made_anew(world.source, 1)
+    producer = Producer(world.servers)
+    for number in range(LETTERS):
+        producer.produce(world.source, "innocent", f"other {number}", partition=0)
+    producer.flush(30)
+    result = typed(query, "replay", "--to-source", "--yes")
+    assert result.exit_code == 1
+    assert "is gone, or is another one" in result.output
+    assert len(world.read(world.source)) == LETTERS
 
 
 @pytest.mark.postgres
@@ -226,8 +260,13 @@ def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool)
         timeout=120,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    marked = [letter["replayed_to"] for letter in listed(query)]
-    assert marked == [None if before else world.target] * LETTERS
+    assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS
+    told = typed(query, "list")
+    assert told.exit_code == (0 if before else 1), told.output
+    assert ("a replay was killed" in told.output) != before
     result = typed(query, "replay", "--to", world.target, "--yes")
     assert result.exit_code == 0, result.output
+    assert ("had decided is visible" in result.output) != before
+    assert typed(query, "list").exit_code == 0
+    assert [letter["replayed_to"] for letter in listed(query)] == [world.target] * LETTERS
     assert world.read(world.target) == AS_STORED

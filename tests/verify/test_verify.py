@@ -112,5 +112,11 @@ def test_what_cannot_be_reached_is_unknowable(query: RecordedQuery) -> None:
     assert "2 exact, 1 unknowable" in result.output
     known.write_text(text.replace('"decision_log": ""', '"decision_log": "postgresql://db/log"'))
     result = verified(query)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "--decision-log" in result.output
+    known.write_text(text)
+    for record in (query.folder / "exactum" / "decisions").iterdir():
+        record.unlink()
+    result = verified(query)
+    assert result.exit_code == 2
+    assert "No record, although Spark has finished them: batch 0" in result.output

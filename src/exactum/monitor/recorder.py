@@ -94,6 +94,7 @@ class OutletQueue:
         try:
             self.outlet.take(facts)
         except Exception as error:  # noqa: BLE001  (an onlooker's trouble is not the query's)
+            self.dropped += len(facts)
             self._warn(error)
 
     def _warn(self, error: Exception) -> None:
@@ -121,7 +122,9 @@ class Recorder:
 
     @property
     def dropped(self) -> int:
-        """How many facts an outlet's queue did not take, of all outlets together."""
+        """How many facts an outlet's queue did not take, or the outlet failed on, of all outlets
+        together.
+        """
         return self._dropped + sum(each.dropped for each in self._queues)
 
     def hear(self, event: Event) -> None:

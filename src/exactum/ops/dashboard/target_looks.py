@@ -19,7 +19,7 @@ from exactum.checkpoint.run_file import runs
 from exactum.errors import ExactumError
 from exactum.ops.dashboard.wording import now_ms
 from exactum.ops.dead_letters.letter import DeadLetter
-from exactum.ops.dead_letters.replay import replayed
+from exactum.ops.dead_letters.replay import replays
 from exactum.ops.dead_letters.report import LetterGroup, groups
 from exactum.ops.dead_letters.store import DEAD_LETTERS, letters_of
 from exactum.ops.targets.access import Access
@@ -194,7 +194,7 @@ def _letters(place: QueryPlace, targets: QueryTargets) -> TargetLook:
     if target is None:
         why = "it has none: exactum.exactly_once(..., dead_letters=...) gives it one"
         return TargetLook(True, None, troubles=(Trouble("a sink for dead letters", why),))
-    sent = replayed(place.folder, place.query_id)
+    sent = replays(place.folder, place.query_id).sent
     newest: deque[DeadLetter] = deque(maxlen=LETTERS_SHOWN_MAX)
     count = 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from exactum.ops.targets.options import JSON, QueryOptions, query_options
+from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 
 
 @click.group("dead-letters")
@@ -27,6 +27,7 @@ def choice_options(command: Any) -> Any:
 @choice_options
 @click.option("--each", is_flag=True, help="A line for each letter, not for each reason.")
 @JSON
+@could_not_tell
 def list_letters(
     *, options: QueryOptions, sink: str | None, error: str | None, each: bool, as_json: bool
 ) -> None:
@@ -41,15 +42,24 @@ def list_letters(
     found = Letters(options)
     letters = (letter for letter in found.each() if Choice(None, sink, error).takes(letter))
     if each:
-        show_letters(letters, found.replayed, as_json=as_json)
+        show_letters(letters, found.replays.sent, as_json=as_json)
     else:
-        show_groups(groups(letters, found.replayed), as_json=as_json)
+        show_groups(groups(letters, found.replays.sent), as_json=as_json)
+    if found.replays.unfinished:
+        count = sum(mark.startswith("letter ") for mark in found.replays.unfinished)
+        click.echo(
+            f"{count:,} more are decided and not known to be visible: a replay was killed. Type "
+            "'exactum dead-letters replay' again: it finishes them first.",
+            err=True,
+        )
+        sys.exit(1)
 
 
 @dead_letters.command()
 @query_options
 @click.argument("identity")
 @JSON
+@could_not_tell
 def show(*, options: QueryOptions, identity: str, as_json: bool) -> None:
     """Show one dead letter whole. IDENTITY is as 'list --each' names it."""
     from exactum.errors import SettingRefused
@@ -62,7 +72,7 @@ def show(*, options: QueryOptions, identity: str, as_json: bool) -> None:
         raise SettingRefused(
             f"There is no dead letter {identity!r}. 'exactum dead-letters list --each' names them."
         )
-    show_letter(letter, letter.sent_to(found.replayed), as_json=as_json)
+    show_letter(letter, letter.sent_to(found.replays.sent), as_json=as_json)
 
 
 @dead_letters.command()
@@ -112,14 +122,17 @@ def replay(
     plan = ReplayPlan(found, choice, topic, replay_config)
     count = sum(1 for _ in plan.letters())
     where = f"topic {topic!r}" if topic is not None else "the topics that they came from"
+    if found.replays.unfinished:
+        click.echo("An earlier replay was killed: what it had decided is finished first.", err=True)
     click.echo(f"{count:,} dead letters are to be sent to {where}, at {plan.servers}.", err=True)
     if not count:
-        if found.replayed:  # one that was killed may have left some decided, and not visible
+        if found.replays.unfinished:
             plan.run(lambda count: None)
+            click.echo("What the earlier replay had decided is visible.")
         return
     if not yes:
         click.confirm("Send them?", abort=True, err=True)
-    with click.progressbar(length=count, file=sys.stderr, label="sent") as bar:
+    with click.progressbar(length=count, file=sys.stderr, label="sending") as bar:
         done = plan.run(bar.update)
     click.echo(f"{done.sent:,} records are sent.")
     for identity, reason in [*done.refused.items(), *plan.lost().items()]:

@@ -7,7 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 
+EPOCH_BEGAN = datetime(1970, 1, 1, tzinfo=timezone.utc)
 HEADER_PREFIX = "exactum."
 """Of the headers in which Kafka holds what is a column elsewhere."""
 
@@ -17,7 +19,8 @@ class DeadLetter:
     """The columns of ``protocol.sink.DEAD_LETTER_COLUMNS``, and a name of its own.
 
     ``identity`` is the same at each look: in Kafka ``topic-partition@offset``, elsewhere made of
-    what the letter holds. ``timestamp`` is ISO-8601 text.
+    what the letter holds. ``timestamp`` is that of its record, ISO-8601 text; ``put_aside_ms`` when
+    it was put aside (ms since 1970), None where its store does not say.
     """
 
     identity: str
@@ -30,6 +33,7 @@ class DeadLetter:
     source_offset: int | None = None
     timestamp: str | None = None
     row_json: str | None = None
+    put_aside_ms: int | None = None
 
     @property
     def origin(self) -> tuple[str, int, int] | None:
@@ -38,18 +42,35 @@ class DeadLetter:
         return None if None in place else place  # type: ignore[return-value]
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Under which of a replay's names it counts as sent again: its own, and that of its record,
-        which may have other letters.
+    def marks(self) -> tuple[str, ...]:
+        """By which it is known as sent again: its own mark, and that of its record, which may have
+        other letters.
+
+        A place alone would not do: topics are made anew, and hold others at the same offsets. So
+        the letter's mark has what it holds, and that of a record its time; without that it has
+        none.
         """
-        if self.origin is None:
-            return (self.identity,)
+        own = f"letter {self.identity} {self.digest()}"
+        if self.origin is None or self.timestamp is None:
+            return (own,)
         topic, index, offset = self.origin
-        return self.identity, f"record {topic}-{index}@{offset}"
+        return own, f"record {topic}-{index}@{offset} {self.timestamp}"
 
     def sent_to(self, replayed: Mapping[str, str]) -> str | None:
         """The topic that it was sent to again, or None."""
-        return next((replayed[name] for name in self.names if name in replayed), None)
+        return next((replayed[mark] for mark in self.marks if mark in replayed), None)
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """Of its record, in ms since 1970 as Kafka has it; None where it is not known."""
+        if self.timestamp is None:
+            return None
+        try:
+            at = datetime.fromisoformat(self.timestamp.replace("Z", "+00:00"))
+        except ValueError:
+            return None
+        at = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
+        return (at - EPOCH_BEGAN) // timedelta(milliseconds=1)
 
     def digest(self) -> str:
         """Of all that it holds, 24 hexadecimal digits."""
@@ -63,6 +84,7 @@ class DeadLetter:
             self.source_offset,
             self.timestamp,
             self.row_json,
+            self.put_aside_ms,
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -14,6 +15,23 @@ from exactum.ops.dead_letters.replay import Record
 READ_TIMEOUT_S = 30.0
 NEAR = 500
 """A record so few offsets on is read up to, instead of looked for anew."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A record of the input. ``timestamp_ms`` is its time as Kafka has it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+    def is_of(self, letter: DeadLetter) -> bool:
+        """Whether it is the one that was refused: a topic that was made anew has others there. By
+        its time; where the letter does not know that, by its key.
+        """
+        if letter.timestamp_ms is not None:
+            return letter.timestamp_ms == self.timestamp_ms
+        return letter.key is not None and letter.key == self.key
 
 
 class Originals:
@@ -63,17 +81,15 @@ class Originals:
             at = offset + 1
             letters = wanted[offset]
             if found is None:
-                self.lost += letters
                 at = None
-                continue
-            key, value = found
-            names = dict.fromkeys(name for letter in letters for name in letter.names)
-            yield Record(tuple(names), topic, key, value)
+            same = [letter for letter in letters if found is not None and found.is_of(letter)]
+            self.lost += [letter for letter in letters if letter not in same]
+            if found is not None and same:
+                marks = dict.fromkeys(mark for letter in same for mark in letter.marks)
+                yield Record(same[0].identity, tuple(marks), topic, found.key, found.value)
 
-    def _read_to(
-        self, topic: str, index: int, offset: int
-    ) -> tuple[bytes | None, bytes | None] | None:
-        """Key and value at that offset; None where it is not there any more."""
+    def _read_to(self, topic: str, index: int, offset: int) -> Original | None:
+        """The record at that offset; None where there is none any more."""
         while True:
             message = self._consumer.poll(READ_TIMEOUT_S)
             if message is None:
@@ -90,6 +106,6 @@ class Originals:
                     return None
                 raise Unavailable(f"{topic}-{index} cannot be read: {error.str()}.")
             if message.offset() == offset:
-                return message.key(), message.value()
+                return Original(message.key(), message.value(), message.timestamp()[1])
             if message.offset() > offset:
                 return None

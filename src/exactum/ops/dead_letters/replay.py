@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,8 @@ from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, Write
 
 LETTERS_PER_EPOCH_MAX = 1_000
 PARTICIPANT = "replay"
+FINISHED = "finished"
+"""The file that says up to which batch all is visible. It informs; the records decide."""
 REPLAYED_HEADER = "exactum.replayed"
 """Of a record that was sent again: the identity of the letter that it was."""
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -42,9 +44,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Record:
-    """What is sent, where to, and for which letters: a record that two sinks refused has two."""
+    """What is sent, where to, and for which letter. ``marks``: what counts as sent with it; a
+    record that two sinks refused has two letters.
+    """
 
-    identities: tuple[str, ...]
+    identity: str
+    marks: tuple[str, ...]
     topic: str
     key: bytes | None
     value: bytes | None
@@ -63,28 +68,58 @@ def replays_of(query_id: str) -> str:
     return str(uuid.uuid5(uuid.UUID(query_id), "exactum/replays"))
 
 
-def replayed(checkpoint: Path, query_id: str) -> dict[str, str]:
-    """Letters that were sent again, by their identity the topic.
+@dataclass(frozen=True)
+class Replays:
+    """What was sent again, by its mark the topic. ``unfinished`` is decided, and not known to be
+    visible: a replay was killed, and the next one finishes it.
+    """
+
+    sent: Mapping[str, str]
+    unfinished: Mapping[str, str] = field(default_factory=dict)
+
+
+def replays(checkpoint: Path, query_id: str) -> Replays:
+    """Those of a query's dead letters.
 
     Raises:
         ExactumError: as ``DecisionLog.read``.
     """
-    log = FileDecisionLog(checkpoint / REPLAYS, replays_of(query_id))
+    folder = checkpoint / REPLAYS
+    log = FileDecisionLog(folder, replays_of(query_id))
     try:
-        return _named_in(log)[0]
+        finished = _finished(folder)
+        by_batch = _marks_in(log)
     finally:
         log.close()
+    return Replays(
+        merged(by_batch[: finished + 1]),
+        merged(by_batch[finished + 1 :]),
+    )
 
 
-def _named_in(log: FileDecisionLog) -> tuple[dict[str, str], int]:
-    """Of all records, and the first batch without one."""
+def merged(by_batch: Iterable[Mapping[str, str]]) -> dict[str, str]:
     found: dict[str, str] = {}
-    batch_id = 0
-    while (records := log.read(batch_id)) and (standing := standing_commit(records)) is not None:
-        if standing.engine:
-            found |= json.loads(standing.engine)
-        batch_id += 1
-    return found, batch_id
+    for marks in by_batch:
+        found |= marks
+    return found
+
+
+def _marks_in(log: FileDecisionLog) -> list[dict[str, str]]:
+    """Of all records, in the order of their batches, which have no gap."""
+    found: list[dict[str, str]] = []
+    while (records := log.read(len(found))) and (standing := standing_commit(records)) is not None:
+        found.append(json.loads(standing.engine) if standing.engine else {})
+    return found
+
+
+def _finished(folder: Path) -> int:
+    """The last batch that is known to be visible; -1: none."""
+    try:
+        return int((folder / FINISHED).read_text())
+    except FileNotFoundError:
+        return -1
+    except ValueError:  # a power cut: the next replay finds out
+        return -1
 
 
 class Replay:
@@ -99,7 +134,8 @@ class Replay:
 
     def __init__(self, checkpoint: Path, query_id: str, sink: KafkaSink) -> None:
         run = QueryRun(replays_of(query_id), new_incarnation(), Guarantee.EXACTLY_ONCE)
-        self._log = FileDecisionLog(checkpoint / REPLAYS, run.query_id)
+        self._folder = checkpoint / REPLAYS
+        self._log = FileDecisionLog(self._folder, run.query_id)
         self._opened: OpenSink = sink.open(run, PARTICIPANT, COLUMNS)
         self._named: dict[str, str] = {}
         self._coordinator = Coordinator(
@@ -108,15 +144,23 @@ class Replay:
         try:
             # The last epoch again, or the first one, of nothing: the start that belongs to it
             # redelivers and fences. Only from then on the records say for certain what was sent.
-            _, following = _named_in(self._log)
-            self._coordinator.run(max(0, following - 1), SourceOffsets(), lambda order: ())
-            self.known, self._batch_id = _named_in(self._log)
+            last = max(0, len(_marks_in(self._log)) - 1)
+            self._coordinator.run(last, SourceOffsets(), lambda order: ())
+            by_batch = _marks_in(self._log)
+            self.known, self._batch_id = merged(by_batch), len(by_batch)
+            self._note_finished()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         self._coordinator.close()
+
+    def _note_finished(self) -> None:
+        """All batches before the next one are visible."""
+        temporary = self._folder / f".{FINISHED}.tmp"
+        temporary.write_text(str(self._batch_id - 1))
+        temporary.rename(self._folder / FINISHED)
 
     def send(
         self, records: Iterable[Record], told: Callable[[int], None] = lambda count: None
@@ -129,7 +173,7 @@ class Replay:
                 tried again.
         """
         sent, refused = 0, dict[str, str]()
-        waiting = (r for r in records if self.known.keys().isdisjoint(r.identities))
+        waiting = (r for r in records if self.known.keys().isdisjoint(r.marks))
         while chunk := list(islice(waiting, LETTERS_PER_EPOCH_MAX)):
             self._named = {}
 
@@ -137,8 +181,9 @@ class Replay:
                 self._batch_id, SourceOffsets(), partial(self._write, chunk, refused)
             )
             self._batch_id += 1
+            self._note_finished()
             self.known |= self._named
-            sent += sum(record.identities[0] in self._named for record in chunk)
+            sent += sum(record.marks[0] in self._named for record in chunk)
             told(len(chunk))
         return Replayed(sent, refused)
 
@@ -157,10 +202,10 @@ class Replay:
                 reasons = dict(zip(identities, rejection.reasons, strict=True))
             refused |= reasons
             self._named = {
-                identity: record.topic
+                mark: record.topic
                 for record in chunk
-                if record.identities[0] not in reasons
-                for identity in record.identities
+                if record.identity not in reasons
+                for mark in record.marks
             }
             prepared = writer.prepare()
         except BaseException:
@@ -178,7 +223,7 @@ def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
             "topic": pa.array([record.topic for record in records], pa.string()),
             "headers": pa.array(
                 [
-                    [{"key": REPLAYED_HEADER, "value": record.identities[0].encode()}]
+                    [{"key": REPLAYED_HEADER, "value": record.identity.encode()}]
                     for record in records
                 ],
                 HEADERS,

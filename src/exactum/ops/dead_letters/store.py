@@ -118,6 +118,7 @@ def _of_message(message: Any) -> DeadLetter:
         _number(told.get("source_offset")),
         told.get("source_timestamp"),
         told.get("row_json"),
+        message.timestamp()[1],
     )
 
 

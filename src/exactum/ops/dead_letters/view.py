@@ -10,7 +10,7 @@ from exactum.errors import SettingRefused
 from exactum.kafka.sink import KafkaSink
 from exactum.ops.dead_letters.letter import Choice, DeadLetter
 from exactum.ops.dead_letters.original import Originals
-from exactum.ops.dead_letters.replay import Record, Replay, Replayed, refuse_loop, replayed
+from exactum.ops.dead_letters.replay import Record, Replay, Replayed, Replays, refuse_loop, replays
 from exactum.ops.dead_letters.store import DEAD_LETTERS, letters_of
 from exactum.ops.targets.options import QueryOptions
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
@@ -37,9 +37,9 @@ class Letters:
         self.target: Target = target
 
     @cached_property
-    def replayed(self) -> dict[str, str]:
-        """What was sent again: identity and topic."""
-        return replayed(self.place.folder, self.place.query_id)
+    def replays(self) -> Replays:
+        """What was sent again, as the records say."""
+        return replays(self.place.folder, self.place.query_id)
 
     def each(self) -> Iterator[DeadLetter]:
         """All of them, oldest first in each partition.
@@ -74,11 +74,11 @@ class ReplayPlan:
 
     def letters(self) -> Iterator[DeadLetter]:
         """What was chosen and was not sent before."""
-        sent = self._found.replayed
+        known = {**self._found.replays.sent, **self._found.replays.unfinished}
         return (
             letter
             for letter in self._found.each()
-            if letter.sent_to(sent) is None and self._choice.takes(letter)
+            if letter.sent_to(known) is None and self._choice.takes(letter)
         )
 
     def run(self, told: Callable[[int], None]) -> Replayed:
@@ -92,7 +92,7 @@ class ReplayPlan:
             if self._topic is not None:
                 topic = self._topic
                 as_stored = (
-                    Record((letter.identity,), topic, letter.key, letter.value)
+                    Record(letter.identity, letter.marks[:1], topic, letter.key, letter.value)
                     for letter in self.letters()
                 )
                 return replay.send(as_stored, told)
@@ -110,7 +110,7 @@ class ReplayPlan:
         return {
             letter.identity: "it is not known which record it was"
             if letter.origin is None
-            else "its record is not in the input any more; send the letter itself, by --to"
+            else "the record at its place is gone, or is another one; send the letter by --to"
             for letter in self._lost
         }
 

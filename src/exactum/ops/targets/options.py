@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from exactum.checkpoint.query_place import QueryPlace
+from exactum.errors import ExactumError
 from exactum.ops.targets.access import Access, with_password
 from exactum.ops.targets.target import QueryTargets, targets_of
 
@@ -44,6 +46,24 @@ SINKS = click.option(
     "that the checkpoint does not have on file.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs: JSON on stdout.")
+
+
+CANNOT_TELL = 2
+"""Exit status of a command that could not look."""
+
+
+def could_not_tell(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An ExactumError is printed as its message, and the status is CANNOT_TELL."""
+
+    @functools.wraps(function)
+    def told(**arguments: Any) -> Any:
+        try:
+            return function(**arguments)
+        except ExactumError as error:
+            click.secho(f"exactum: {error}", fg="red", err=True)
+            sys.exit(CANNOT_TELL)
+
+    return told
 
 
 @dataclass(frozen=True)

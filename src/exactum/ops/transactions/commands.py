@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from exactum.errors import ExactumError, SettingRefused
-from exactum.ops.targets.options import COMMAND_CONFIG, JSON, QueryOptions, query_options
+from exactum.errors import SettingRefused
+from exactum.ops.targets.options import (
+    CANNOT_TELL,
+    COMMAND_CONFIG,
+    JSON,
+    QueryOptions,
+    could_not_tell,
+    query_options,
+)
 from exactum.ops.transactions.places import ClusterPlace, DatabasePlace, LookPlace, look_options
 
 if TYPE_CHECKING:
     from exactum.ops.transactions.finding import TransactionFinding
     from exactum.ops.transactions.query_look import Trouble
 
-FINE, NEEDS_PERSON, CANNOT_TELL = 0, 1, 2
+FINE, NEEDS_PERSON = 0, 1
 TAKE_OVER = click.option(
     "--take-over",
     is_flag=True,
     help="Although a run of the query lives: it is fenced and stops with an error.",
 )
-
-
-def could_not_tell(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An ExactumError is printed as its message, and the status is CANNOT_TELL."""
-
-    @functools.wraps(function)
-    def told(**arguments: Any) -> Any:
-        try:
-            return function(**arguments)
-        except ExactumError as error:
-            click.secho(f"exactum: {error}", fg="red", err=True)
-            sys.exit(CANNOT_TELL)
-
-    return told
 
 
 @click.group()
@@ -140,9 +131,11 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     """
     from exactum.ops.transactions import report
     from exactum.ops.transactions.settlement import finish_query
+    from exactum.ops.transactions.settlement_facts import tell_finished
 
     place = options.place()
     outcome = finish_query(place, options.targets(place), take_over=take_over)
+    _warn_not_told(tell_finished(place, outcome))
     if as_json:
         _print_json(
             {
@@ -208,6 +201,7 @@ def abort(
     stops. Then it aborts. What a COMMIT on record names is refused.
     """
     from exactum.ops.transactions.settlement import SettlementRefused, abort_of_query
+    from exactum.ops.transactions.settlement_facts import tell_aborted
 
     if bool(identities) == all_leftovers:
         raise click.UsageError("Name transactions, or say --all-leftovers.")
@@ -218,6 +212,7 @@ def abort(
     except SettlementRefused as error:
         click.secho(f"exactum: {error}", fg="red", err=True)
         sys.exit(NEEDS_PERSON)
+    _warn_not_told(tell_aborted(place, done))
     refused = [s.identity for s in done.decided] if identities else []
     if as_json:
         fence = done.fence
@@ -312,6 +307,16 @@ def _elsewhere(
 
     views, troubles = where.look([identity] if identity else [])
     return [judged_elsewhere(view) for view in views], troubles
+
+
+def _warn_not_told(why: str) -> None:
+    if why:
+        click.secho(
+            f"The query's history could not be written ({why}): 'exactum status' and the page do "
+            "not know of this until the query is started.",
+            fg="yellow",
+            err=True,
+        )
 
 
 def _print_json(value: Any) -> None:

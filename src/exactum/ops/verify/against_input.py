@@ -22,6 +22,7 @@ from exactum.kafka.transaction import Partition
 from exactum.ops.verify.evidence import Evidence, Finding, compared
 from exactum.ops.verify.kafka_evidence import FETCH_BYTES_MAX, Promised, promised
 from exactum.ops.verify.promise import Promise
+from exactum.protocol.sink import DEAD_LETTERS
 
 BY = "input"
 READ_TIMEOUT_S = 30.0
@@ -161,9 +162,9 @@ def against_input(
     output: Callable[[Sequence[Promised]], KeyTally] | None,
 ) -> Evidence:
     """One epoch of one sink. ``output`` is None where the target has no keys: then counts alone are
-    compared. ``start`` is None where it is on no record.
+    compared, as they are where rows were put aside. ``start`` is None where it is on no record.
     """
-    rows = promise.rows(participant)
+    rows, aside = promise.rows(participant), promise.rows(DEAD_LETTERS)
     if start is None:
         why = "where the epoch began to read is on no record any more"
         return Evidence(promise.batch_id, participant, rows, None, Finding.UNKNOWABLE, BY, why)
@@ -172,10 +173,9 @@ def against_input(
     except OutcomeUnknown as error:
         text = str(error)
         return Evidence(promise.batch_id, participant, rows, None, Finding.UNKNOWABLE, BY, text)
-    if output is None:
-        return compared(
-            promise.batch_id, participant, read.records, rows, by=BY, why="records are counted"
-        )
+    if output is None or aside:
+        why = f"counted, with {aside:,} dead letters" if aside else "records are counted"
+        return compared(promise.batch_id, participant, read.records, rows + aside, by=BY, why=why)
     its = [promised(promise.batch_id, p, is_void=False) for p in promise.record.of(participant)]
     written = output(its)
     evidence = compared(promise.batch_id, participant, read.records, written.records, by=BY)

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from exactum.ops.targets.options import JSON, QueryOptions, query_options
+from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
 
 DOUBT_LOOKS_MAX = 4
 DOUBT_PAUSE_S = 1.0
@@ -31,6 +31,7 @@ DOUBT_PAUSE_S = 1.0
     help="Kafka client .properties of the input's cluster; by default that of the Kafka sink.",
 )
 @JSON
+@could_not_tell
 def verify(
     *,
     options: QueryOptions,
@@ -48,7 +49,8 @@ def verify(
     them; never by the code that wrote. The query may run or not.
 
     Exit status 0: all exact. 1: rows are missing, extra, different or in doubt. 2: nothing is known
-    to be wrong, and not everything can be known (retention, targets of your own).
+    to be wrong, and not everything can be known (retention, targets of your own), or it could not
+    be looked at.
     """
     from rich.console import Console
 
@@ -68,7 +70,7 @@ def verify(
         _, again = look.at(EpochRange(min(doubted), max(doubted)), None)
         newer = {(each.batch_id, each.participant, each.by): each for each in again}
         evidence = [newer.get((e.batch_id, e.participant, e.by), e) for e in evidence]
-    status = exit_status(evidence)
+    status = exit_status(evidence) or (2 if promises.unrecorded else 0)
     if as_json:
         click.echo(report.as_json(look.query_id, evidence, promises, status))
     else:

@@ -31,12 +31,14 @@ class Promise:
 @dataclass(frozen=True)
 class Promises:
     """Those of a range, oldest first. ``undecided`` are batches of the range without a COMMIT;
+    ``unrecorded`` are such that Spark has finished all the same, so their records are gone;
     ``forgotten_below`` is the batch below which the log has forgotten its records, where the range
     goes further back.
     """
 
     each: tuple[Promise, ...]
     undecided: tuple[int, ...] = ()
+    unrecorded: tuple[int, ...] = ()
     forgotten_below: int | None = None
 
     def participants(self) -> list[str]:
@@ -45,10 +47,18 @@ class Promises:
         return list(dict.fromkeys(names))
 
 
-def promises(log: DecisionLog, newest: int, first: int | None, last: int | None) -> Promises:
+def promises(
+    log: DecisionLog,
+    newest: int,
+    first: int | None,
+    last: int | None,
+    *,
+    finished: int | None = None,
+) -> Promises:
     """What is promised from batch ``first`` to ``last``; by default of all records there are.
 
-    ``newest`` is the last batch that Spark has begun.
+    ``newest`` is the last batch that Spark has begun, ``finished`` the last that it has logged as
+    done.
 
     Raises:
         SettingRefused: the range is empty.
@@ -75,7 +85,13 @@ def promises(log: DecisionLog, newest: int, first: int | None, last: int | None)
             undecided.append(batch_id)
         else:
             found.append(Promise(standing, _superseded(records, standing)))
-    return Promises(tuple(reversed(found)), tuple(reversed(undecided)), forgotten)
+    done = -1 if finished is None else finished
+    return Promises(
+        tuple(reversed(found)),
+        tuple(b for b in reversed(undecided) if b > done),
+        tuple(b for b in reversed(undecided) if b <= done),
+        forgotten,
+    )
 
 
 def _superseded(

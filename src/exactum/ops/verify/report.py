@@ -72,6 +72,12 @@ def _lines(evidence: Sequence[Evidence], promises: Promises) -> list[str]:
             f"Not decided, so nothing is promised: {_listed(promises.undecided)}. Their input is "
             "read again by the next start."
         )
+    if promises.unrecorded:
+        lines.append(
+            f"No record, although Spark has finished them: {_listed(promises.unrecorded)}. Records "
+            "of the decision log are gone, or it lies elsewhere (--decision-log): nothing is known "
+            "of what they promised."
+        )
     if promises.forgotten_below is not None and promises.forgotten_below > 0:
         lines.append(
             f"Below batch {promises.forgotten_below} the decision log keeps no records, as Spark "
@@ -97,6 +103,7 @@ def as_json(query_id: str, evidence: Sequence[Evidence], promises: Promises, sta
             "query_id": query_id,
             "status": status,
             "undecided": list(promises.undecided),
+            "unrecorded": list(promises.unrecorded),
             "forgotten_below": promises.forgotten_below,
             "epochs": [
                 {

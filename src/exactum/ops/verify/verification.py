@@ -69,7 +69,7 @@ class Verification:
         log = self._place.open_log()
         try:
             newest = max(self._newest, self._place.planned() or 0)
-            return promises(log, newest, first, last)
+            return promises(log, newest, first, last, finished=self._place.finished())
         finally:
             log.close()
 
