@@ -22,6 +22,7 @@ WITHOUT_NUMBERS = {
     "TopicForgotten",
     "ProcessStarted",
     "SupervisorEnds",
+    "OperatorFenced",
 }
 """They are in the log and in the history, and change no number."""
 VALUES: dict[str, Any] = {

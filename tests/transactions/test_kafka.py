@@ -16,12 +16,14 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum import KafkaSink
-from exactum.checkpoint.layout import DECISIONS, SINKS
+from exactum.checkpoint.layout import DECISIONS, HISTORY, SINKS
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import RunFile
 from exactum.errors import Fenced
 from exactum.files.decision_log import FileDecisionLog
 from exactum.local import LocalKafka
+from exactum.monitor.history import read_facts
+from exactum.ops.status.query_status import status_of
 from exactum.ops.targets.access import Access
 from exactum.ops.targets.target import targets_of
 from exactum.ops.transactions import settlement
@@ -127,14 +129,23 @@ def test_decided_and_not_committed(world: World) -> None:
     refused = transactions("abort", one, "--checkpoint", world.checkpoint, status=1).output
     assert "A COMMIT on record names" in refused and one in refused
     assert world.read(open_ones=True) == values(range(1))
+    assert status_of(str(world.checkpoint)).to_json()["in_doubt"]["batch_id"] == 1
+    history = world.checkpoint / HISTORY
+    history.write_text("no folder can be made here")
     out = transactions("finish", "--checkpoint", world.checkpoint, status=0).output
     assert f"{TASKS} transactions with {TASKS * ROWS} rows are committed" in out
+    assert "history could not be written" in out
+    assert status_of(str(world.checkpoint)).to_json()["in_doubt"]["batch_id"] == 1
+    history.unlink()
     assert world.read() == values(range(2))
     done = transactions("finish", "--checkpoint", world.checkpoint, "--json", status=0).json
     assert done["batches"] == [
         {"batch_id": 1, "transactions": TASKS, "rows": TASKS * ROWS, "left": 0}
     ]
     assert done["committed_before"] == TASKS
+    status = status_of(str(world.checkpoint)).to_json()
+    assert (status["verdict"], status["in_doubt"]) == ("DOWN", None)
+    assert "tart it again" in status["todo"]
     assert {t["state"] for t in listed(world.checkpoint, status=0)} == {"committed"}
     world.query.run([1, 2])
     assert world.read() == values(range(3))
@@ -186,6 +197,9 @@ def test_undecided(world: World) -> None:
         assert sorted(done["aborted"]) == sorted(t["identity"] for t in found)
         assert done["fenced_at"] == {"batch_id": 1, "attempt": 0}
         assert [r.decision for r in world.log().read(1)] == [Decision.ABORT]
+        (told_of,) = read_facts(world.checkpoint)
+        assert (told_of.name, told_of.query_id) == ("OperatorFenced", world.query.query_id)
+        assert told_of.fields["transactions"] == len(found)
         assert "nobody was fenced" in transactions(*arguments, status=0).output
         assert listed(world.checkpoint, status=0) == []
 

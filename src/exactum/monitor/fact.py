@@ -58,7 +58,10 @@ SUPERVISOR_FACTS = (
     "ProcessFrozen",  # pid, silent_s
     "DecidedFinished",  # batch_ids, transactions, rows, left, troubles
     "SupervisorEnds",  # status
+    "OperatorFenced",  # batch_id, attempt, transactions (that were aborted)
 )
 """What ``exactum run`` writes of a script's processes, for each query that the script has told of.
-``query_id`` is the query's.
+``query_id`` is the query's. ``exactum transactions finish`` and ``abort`` tell of it too.
+
+OperatorFenced is of ``abort``: drivers that were there before it can decide nothing more.
 """

@@ -89,6 +89,12 @@ def _finished(of: Mapping[str, Any]) -> tuple[str, str, str]:
     return f"Decided micro-batch {named} was finished: {rows}", GOOD, troubles
 
 
+def _operator_fenced(of: Mapping[str, Any]) -> tuple[str, str, str]:
+    aborted = count(int(of["transactions"]), "transaction")
+    title = f"An operator fenced its drivers by 'transactions abort'; {aborted} aborted"
+    return title, WARN, f"micro-batch {of['batch_id']}, attempt {of['attempt']}"
+
+
 def _older_fenced(of: Mapping[str, Any]) -> tuple[str, str, str]:
     leftovers = count(int(of["leftovers"]), "leftover transaction")
     return f"Older runs are fenced; {leftovers} aborted", QUIET, ""
@@ -165,6 +171,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]] = {
     "ProcessFrozen": _frozen,
     "DecidedFinished": _finished,
     "SupervisorEnds": _supervisor_ends,
+    "OperatorFenced": _operator_fenced,
     "OlderRunsFenced": _older_fenced,
     "EpochRedelivered": _redelivered,
     "TransactionsExpired": _expired,
