@@ -55,6 +55,17 @@ def test_a_query_with_nothing_to_read_is_fine_for_hours() -> None:
     assert judged(story) == Judgement(Verdict.OK, "Nothing is left to read.")
 
 
+def test_a_lag_of_long_ago_is_not_told_as_what_is_so() -> None:
+    """A driver that is frozen, or whose history stands still, shows no 'nothing is left'."""
+    story = Story().starts().epoch(0).after(5).lag(0)
+    assert judged(story.after(14)).reason == "Nothing is left to read."
+    found = judged(story.after(6))
+    assert found.reason == "Nothing was left to read 20 s ago; nothing was heard since."
+    assert judged(story.epoch(1)).reason.endswith("21 s ago; its lag is not known since.")
+    story = Story().starts().epoch(0).after(5).lag(70, 1.0).after(20)
+    assert judged(story).reason == "70 offsets were left to read 20 s ago; nothing was heard since."
+
+
 def test_a_query_that_has_only_just_begun_is_fine() -> None:
     """Far behind, and its first micro-batch takes its time."""
     story = Story().starts().begins(0, 100_000)
@@ -282,7 +293,11 @@ def test_what_a_supervisor_has_finished_is_not_in_doubt() -> None:
 
 @pytest.mark.parametrize(
     ("disposition", "todo"),
-    [("retry", "Start it again"), ("fenced", "Leave it"), ("halt", "Change what the error says")],
+    [
+        ("retry", "Start it again"),
+        ("fenced", "Make sure that no other"),
+        ("halt", "Change what the error says"),
+    ],
 )
 def test_down_with_an_error(disposition: str, todo: str) -> None:
     """The error, and what its disposition says is to be done."""
@@ -291,6 +306,17 @@ def test_down_with_an_error(disposition: str, todo: str) -> None:
     assert found.verdict is Verdict.DOWN
     assert found.reason == "No process runs it. It ended with SomeError: the reason. More."
     assert found.todo.startswith(todo)
+
+
+def test_fenced_while_somebody_runs_it() -> None:
+    """Only then a newer run is known to have the query."""
+    story = Story().starts()
+    for number in range(3):
+        story.after(1).starts(f"i{number + 2}").ends(
+            "Fenced", "fenced", "a newer run", incarnation=f"i{number + 2}"
+        )
+    assert judged(story, is_alive=True).todo.startswith("Leave it: a newer run has the query.")
+    assert judged(story, is_alive=False).todo.startswith("Make sure that no other machine")
 
 
 def test_down_without_a_word() -> None:

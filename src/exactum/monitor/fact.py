@@ -61,7 +61,7 @@ SUPERVISOR_FACTS = (
     "OperatorFenced",  # batch_id, attempt, transactions (that were aborted)
 )
 """What ``exactum run`` writes of a script's processes, for each query that the script has told of.
-``query_id`` is the query's. ``exactum transactions finish`` and ``abort`` tell of it too.
+``query_id`` is the query's. ``exactum transactions`` writes DecidedFinished, too.
 
 OperatorFenced is of ``abort``: drivers that were there before it can decide nothing more.
 """

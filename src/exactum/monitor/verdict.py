@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from exactum.monitor.query_stats import LastFailure, QueryStats
-from exactum.monitor.window import LagSample, Window
+from exactum.monitor.failure_text import advice_after, ending_of
+from exactum.monitor.query_stats import QueryStats
+from exactum.monitor.window import SAME_LOOK_MS, LagSample, Window
 
 WINDOW_MS = 30_000
 LOOK_MS = 5_000
@@ -36,8 +37,8 @@ LOOK_MS = 5_000
 LONGEST_TIMES = 3
 FIRST_TIMES = 10
 FAILED_STARTS = 3
-LETTERS_MAX = 300
-"""Of the text of an error."""
+FRESH_MS = 15_000
+"""A lag that was seen longer ago is not what it is now."""
 
 
 class Verdict(Enum):
@@ -163,8 +164,8 @@ def _down(case: _Case) -> Judgement | None:
         return Judgement(
             Verdict.DOWN,
             f"It has failed {window.failed_starts} times since its last complete micro-batch. "
-            f"{_ending(failure)}",
-            _after(failure.disposition),
+            f"{ending_of(failure)}",
+            advice_after(failure.disposition, is_alive=True),
         )
     if stats.has_stopped and window.ends:
         return None
@@ -175,7 +176,7 @@ def _down(case: _Case) -> Judgement | None:
             "Start it again when it is to go on.",
         )
     if failure is not None and failure.at_ms >= (stats.run_began_ms or 0):
-        reason = f"No process runs it. {_ending(failure)}"
+        reason = f"No process runs it. {ending_of(failure)}"
         if window.restart_at_ms is not None:
             left_ms = max(0, window.restart_at_ms - case.now_ms)
             when = f"in {span(left_ms)}" if left_ms else "now"
@@ -185,12 +186,12 @@ def _down(case: _Case) -> Judgement | None:
                 f"Wait: exactum run starts it again {when}. If it ends so again, mend what the "
                 "error names.",
             )
-        return Judgement(Verdict.DOWN, reason, _after(failure.disposition))
+        return Judgement(Verdict.DOWN, reason, advice_after(failure.disposition))
     if stats.run_began_ms is None:
         reason = "No process runs it, and nothing is known of a run."
     else:
         reason = "Its process is gone without a word: killed, or the machine went down."
-    return Judgement(Verdict.DOWN, reason, _after(""))
+    return Judgement(Verdict.DOWN, reason, advice_after(""))
 
 
 def _stalled(case: _Case) -> Judgement | None:
@@ -320,12 +321,18 @@ def _fine(case: _Case) -> str:
     lags, at_hand = case.window.lags, case.window.at_hand
     if case.window.is_waiting:
         return "It was started, and has found nothing to read yet."
-    if lags and lags[-1].records == 0:
+    is_stale = bool(lags) and case.now_ms - lags[-1].at_ms > FRESH_MS
+    if lags and lags[-1].records == 0 and not is_stale:
         return "Nothing is left to read."
     if at_hand is not None and not case.completed_in_window:
         many = "" if at_hand.records is None else f" of {at_hand.records:,} records"
         age = span(max(0, case.now_ms - at_hand.since_ms))
         return f"Micro-batch {at_hand.batch_id}{many} is at work for {age}."
+    is_silent = bool(lags) and (case.window.heard_ms or 0) - lags[-1].at_ms < SAME_LOOK_MS
+    if is_stale and (is_silent or lags[-1].records == 0):
+        left = f"{lags[-1].records:,} offsets were" if lags[-1].records else "Nothing was"
+        since = "nothing was heard since" if is_silent else "its lag is not known since"
+        return f"{left} left to read {span(case.now_ms - lags[-1].at_ms)} ago; {since}."
     if not lags or not _covers(case, case.lags):
         return "It has only just begun." if _began_lately(case) else "It runs."
     if _is_in_hand(case, lags[-1]):
@@ -360,26 +367,6 @@ def _records(sample: LagSample) -> str:
         "" if sample.seconds is None else f", the oldest for {span(round(sample.seconds * 1000))},"
     )
     return f"{sample.records:,} offsets{age} are"
-
-
-def _ending(failure: LastFailure) -> str:
-    """``It ended with Unavailable: the broker ...``, in one line and with a full stop."""
-    text = " ".join((failure.reason or failure.error or "an error that nobody told").split())
-    if text.startswith("it "):  # as a supervisor tells of a process
-        text = f"I{text[1:]}"
-    else:
-        kind = failure.error.partition(":")[0]
-        text = f"It ended with {text if kind in text else f'{kind}: {text}'}"
-    text = text if len(text) <= LETTERS_MAX else f"{text[:LETTERS_MAX]} ..."
-    return text if text.endswith(".") else f"{text}."
-
-
-def _after(disposition: str) -> str:
-    """What to do after an error of this disposition (``errors.Disposition``)."""
-    return {
-        "fenced": "Leave it: a newer run has the query. Stop that one first if this one is wanted.",
-        "halt": "Change what the error says, then start it again.",
-    }.get(disposition, "Start it again; exactum run does that by itself.")
 
 
 def span(ms: int) -> str:
