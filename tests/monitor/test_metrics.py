@@ -19,12 +19,13 @@ from exactum.errors import SettingRefused
 from exactum.monitor import http_server, metrics_server
 from exactum.monitor.fact import Fact
 from exactum.monitor.http_server import REQUESTS_AT_ONCE_MAX
-from exactum.monitor.metric_table import METRICS, PREFIX
+from exactum.monitor.metric_table import HEARD_MS, METRICS, PREFIX
 from exactum.monitor.metrics import MetricsCollector, metrics_handler
 from exactum.monitor.query_stats import TOPICS_MAX
 from exactum.monitor.recorder import RECORDER, Recorder
 from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
 from tests.kit.environment import ROOT
+from tests.kit.monitor.facts import Story
 from tests.kit.monitor.prometheus import get, samples
 
 
@@ -214,6 +215,15 @@ def test_thousands_of_queries_and_topics() -> None:
     for metric in ("input_lag_records", "upstream_stalled"):
         assert sum(name.startswith(f"{metric}{{") for name in at) <= TOPICS_MAX + 1
     assert at['upstream_stalled{query="steady",topic="(others)"}'] > 2_000
+
+
+def test_a_lag_of_long_ago_is_not_shown() -> None:
+    """Not as a number that is so: a frozen or dead query would read as one that keeps up."""
+    story = Story().starts().lag(0)
+    shown = [m for m in METRICS if m.name in ("input_lag_records", "input_lag_seconds")]
+    assert [[*m.of(story.stats, story.now_ms + HEARD_MS)] for m in shown] == [[(("in",), 0.0)]] * 2
+    assert not any([*m.of(story.stats, story.now_ms + HEARD_MS + 1)] for m in shown)
+    assert not any([*m.of(story.ends().stats, story.now_ms)] for m in shown)
 
 
 class Stuck:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from exactum.monitor.query_stats import OTHERS, TOPICS_MAX, QueryStats
+from exactum.monitor.query_stats import OTHERS, TOPICS_MAX, InputState, QueryStats
 
 PREFIX = "exactum_"
+HEARD_MS = 30_000
+"""A lag that was told longer ago is not shown: topics are looked at every few seconds."""
 OUTCOMES = ("committed", "abandoned", "redelivered")
 RESULTS = ("committed", "swept", "expired", "salvaged")
 
@@ -84,6 +86,13 @@ def _remaining(query: QueryStats, now_ms: int) -> Samples:
 
 def _timeouts(query: QueryStats, now_ms: int) -> Samples:
     return [((sink,), limit_ms / 1000) for sink, limit_ms in query.timeouts_ms.items()]
+
+
+def _heard_lately(query: QueryStats, now_ms: int) -> list[tuple[str, InputState]]:
+    """The lags that are still so: none of a query that does not run, or is frozen."""
+    if not query.is_running:
+        return []
+    return [(of, at) for of, at in query.inputs.items() if now_ms - at.at_ms <= HEARD_MS]
 
 
 def _stalled(query: QueryStats, now_ms: int) -> Samples:
@@ -212,15 +221,17 @@ METRICS = (
     Metric(
         "input_lag_records",
         "Offsets that could be read and do not stand in the sinks.",
-        lambda q, _: [((topic,), float(at.lag_records)) for topic, at in q.inputs.items()],
+        lambda q, now_ms: [
+            ((topic,), float(at.lag_records)) for topic, at in _heard_lately(q, now_ms)
+        ],
         ("topic",),
     ),
     Metric(
         "input_lag_seconds",
         "For how long the oldest of them could have been read.",
-        lambda q, _: [
+        lambda q, now_ms: [
             ((topic,), at.lag_seconds)
-            for topic, at in q.inputs.items()
+            for topic, at in _heard_lately(q, now_ms)
             if at.lag_seconds is not None
         ],
         ("topic",),
