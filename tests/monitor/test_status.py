@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from exactum.checkpoint.known_sinks import KnownSinks, write_known_sinks
-from exactum.checkpoint.layout import DECISIONS, HISTORY
+from exactum.checkpoint.layout import DECISIONS, HISTORY, SINKS
 from exactum.checkpoint.run_file import RUNS_ENDING, WAITS_ENDING, RunFile
 from exactum.files.decision_log import FileDecisionLog
 from exactum.monitor.history import HistoryWriter
@@ -178,6 +179,28 @@ def test_decisions_elsewhere(checkpoint: Checkpoint) -> None:
     found = status_of(str(checkpoint.folder)).to_json()
     assert found["verdict"] == "DOWN"
     assert "--decision-log" in found["troubles"][0]
+
+
+def test_decisions_that_cannot_be_read(tmp_path: Path) -> None:
+    """They are not said to be missing, and what is wrong is to be mended before a start."""
+    for name in ("sinks", "record"):
+        made = Checkpoint(tmp_path / name).spark(3, 2).tells(ago(60).starts().epoch(2)).commit(3)
+        record = next((made.folder / DECISIONS).glob("*3-0.json"))
+        (made.folder / SINKS if name == "sinks" else record).write_text('{"torn')
+        said = run_status("--checkpoint", str(made.folder)).stdout
+        assert "last complete 2; 3 begun, whether it is decided is not known: " in said
+        assert "not decided" not in said and "tart it again" not in said, said
+        assert "what to do: First see to this: " in said
+        assert "Whether micro-batch 3 is decided is not known." in said
+        assert made.spark(3, 3).says()[1].startswith("Its process is gone without a word")
+        assert "is not known" not in run_status("--checkpoint", str(made.folder)).stdout
+
+
+def test_a_lag_of_long_ago(checkpoint: Checkpoint) -> None:
+    """When it was seen is told with it."""
+    checkpoint.spark(3, 3).tells(ago(37).starts().epoch(3).lag(12, 3.0))
+    said = run_status("--checkpoint", str(checkpoint.folder)).stdout
+    assert re.search(r"  lag: 12 offsets, 3.0 s, as of 3[6-9] s ago\n", said), said
 
 
 # ---- alive -----------------------------------------------------------------------------------

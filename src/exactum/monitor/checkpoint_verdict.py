@@ -18,7 +18,7 @@ from exactum.errors import ExactumError
 from exactum.files.slot_log import slot_name
 from exactum.monitor.history_stats import stats_of_history
 from exactum.monitor.query_stats import InDoubt, QueryStats
-from exactum.monitor.verdict import Judgement, verdict_of
+from exactum.monitor.verdict import Judgement, Verdict, verdict_of
 from exactum.monitor.window import AtHand
 from exactum.protocol.model import DecisionRecord, rows_of
 from exactum.protocol.resolve import standing_commit
@@ -48,6 +48,8 @@ class CheckpointState:
     decided: int | None
     completed_ms: int
     troubles: tuple[str, ...]
+    undecided_why: str = ""
+    """Why it is not known whether ``planned`` is decided; empty: the decisions were read."""
 
     @property
     def is_known(self) -> bool:
@@ -67,7 +69,17 @@ class CheckpointState:
 
     def judged(self, now_ms: int) -> Judgement:
         """How the query is. Where a file system has no locks, its facts say whether it lives."""
-        return verdict_of(self.stats, now_ms, bool(self.living) if self.has_run else None)
+        found = verdict_of(self.stats, now_ms, bool(self.living) if self.has_run else None)
+        if not self.undecided_why or self.planned == self.completed:
+            return found
+        if self.living or found.verdict is not Verdict.DOWN:
+            return found
+        # What cannot be read here may not be readable at a start either.
+        return Judgement(
+            found.verdict,
+            f"{found.reason} Whether micro-batch {self.planned} is decided is not known.",
+            f"First see to this: {self.undecided_why}",
+        )
 
 
 def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None) -> CheckpointState:
@@ -93,9 +105,11 @@ def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None)
     planned, finished = attempt(place.planned), attempt(place.finished)
     heard = followed or attempt(lambda: stats_of_history(place.folder, place.query_id, now_ms))
     stats = QueryStats(place.query_id) if heard is None else replace(heard)
-    commit = None
+    commit, undecided_why = None, ""
     if planned is not None and stats.guarantee in (None, Guarantee.EXACTLY_ONCE.value):
+        known_troubles = len(troubles)
         commit = attempt(lambda: standing_commit(_records(place, planned)))
+        undecided_why = "".join(troubles[known_troubles:])
     logged_ms = attempt(lambda: _logged_ms(place, finished)) or 0
     if stats.window.heard_ms is not None:
         # A history may fall silent while the query goes on: a full disk, a folder not its own.
@@ -113,6 +127,7 @@ def state_of(place: QueryPlace, now_ms: int, followed: QueryStats | None = None)
         decided,
         max(logged_ms, stats.last_commit_ms or 0),
         tuple(troubles),
+        undecided_why,
     )
 
 

@@ -52,6 +52,12 @@ class QueryStatus:
         lags = () if self.state is None else self.state.stats.window.lags
         return (lags[-1].records, lags[-1].seconds) if lags else None
 
+    @property
+    def lag_at_ms(self) -> int | None:
+        """When ``lag`` was seen."""
+        lags = () if self.state is None else self.state.stats.window.lags
+        return lags[-1].at_ms if lags else None
+
     def to_json(self) -> dict[str, Any]:
         """Plain values. Names stay what they are: others' programs read them."""
         found: dict[str, Any] = {
@@ -64,11 +70,11 @@ class QueryStatus:
             "status": self.exit_status,
             "at_ms": self.at_ms,
         }
-        return found if self.state is None else {**found, **_of_state(self.state, self.lag)}
+        return found if self.state is None else {**found, **_of_state(self.state, self)}
 
 
-def _of_state(state: CheckpointState, lag: tuple[int, float | None] | None) -> dict[str, Any]:
-    stats = state.stats
+def _of_state(state: CheckpointState, status: QueryStatus) -> dict[str, Any]:
+    stats, lag = state.stats, status.lag
     doubt, failure = stats.in_doubt, stats.last_failure
     return {
         "guarantee": stats.guarantee,
@@ -77,7 +83,9 @@ def _of_state(state: CheckpointState, lag: tuple[int, float | None] | None) -> d
         "decided": state.decided,
         "completed": state.completed,
         "finished": state.finished,
-        "lag": None if lag is None else {"records": lag[0], "seconds": lag[1]},
+        "lag": None
+        if lag is None
+        else {"records": lag[0], "seconds": lag[1], "at_ms": status.lag_at_ms},
         "topics": {
             topic: {
                 "partitions": seen.partitions,

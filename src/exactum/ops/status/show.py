@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from exactum.monitor.verdict import Verdict, span
+from exactum.monitor.verdict import FRESH_MS, Verdict, span
 from exactum.ops.status.query_status import QueryStatus
 
 UNKNOWN = "UNKNOWN"
@@ -45,7 +45,8 @@ def lines(status: QueryStatus) -> list[str]:
         if failure is not None:
             text = " ".join((failure.reason or failure.error).split())
             found.append(f"  last failure: {_when(failure.at_ms)}, {text}")
-        found += [f"  not known: {trouble}" for trouble in state.troubles]
+        told = {state.undecided_why} if state.planned != state.completed else set()
+        found += [f"  not known: {each}" for each in state.troubles if each not in told]
     found.append(f"  checkpoint: {status.checkpoint}")
     return found
 
@@ -85,11 +86,15 @@ def _batches(status: QueryStatus) -> str:
     state = status.state
     if state is None:
         return "-"
-    last = "none" if state.completed is None else f"{state.completed:,}"
-    parts = [f"{last} complete"]
+    parts = ["none complete" if state.completed is None else f"last complete {state.completed}"]
     if state.planned is not None and state.planned != state.completed:
-        is_decided = state.decided == state.planned
-        parts.append(f"{state.planned:,} {'decided' if is_decided else 'begun, not decided'}")
+        if state.undecided_why:
+            parts.append(
+                f"{state.planned} begun, whether it is decided is not known: {state.undecided_why}"
+            )
+        else:
+            is_decided = state.decided == state.planned
+            parts.append(f"{state.planned} {'decided' if is_decided else 'begun, not decided'}")
     return "; ".join(parts)
 
 
@@ -98,7 +103,9 @@ def _lag(status: QueryStatus) -> str:
         return "-"
     records, seconds = status.lag
     age = "" if seconds is None or not records else f", {span(round(seconds * 1000))}"
-    return f"{records:,} offsets{age}"
+    seen_ms = status.at_ms - (status.lag_at_ms or status.at_ms)
+    seen = f", as of {span(seen_ms)} ago" if seen_ms > FRESH_MS else ""
+    return f"{records:,} offsets{age}{seen}"
 
 
 def _runs(status: QueryStatus) -> str:
