@@ -1,7 +1,7 @@
 # The one entrance: people, hooks and CI call these targets.
 PYTHON ?= python3.11
 VENV := .venv
-PROCESSES ?= 2
+PROCESSES ?= 3
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml README.md LICENSE
@@ -75,7 +75,7 @@ servers: ## PostgreSQL, pgbouncer, MariaDB, Prometheus, Chromium and strace, whi
 	  exit 1; \
 	fi
 
-# Two at a time: most tests wait for servers, and each file has servers of its own. A test process that crashes ends the
+# Three at a time, on two cores: most tests wait for servers, and each file has servers of its own. A test process that crashes ends the
 # run with a failure: xdist would replace it and then wait for ever (seen with 3.8 and loadfile).
 PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 
