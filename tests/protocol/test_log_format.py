@@ -40,6 +40,7 @@ def test_an_event_with_its_fields(caplog: pytest.LogCaptureFixture) -> None:
         "rows": 30,
         "phase_ms": {"write": 1.5},
         "rows_by_sink": {},
+        "sink_phase_ms": {},
     }
 
 
