@@ -5,7 +5,7 @@ whole.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.state_store import Vanished, stores
@@ -38,6 +38,10 @@ class OperatorState:
             operator.version(),
             operator.partitions(),
         )
+
+    def at(self, operator: StateOperator) -> OperatorState:
+        """The same operator in the plan of another batch. One call of the JVM instead of five."""
+        return replace(self, operator=operator, version=operator.version())
 
     @property
     def folder(self) -> str:

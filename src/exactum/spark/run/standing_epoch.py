@@ -46,6 +46,7 @@ class StandingEpochs:
         self._plan = BatchPlan(context.session, context.query.execution)
         self._checkpoint_ids: CheckpointIds | None = None
         self._fingerprint: Fingerprint | None = None
+        self._states: list[OperatorState] = []
 
     def has_state(self) -> bool:
         """Whether the query keeps state. True where Spark does not say."""
@@ -87,8 +88,11 @@ class StandingEpochs:
         if self._format() == _WITH_IDS:
             facts["state_ids"] = {str(one.operator_id()): self._ids(one) for one in operators}
         else:
-            states = [OperatorState.of(one) for one in operators]
-            facts["state_seals"] = {str(one.operator_id): one.seal() for one in states}
+            if len(self._states) != len(operators):
+                self._states = [OperatorState.of(one) for one in operators]
+            # In another batch the same operators, in the same order, are at another version.
+            now = [had.at(one) for had, one in zip(self._states, operators, strict=True)]
+            facts["state_seals"] = {str(one.operator_id): one.seal() for one in now}
         return {**facts, "decided_ms": time.time_ns() // 1_000_000 + 1}
 
     def go_on(self, batch_id: int, recorded: str, frame: DataFrame) -> None:
