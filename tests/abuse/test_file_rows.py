@@ -91,7 +91,7 @@ def check(folder: Path, format_: str, frame: Frame, size: int) -> tuple[int, int
     for (row, why), other in zip(target.refused, aside, strict=True):
         kept = [from_arrow(k, row.column(n))[0] for n, k in enumerate(frame.kinds)]
         assert all(map(same, frame.kinds, kept, other))
-        assert re.search(r"column '.*' (at .* )?is ", why), why
+        assert re.search(r"column (['\"]).*\1 (at .* )?is ", why), why
     return len(found), len(aside)
 
 
