@@ -35,7 +35,7 @@ class Tuning:
     @property
     def switchable(self) -> bool:
         """Whether a driver that runs can go without it for some epochs."""
-        return self.out is not None and not self.views
+        return self.out is not None and not self.views and self.of == "epoch"
 
 
 def _patch(target: str, value: object) -> Callable[[], AbstractContextManager[object]]:
