@@ -75,7 +75,7 @@ TUNINGS = (
         "a brief collect",
         "epoch",
         "jvm/collecting.py",
-        _patch("run.small_epoch.collected_briefly", _collected),
+        _patch("jvm.collecting.collected_briefly", _collected),
     ),
     Tuning(
         "views side by side",
@@ -101,6 +101,12 @@ TUNINGS = (
         },
     ),
     Tuning("prefetch", "drain", "write/prefetch.py", in_daemon=True),
+    Tuning(
+        "Kafka in columns",
+        "drain",
+        "runtime/ColumnarKafka.java",
+        settings={"spark.exactum.columnarKafka.enabled": "false"},
+    ),
     Tuning("imports of the daemon", "start", "startup/daemon.py", in_daemon=True),
     Tuning(
         "workers started early",

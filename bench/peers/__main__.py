@@ -25,6 +25,7 @@ from bench.peers.contender import COPY, POSTGRES, TABLE_JOBS
 from bench.peers.place import Place
 from bench.peers.quix import VERSION as QUIX_VERSION
 from bench.peers.result import Results
+from chaos.code import COMMIT
 from exactum.local.broker import KAFKA_VERSION
 
 PHASES = ("drain", "tail", "crash")
@@ -63,6 +64,7 @@ def main() -> None:
         f"Kafka Streams {KAFKA_VERSION}, Quix Streams {QUIX_VERSION}",
         settings=settings.described(),
         began=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+        commit=COMMIT,
         seed=seed,
     )
     began_s = time.monotonic()

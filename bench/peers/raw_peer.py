@@ -49,6 +49,9 @@ def main(order: Order, share: int) -> None:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 50,
+            # With librdkafka's default of 1,000 a consumer whose queue is full fetches nothing for
+            # a second: the floor would be that pause.
+            "fetch.queue.backoff.ms": 1,
         }
     )
     producer = Producer(

@@ -20,12 +20,21 @@ BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    parts = [f"{row['text']}.\n\n{row['settings']}." for row in chosen(rows, phase="machine")[-1:]]
+    machines = chosen(rows, phase="machine")
+    parts = [f"{row['text']}.\n\n{row['settings']}." for row in machines[-1:]]
+    parts += [_runs(machines)]
     parts += [_drained(rows, kind) for kind in drain.KINDS]
     parts.append(_followed(rows))
     parts += [_crashed(rows, job) for job in (contender.COPY, contender.POSTGRES)]
     parts.append(_failed(rows))
     return "\n\n".join(part for part in parts if part)
+
+
+def _runs(machines: Sequence[Row]) -> str:
+    """When each run began that is in the tables, and of which code it was."""
+    return "\n".join(
+        f"- {row['began']} UTC, commit `{row['commit']}`" for row in machines if row.get("commit")
+    )
 
 
 def _drained(rows: Sequence[Row], kind: drain.Kind) -> str:
@@ -164,18 +173,12 @@ def _ratios(rows: Sequence[Row], base: dict[int, Row], name: str) -> str:
 
 
 def put_into(page: Path, text: str) -> None:
-    """Replaces what the page has between its two marks, and shows the pictures that lie beside
-    it.
-    """
+    """Replace what the page has between its two marks."""
     head, begin, rest = page.read_text().partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
         raise SystemExit(f"{page} has no lines {BEGIN!r} and {END!r}")
-    drawn = sorted(page.parent.glob("pictures/peers-*.svg"))
-    pictures = "".join(
-        f"\n![{path.stem.removeprefix('peers-')}](pictures/{path.name})\n" for path in drawn
-    )
-    page.write_text(f"{head}{BEGIN}\n{text}\n{pictures}{END}{tail}")
+    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
 
 
 def main() -> None:

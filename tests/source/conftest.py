@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
+from exactum.spark.write.write_job import PackedJob
+from tests.kit.source.columnar_ways import ROWS, WAYS
 from tests.kit.source.source_stream import Stream, Topics
+from tests.kit.spark.torn_stream import configured
 
 _numbers = itertools.count(1)
 
@@ -52,3 +56,24 @@ def begins(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
         return [line for line in found if re.match(r"\d+: ", line)]
 
     return take
+
+
+# Spark's rows are the way that the other tests of the source take as well.
+@pytest.fixture(params=[pytest.param(w, marks=pytest.mark.deep if w == ROWS else ()) for w in WAYS])
+def way(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
+    with configured(spark, WAYS[request.param]):
+        yield request.param
+
+
+@pytest.fixture
+def packed_jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One item for each job whose records came packed."""
+    seen: list[Any] = []
+    texts = PackedJob.texts
+
+    def noting(self: Any, arrays: Any, tasks: Any) -> list[str]:
+        seen.append(tasks)
+        return texts(self, arrays, tasks)
+
+    monkeypatch.setattr(PackedJob, "texts", noting)
+    return seen

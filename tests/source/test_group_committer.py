@@ -33,6 +33,7 @@ KILLS = 3
 DOWN_S = 2.5
 
 
+@pytest.mark.deep
 def test_the_coordinator_dies_in_the_middle_of_commits() -> None:
     """The process lives (librdkafka's admin client ends it), waits no longer than it says, and
     goes on committing.

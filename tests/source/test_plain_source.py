@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
+from tests.kit.spark.commit_log import forget_last_batch
+
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 RECORDS = 10
@@ -51,9 +53,7 @@ def test_plain_source_is_exact(
     assert stream.run(frame) is None
     expected = [(name, p, o) for p in (0, 1) for o in range(RECORDS)]
     assert stream.rows() == expected
-    last = max(int(f.name) for f in (stream.checkpoint / "commits").iterdir() if f.name.isdigit())
-    (stream.checkpoint / "commits" / str(last)).unlink()
-    (stream.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    forget_last_batch(stream.checkpoint)
     assert stream.run(plain(stream, name, kafka_isolation_level="read_committed")) is None
     assert stream.rows() == expected
     assert WARNED not in caplog.text

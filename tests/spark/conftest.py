@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 from tests.kit.spark import folder_sink, stateful
+from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.torn_stream import Shown, Stream, configured
 
 RUN_TIMEOUT_S = 60
@@ -97,10 +98,7 @@ class Query:
 
     def forget_last_commit(self) -> None:
         """As after a crash between the sink's commit and Spark's commit log."""
-        commits = self.checkpoint / "commits"
-        last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+        forget_last_batch(self.checkpoint)
 
     def seen(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

@@ -64,6 +64,7 @@ def forks_of(folder: Path, own: str) -> list[str]:
     return [line for line in lines if "up-checkpoint" in line and "/SSTs/" not in line]
 
 
+@pytest.mark.deep
 def test_no_process_is_started_for_a_checkpoint(tmp_path: Path) -> None:
     """With Spark's own there are dozens, so the count can fail."""
     assert len(forks_of(tmp_path / "sparks", SPARKS_OWN)) > 30

@@ -35,6 +35,7 @@ def published(folder: Path) -> list[int]:
     ]
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(LIVES * LIFE_TIMEOUT_S + 60)
 def test_the_example_killed_at_any_moment_publishes_each_number_once(tmp_path: Path) -> None:
     """SIGKILL of the whole process group, twice: the numbers have no gap and no double."""

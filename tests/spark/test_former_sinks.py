@@ -12,14 +12,24 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from kafka.admin import KafkaAdminClient
 
 import exactum
 from exactum import events
 from exactum.checkpoint.layout import SINKS
 from exactum.local import LocalKafka, LocalPostgres
+from exactum.ops.cli import main
 from exactum.protocol.model import new_incarnation
-from exactum.protocol.sink import Guarantee, QueryRun, Sink, TaskName, WriteOrder
+from exactum.protocol.sink import (
+    DEAD_LETTERS,
+    Guarantee,
+    QueryRun,
+    Sink,
+    TaskName,
+    WriteOrder,
+)
+from tests.kit.spark.folder_sink import FolderSink
 
 pytestmark = [pytest.mark.spark]
 
@@ -137,6 +147,34 @@ def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPost
     assert told == [("postgres:former", True)] * 2
     assert "secret" not in (query.checkpoint / SINKS).read_text()
     assert query.values() == [2, 2]
+
+
+def test_a_sink_of_dead_letters_is_not_forgotten(query: Any, tmp_path: Path) -> None:
+    """Starts without it find nothing open there; what it holds is found by an operator all the
+    same. A query that has it again has it once.
+    """
+    picky = FolderSink(str(query.out), refuses_v=99)
+    rows = exactum.FileSink(str(tmp_path / "rows"), format="json")
+    letters = exactum.FileSink(str(tmp_path / "letters"), format="json")
+
+    def on_file() -> list[tuple[str, bool, bool]]:
+        sinks = json.loads((query.checkpoint / SINKS).read_text())["sinks"]
+        return [(s["name"], s["present"], s["settled"]) for s in sinks if s["name"] == DEAD_LETTERS]
+
+    query.give(1, 99)
+    assert query.run(query.exactly_once(picky, rows, dead_letters=letters)) is None
+    for _ in range(3):
+        query.give(2)
+        assert query.run(query.exactly_once(picky, rows)) is None
+        assert on_file() == [(DEAD_LETTERS, False, True)]
+    typed = ["dead-letters", "list", "--checkpoint", str(query.checkpoint), "--json"]
+    listed = CliRunner().invoke(main, typed)
+    (group,) = json.loads(listed.stdout)
+    assert (group["count"], group["sink"]) == (1, "folder")
+    assert f"of former runs, in files {tmp_path / 'letters'}" in listed.stderr
+    query.give(99)
+    assert query.run(query.exactly_once(picky, rows, dead_letters=letters)) is None
+    assert on_file() == [(DEAD_LETTERS, True, False)]
 
 
 @pytest.mark.postgres

@@ -88,14 +88,8 @@ def unsafe(disk: power.Disk) -> list[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "rocksdb",
-        pytest.param("stateless", marks=pytest.mark.deep),
-        pytest.param("hdfs", marks=pytest.mark.deep),
-    ],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", ["rocksdb", "stateless", "hdfs"])
 def test_after_a_power_cut_it_goes_on(kind: str, tmp_path: Path) -> None:
     disk = power.Disk(tmp_path / "checkpoint")
     decisions = snapshots = 0

@@ -54,7 +54,11 @@ def refused(stream: Stream, **how: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "settings", [pytest.param({}, id="format_1"), pytest.param(FORMAT_2, id="format_2")]
+    "settings",
+    [
+        pytest.param({}, id="format_1"),
+        pytest.param(FORMAT_2, id="format_2", marks=pytest.mark.deep),
+    ],
 )
 def test_state_that_is_not_all_there(
     spark: SparkSession,
@@ -76,7 +80,13 @@ def test_state_that_is_not_all_there(
         assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
-@pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=["isEmpty", "count"])
+@pytest.mark.parametrize(
+    "besides",
+    [
+        pytest.param(DataFrame.isEmpty, id="isEmpty", marks=pytest.mark.deep),
+        pytest.param(DataFrame.count, id="count"),
+    ],
+)
 def test_state_that_was_written_again(
     spark: SparkSession,
     tmp_path: Path,
@@ -210,6 +220,7 @@ def test_another_result_is_refused(
         assert Shown.of(stream) == Shown.of(whole)
 
 
+@pytest.mark.deep
 def test_another_result_may_be_accepted(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,6 +81,13 @@ EVERY = tuple(make for make, _ in stateful.QUERIES)
 
 
 @each_query(
+    stateful.join,
+    stateful.duplicates,
+    stateful.groups,
+    stateful.windows,
+    stateful.sessions,
+    stateful.two_operators,
+    stateful.groups_by_the_clock,
     stateful.seen_before,
     stateful.first_ones,
     stateful.left_outer,
@@ -99,7 +106,7 @@ def test_as_without_the_crash(
     as_without_the_crash(make, mode)
 
 
-@each_query(*(make for make in EVERY if make is not stateful.timers))
+@each_query(*(make for make in EVERY if make is not stateful.update))
 def test_in_checkpoint_format_2(
     spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
 ) -> None:
@@ -110,7 +117,7 @@ def test_in_checkpoint_format_2(
         as_without_the_crash(make, mode)
 
 
-@each_query(*(make for make in EVERY if make is not stateful.full_outer), but=stateful.ROCKSDB_ONLY)
+@each_query(*(make for make in EVERY if make is not stateful.update), but=stateful.ROCKSDB_ONLY)
 def test_in_memory(
     spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
 ) -> None:
@@ -120,12 +127,12 @@ def test_in_memory(
 
 
 PLACES = [
-    pytest.param(stateful.update, "update", 0, marks=pytest.mark.deep),
+    (stateful.update, "update", 0),
     pytest.param(stateful.join, "append", 0, marks=pytest.mark.deep),
     pytest.param(stateful.initial_state, "append", 0, marks=pytest.mark.deep),
-    (stateful.initial_state_in_pandas, "append", 0),
-    (stateful.timers, "append", WITHOUT_INPUT),
-    (stateful.full_outer, "append", WITHOUT_INPUT),
+    pytest.param(stateful.initial_state_in_pandas, "append", 0, marks=pytest.mark.deep),
+    pytest.param(stateful.timers, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
+    pytest.param(stateful.full_outer, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
     pytest.param(stateful.windows, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
     pytest.param(stateful.groups, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
     pytest.param(stateful.aggregate_twice, "append", WITHOUT_INPUT, marks=pytest.mark.deep),
@@ -162,10 +169,10 @@ def test_in_these_epochs_in_format_2(
 @pytest.mark.parametrize(
     ("make", "mode", "die_at", "settings"),
     [
-        (stateful.windows, "append", WITHOUT_INPUT, {}),
+        pytest.param(stateful.windows, "append", WITHOUT_INPUT, {}, marks=pytest.mark.deep),
         pytest.param(stateful.join, "append", DIES_AT, {}, marks=pytest.mark.deep),
         pytest.param(stateful.timers, "append", DIES_AT, FORMAT_2, marks=pytest.mark.deep),
-        pytest.param(stateful.update, "update", 0, FORMAT_2, marks=pytest.mark.deep),
+        (stateful.update, "update", 0, FORMAT_2),
     ],
     ids=name,
 )
@@ -207,7 +214,7 @@ def test_with_whole_snapshots(
             stateful.update, "update", FORMAT_2, id="update-format_2", marks=pytest.mark.deep
         ),
         pytest.param(stateful.join, "append", {}, id="join-format_1", marks=pytest.mark.deep),
-        pytest.param(stateful.join, "append", FORMAT_2, id="join-format_2"),
+        pytest.param(stateful.join, "append", FORMAT_2, id="join-format_2", marks=pytest.mark.deep),
     ],
 )
 def test_on_a_file_system_that_only_hadoop_knows(
@@ -272,7 +279,13 @@ def test_a_table_that_changed_meanwhile(
     assert sorted(json.loads(line)["total"] for line in stream.output()) == expected
 
 
-@pytest.mark.parametrize("besides", [DataFrame.isEmpty, DataFrame.count], ids=["isEmpty", "count"])
+@pytest.mark.parametrize(
+    "besides",
+    [
+        pytest.param(DataFrame.isEmpty, id="isEmpty"),
+        pytest.param(DataFrame.count, id="count", marks=pytest.mark.deep),
+    ],
+)
 def test_other_versions_beside_it_in_format_2(
     spark: SparkSession, tmp_path: Path, besides: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -27,8 +26,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from exactum import packages
 from exactum.errors import LocalServerError
 from exactum.java.program import java_program
+from exactum.packages import HERE
 
 SCALA_VERSION = "2.13"
 
@@ -100,11 +101,12 @@ def artifact_name(file_name: str) -> str:
 
 def pyspark_version() -> str:
     try:
-        installed = importlib.metadata.version("pyspark")
-    except importlib.metadata.PackageNotFoundError as error:
+        installed = packages.pyspark_version()
+    except ModuleNotFoundError as error:
         raise LocalServerError(
-            "PySpark is not installed here, and its Ivy is what retrieves jars. "
-            "Install exactum with its dependencies: pip install exactum"
+            packages.not_installed(
+                "Jars are retrieved by PySpark's Ivy, which needs", "pyspark", "spark", HERE
+            )
         ) from error
     release = re.match(r"\d+\.\d+\.\d+", installed)  # 4.2.0.dev1 uses the jars of 4.2.0
     if release is None:
@@ -119,7 +121,7 @@ def pyspark_jars() -> Path:
     if folder is None or not folder.is_dir():
         raise LocalServerError(
             f"the installed PySpark has no folder of jars (looked for {folder}). "
-            "The full package is needed, not pyspark-client: pip install pyspark"
+            "The full package is needed, not pyspark-client: pip install 'exactum[spark]'"
         )
     return folder
 

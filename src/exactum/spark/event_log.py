@@ -145,10 +145,7 @@ def listener(on_event: events.Listener | None) -> events.Listener:
                 text_of(event),
                 extra=extra,
             )
-        RECORDER.hear(event)
-        supervised = process.current()
-        if supervised is not None:
-            supervised.tell_event(event)
+        tell_onlookers(event)
         if on_event is None:
             return
         try:
@@ -157,6 +154,14 @@ def listener(on_event: events.Listener | None) -> events.Listener:
             logger.exception("on_event failed on %s", event)
 
     return listen
+
+
+def tell_onlookers(event: events.Event) -> None:
+    """To whoever looks on in this process, and to its supervisor if it has one. Never blocks."""
+    RECORDER.hear(event)
+    supervised = process.current()
+    if supervised is not None:
+        supervised.tell_event(event)
 
 
 def _beginning(event: events.RunStarted) -> str:

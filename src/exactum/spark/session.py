@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.errors import LocalServerError, SettingRefused
 from exactum.java.jars import pyspark_version
-from exactum.spark.runtime import checkpoint_fs, sockets
+from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
 from exactum.spark.runtime.driver_archive import spark_archive
 from exactum.spark.startup import warm_up
@@ -59,7 +59,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
             ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the
             small job that starts Python workers in the background;
             ``spark.exactum.coalesceSmallEpochs.enabled=false`` leaves every epoch in the tasks that
-            Spark plans; ``spark.exactum.checkpoint.fsync=false`` lets a power cut take files of the
+            Spark plans; ``spark.exactum.columnarKafka.enabled=false`` reads Kafka row by row;
+            ``spark.exactum.checkpoint.fsync=false`` lets a power cut take files of the
             checkpoint, some milliseconds an epoch faster.
 
     Raises:
@@ -118,7 +119,8 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
     if "spark.jars" not in given:
         jars = spark_kafka_jars()
         _tell_connector(connector_version(jars))
-        defaults["spark.jars"] = ",".join(map(str, [*jars, checkpoint_fs.checkpoint_jar()]))
+        ours = [checkpoint_fs.checkpoint_jar(), columnar_kafka.columnar_kafka_jar()]
+        defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
         defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
         archive = spark_archive().reading_options()  # which is made for these very jars
         if archive:

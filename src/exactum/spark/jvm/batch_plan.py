@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-from py4j.java_gateway import is_instance_of
+from py4j.java_gateway import get_java_class
 from pyspark.sql import SparkSession
 
-from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
+from exactum.spark.jvm.java_class import first_there
 from exactum.spark.jvm.seq import class_name
 from exactum.spark.jvm.state_operator import StateOperator, Watermark
 
@@ -33,7 +33,8 @@ class BatchPlan:
     """
 
     def __init__(self, session: SparkSession, execution: Execution) -> None:
-        self._gateway: Any = session.sparkContext._gateway
+        writer = first_there(session, *_WRITERS)
+        self._writer: Any = None if writer is None else get_java_class(writer)
         self._execution = execution
         self._marks: int | None = None
         self._marks_at: list[int] = []
@@ -87,13 +88,7 @@ class BatchPlan:
         return nodes if all(node is not None and is_one(node) for node in nodes) else None
 
     def _is_writer(self, node: Any) -> bool:
-        return any(self._is_a(node, name) for name in _WRITERS)
-
-    def _is_a(self, node: Any, name: str) -> bool:
-        try:
-            return bool(is_instance_of(self._gateway, node, name))
-        except JvmError:  # this Spark has no class of this name
-            return False
+        return self._writer is not None and bool(self._writer.isInstance(node))
 
 
 def _is_watermark(node: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from exactum.spark.jvm.frame import frame_of
+from exactum.spark.jvm.java_class import java_class
 from exactum.spark.jvm.seq import class_name, listed
 
 
@@ -32,15 +33,18 @@ def same(plans: Iterable[Any]) -> bool:
     return all(first.equals(other) for other in others)
 
 
+_RULES = (
+    "analysis.EliminateSubqueryAliases",
+    "optimizer.PushDownPredicates",
+    "optimizer.CollapseProject",
+)
+
+
 class Catalyst:
     """What is used of ``org.apache.spark.sql.catalyst``, in this JVM."""
 
     def __init__(self, session: SparkSession) -> None:
-        plain: Any = session
-        self._session = plain
-        self._jvm: Any = plain.sparkContext._jvm
-        self._catalyst = self._jvm.org.apache.spark.sql.catalyst
-        self._expressions = self._catalyst.expressions
+        self._session = session
 
     def shape(self, frame: DataFrame) -> Shape:
         """Of a frame whose plan ends with a ``Project``.
@@ -50,11 +54,9 @@ class Catalyst:
         rules of Spark's optimizer.
         """
         plain: Any = frame
-        rules = self._catalyst.optimizer
-        plan = self._catalyst.analysis.EliminateSubqueryAliases.apply(
-            plain._jdf.queryExecution().analyzed()
-        )
-        plan = rules.CollapseProject.apply(rules.PushDownPredicates.apply(plan))
+        plan = plain._jdf.queryExecution().analyzed()
+        for rule in _RULES:
+            plan = self._catalyst(rule).apply(plan)
         layers: list[Any] = []
         while class_name(plan) == "Project":
             layers.insert(0, plan)
@@ -125,24 +127,30 @@ class Catalyst:
         filter takes out.
         """
         value = column.child()
-        null = self._expressions.Literal(None, value.dataType())
-        return column.withNewChildren(self._seq([self._expressions.If(its_mask, value, null)]))
-
-    def _alias(self, expression: Any, name: str) -> Any:
-        new_id = getattr(getattr(self._expressions, "NamedExpression$"), "MODULE$").newExprId()
-        nothing = self._seq([])
-        return self._expressions.Alias(
-            expression, name, new_id, nothing, self._jvm.scala.Option.empty(), nothing
+        null = self._catalyst("expressions.Literal")(None, value.dataType())
+        return column.withNewChildren(
+            self._seq([self._catalyst("expressions.If")(its_mask, value, null)])
         )
 
+    def _alias(self, expression: Any, name: str) -> Any:
+        new_id = getattr(self._catalyst("expressions.NamedExpression$"), "MODULE$").newExprId()
+        nothing = self._seq([])
+        none = java_class(self._session, "scala.Option").empty()
+        alias = self._catalyst("expressions.Alias")
+        return alias(expression, name, new_id, nothing, none, nothing)
+
     def _calls_python(self, plan: Any) -> bool:
-        return bool(plan.containsPattern(self._catalyst.trees.TreePattern.PYTHON_UDF()))
+        return bool(plan.containsPattern(self._catalyst("trees.TreePattern").PYTHON_UDF()))
 
     def _project(self, columns: Sequence[Any], child: Any) -> Any:
-        return self._catalyst.plans.logical.Project(self._seq(columns), child)
+        return self._catalyst("plans.logical.Project")(self._seq(columns), child)
 
     def _seq(self, items: Sequence[Any]) -> Any:
-        array = self._jvm.java.util.ArrayList()
+        array = java_class(self._session, "java.util.ArrayList")()
         for item in items:
             array.add(item)
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(array).toSeq()
+        converters = java_class(self._session, "scala.jdk.javaapi.CollectionConverters")
+        return converters.asScala(array).toSeq()
+
+    def _catalyst(self, name: str) -> Any:
+        return java_class(self._session, f"org.apache.spark.sql.catalyst.{name}")

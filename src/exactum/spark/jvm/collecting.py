@@ -7,14 +7,28 @@ Each task returns one row of one text (``write_task.record_batch``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-Collect = Callable[[DataFrame], list[str]]
-
 BRIEF_TASKS_MAX = 4
 """Each row costs a call to the JVM and back, three times."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """In how many tasks a job runs, None: in those that Spark plans; and whether there are few
+    enough for ``collected_briefly``.
+    """
+
+    number: int | None = None
+    brief: bool = False
+
+    def texts(self, frame: DataFrame, applied: Callable[[DataFrame], DataFrame]) -> list[str]:
+        """What the tasks of ``applied`` return that are given the rows of ``frame``."""
+        given = frame if self.number is None else frame.coalesce(self.number)
+        return (collected_briefly if self.brief else collected)(applied(given))
 
 
 def collected(frame: DataFrame) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from exactum.spark.jvm.java_class import java_class
 from exactum.spark.jvm.seq import class_name, nodes_of
 
 if TYPE_CHECKING:  # a supervisor knows queries, and has no pyspark to import
@@ -29,7 +30,7 @@ class Execution:
     def find(session: SparkSession, query_id: str) -> Execution | None:
         """The active query with this id, of any session of this Spark application."""
         plain: Any = session
-        uuid = plain.sparkContext._jvm.java.util.UUID.fromString(query_id)
+        uuid = java_class(session, "java.util.UUID").fromString(query_id)
         found = plain._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
         return None if found is None else Execution(found)
 
@@ -37,8 +38,12 @@ class Execution:
     def active(session: SparkSession) -> list[Execution]:
         """All queries of this Spark application that run; one may end meanwhile."""
         plain: Any = session
-        found = plain._jsparkSession.sharedState().activeStreamingQueries().values()
-        return [Execution(one) for one in list(found) if one is not None]
+        found = plain._jsparkSession.sharedState().activeStreamingQueries()
+        # An array, since the end of a Java collection is an exception: PySpark compares it with the
+        # names of 13 classes, at some milliseconds each.
+        ids = found.keySet().toArray()
+        each = (found.get(ids[place]) for place in range(len(ids)))
+        return [Execution(one) for one in each if one is not None]
 
     def query_id(self) -> str:
         return str(self._execution.id().toString())
@@ -74,13 +79,11 @@ class Execution:
         """
         if self._execution.exception().isDefined():
             return False
-        plain: Any = session
-        jvm = plain.sparkContext._jvm
-        none = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
-        cause = jvm.java.lang.IllegalStateException(text)
-        died = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
-            text, cause, "STREAM_FAILED", none
-        )
+        utils = java_class(session, "org.apache.spark.api.python.PythonUtils")
+        none = utils.toScalaMap(java_class(session, "java.util.HashMap")())
+        cause = java_class(session, "java.lang.IllegalStateException")(text)
+        exception = java_class(session, "org.apache.spark.sql.streaming.StreamingQueryException")
+        died = exception(text, cause, "STREAM_FAILED", none)
         getattr(self._execution, SET_DEATH_CAUSE)(died)
         self._execution.stop()
         return True
@@ -116,7 +119,11 @@ class Execution:
 
     def executed_plan(self) -> Any:
         """The physical plan of the batch at hand."""
-        return self._execution.lastExecution().executedPlan()
+        return self.last_execution().executedPlan()
+
+    def last_execution(self) -> Any:
+        """What Spark has planned of the batch at hand: a QueryExecution."""
+        return self._execution.lastExecution()
 
     def streams(self) -> Any:
         """The streams that are read, one for each line of the offset log: a Scala Seq, empty while
@@ -128,11 +135,11 @@ class Execution:
         """Observed metrics (``Dataset.observe``) in the plan of the batch at hand: the name, and
         the plan of what is observed. One that is used twice comes twice.
         """
-        for node in nodes_of(self._execution.lastExecution().analyzed()):
+        for node in nodes_of(self.last_execution().analyzed()):
             if class_name(node) == "CollectMetrics" and node.name().startswith(prefix):
                 yield str(node.name()), node.child()
 
     def observed(self, names: Iterable[str]) -> dict[str, int]:
         """What these metrics have counted in the batch at hand, of those that ran."""
-        found = self._execution.lastExecution().observedMetrics()
+        found = self.last_execution().observedMetrics()
         return {name: int(found.apply(name).getLong(0)) for name in names if found.contains(name)}

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from exactum.spark.jvm.java_class import java_class
 from exactum.spark.jvm.seq import class_name, nodes_of
 
 _CHECK = "spark.sql.streaming.unsupportedOperationCheck"
@@ -18,9 +19,8 @@ _CHECK = "spark.sql.streaming.unsupportedOperationCheck"
 def frame_of(session: SparkSession, plan: Any) -> DataFrame:
     """The frame of a logical plan."""
     plain: Any = session
-    dataset = plain.sparkContext._jvm.org.apache.spark.sql.classic.Dataset.ofRows(
-        plain._jsparkSession, plan
-    )
+    datasets = java_class(session, "org.apache.spark.sql.classic.Dataset")
+    dataset = datasets.ofRows(plain._jsparkSession, plan)
     return DataFrame(dataset, plain)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from exactum.spark.jvm.java_class import java_class
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -18,7 +20,8 @@ class HadoopFiles:
     def __init__(self, session: SparkSession, root: str) -> None:
         plain: Any = session
         self._root = root
-        self._jvm = plain.sparkContext._jvm
+        self._texts = java_class(session, "org.apache.commons.io.IOUtils")
+        self._paths = java_class(session, "org.apache.hadoop.fs.Path")
         self._configuration = plain._jsparkSession.sessionState().newHadoopConf()
 
     def read(self, relative: str) -> str | None:
@@ -29,7 +32,7 @@ class HadoopFiles:
             return None
         stream = files.open(path)
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return str(self._texts.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
@@ -47,4 +50,4 @@ class HadoopFiles:
                 )
 
     def _path(self, relative: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{relative}")
+        return self._paths(f"{self._root}/{relative}")

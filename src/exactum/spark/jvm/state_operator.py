@@ -8,8 +8,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from py4j.java_gateway import JavaClass
 from pyspark.sql import SparkSession
+
+from exactum.spark.jvm.java_class import first_there, is_there, java_class
+
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_INFO = "StatefulOpStateStoreCheckpointInfo"
 
 
 class Watermark:
@@ -64,16 +68,18 @@ class StateOperator:
         Spark takes them for its commit log, in place of any other.
         """
         context: Any = session.sparkContext
-        streaming = context._jvm.org.apache.spark.sql.execution.streaming
-        info_class = streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo
-        if not isinstance(info_class, JavaClass):
-            info_class = streaming.StatefulOpStateStoreCheckpointInfo  # Spark 4.0
-        some = context._jvm.scala.Option.apply
+        info_class: Any = first_there(
+            session,
+            f"{_STREAMING}.operators.stateful.{_INFO}",
+            f"{_STREAMING}.{_INFO}",  # Spark 4.0
+        )
+        some = java_class(session, "scala.Option").apply
+        text = java_class(session, "java.lang.String")
         accumulator = self._node.checkpointInfoAccumulator()
         accumulator.reset()
         version = self.version() + 1
         for partition, of_partition in enumerate(ids):
-            array = context._gateway.new_array(context._jvm.java.lang.String, len(of_partition))
+            array = context._gateway.new_array(text, len(of_partition))
             for place, one in enumerate(of_partition):
                 array[place] = one
             base = self._info.getStateStoreCkptId(partition)
@@ -84,9 +90,10 @@ class CheckpointIds:
     """Reads the ids that tasks gave to the versions of their stores."""
 
     def __init__(self, session: SparkSession) -> None:
-        jackson = session.sparkContext._jvm.com.fasterxml.jackson  # type: ignore[union-attr]
-        self._mapper = jackson.databind.ObjectMapper()
-        self._mapper.registerModule(jackson.module.scala.DefaultScalaModule())
+        jackson = "com.fasterxml.jackson"
+        self._mapper = java_class(session, f"{jackson}.databind.ObjectMapper")()
+        scala = java_class(session, f"{jackson}.module.scala.DefaultScalaModule")()
+        self._mapper.registerModule(scala)
 
     def of(self, operator: StateOperator) -> list[list[str]]:
         """Of each partition, in order: the ids of its stores' versions. One call of the JVM,
@@ -106,14 +113,15 @@ def report_commits(
     when they wrote it. Since 4.1 it refuses a batch of ``foreachBatch`` that leaves one out.
     """
     plain: Any = session
-    jvm = plain.sparkContext._jvm
-    state = jvm.org.apache.spark.sql.execution.streaming.state
-    if not isinstance(state.ReportStateStoreCommit, JavaClass):
+    state = f"{_STREAMING}.state"
+    if not is_there(java_class(session, f"{state}.ReportStateStoreCommit")):
         return  # Spark 4.0
+    store_id = java_class(session, f"{state}.StateStoreId")
+    provider_id = java_class(session, f"{state}.StateStoreProviderId")
     coordinator = plain._jsparkSession.streams().stateStoreCoordinator()
-    run = jvm.java.util.UUID.fromString(run_id)
+    run = java_class(session, "java.util.UUID").fromString(run_id)
     location, operator_id, version = operator.location(), operator.operator_id(), operator.version()
     for partition, store in stores:
-        named = state.StateStoreId(location, operator_id, partition, store)
-        provider = state.StateStoreProviderId(named, run)
+        named = store_id(location, operator_id, partition, store)
+        provider = provider_id(named, run)
         coordinator.reportStateStoreCommit(provider, version + 1, store)

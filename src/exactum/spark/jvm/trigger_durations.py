@@ -8,10 +8,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from py4j.java_gateway import get_java_class
+
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.execution import Execution
+from exactum.spark.jvm.java_class import java_class
 
 FIELD = "currentDurationsMs"
+_JACKSON = "com.fasterxml.jackson.databind"
 
 
 class TriggerDurations:
@@ -19,7 +23,8 @@ class TriggerDurations:
 
     def __init__(self, execution: Execution, session: Any) -> None:
         self._execution = execution
-        self._jvm = session.sparkContext._jvm
+        self._session = session
+        self._python_utils = java_class(session, "org.apache.spark.api.python.PythonUtils")
         self._field: Any = None
         self._mapper: Any = None
 
@@ -32,15 +37,15 @@ class TriggerDurations:
         context = self._execution.latest_context()
         if self._field is None:
             self._field = self._found(context)
-            self._mapper = self._jvm.com.fasterxml.jackson.databind.ObjectMapper()
+            self._mapper = java_class(self._session, f"{_JACKSON}.ObjectMapper")()
             # py4j would make small numbers java.lang.Integer, and Spark's map holds Long.
-            features = self._jvm.com.fasterxml.jackson.databind.DeserializationFeature
+            features = java_class(self._session, f"{_JACKSON}.DeserializationFeature")
             self._mapper.enable(features.USE_LONG_FOR_INTS)
             self._mapper = self._mapper.readerFor(
-                self._jvm.java.lang.Class.forName("java.util.HashMap")
+                get_java_class(java_class(self._session, "java.util.HashMap"))
             )
         values = self._mapper.readValue(json.dumps(durations_ms))
-        own = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(values)
+        own = self._python_utils.toScalaMap(values)
         self._field.get(context).addAll(own)
 
     def _found(self, context: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.java_gateway import JavaClass
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,7 @@ def ping() -> None:
     """
     context: Any = SparkContext._active_spark_context
     if context is not None:
-        context._jvm.System.nanoTime()
+        JavaClass("java.lang.System", context._gateway._gateway_client).nanoTime()
 
 
 def is_running(session: SparkSession) -> bool:

@@ -22,12 +22,12 @@ from exactum.protocol.at_least_once import AtLeastOnce
 from exactum.protocol.at_most_once import AtMostOnce
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.epoch_protocol import Completed, EpochProtocol
-from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.model import PreparedTransaction, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.spark import query
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.jvm.collecting import Collect, collected
+from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.query import RunningQuery
 from exactum.spark.run.delivery import DEAD_LETTERS, Delivery
@@ -38,9 +38,11 @@ from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
 from exactum.spark.run.small_epoch import SmallEpochs, partition_sizes
 from exactum.spark.run.standing_epoch import StandingEpochs
+from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.run_context import RunContext
 from exactum.spark.supervised.handover import Columns
 from exactum.spark.write import epoch_input, write_job
+from exactum.spark.write.packing import Packing
 from exactum.spark.write.view import views
 from exactum.spark.write.view_jobs import ViewJobs
 
@@ -78,6 +80,7 @@ class EpochRunner:
             sinks.writers,
             context.run,
             self._dead_letters,
+            packing=Packing(context.session, context.query.execution),
             count_once=self._bad_records.read_again,
             hashed=context.run.guarantee is Guarantee.EXACTLY_ONCE and standing_epochs.has_state(),
         )
@@ -137,7 +140,7 @@ class EpochRunner:
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with epoch_input.named(offsets):
-                written = self._jobs.run(frame, order, lambda whole: self._cheap(whole, offsets))
+                written = self._jobs.run(frame, order, lambda whole: self._tasks(whole, sizes))
                 self._standing_epochs.wrote(written.fingerprint)
                 prepared.extend(written.prepared)
                 if self._dead_letters is not None:
@@ -166,13 +169,13 @@ class EpochRunner:
         self._last_batch, self._sweeps = (batch_id, time.monotonic()), 0
         return completed
 
-    def _cheap(self, frame: DataFrame, offsets: SourceOffsets) -> tuple[DataFrame, Collect]:
-        """What is written, as a small epoch where it is one. Not in a run's first batch, which
+    def _tasks(self, frame: DataFrame, sizes: Sequence[int]) -> Tasks:
+        """Of what is written, as a small epoch where it is one. Not in a run's first batch, which
         somebody waits for.
         """
         if self._last_batch is None:
-            return frame, collected
-        return self._small_epochs.cheap(frame, offsets)
+            return Tasks()
+        return self._small_epochs.tasks(frame, sizes)
 
     def idle(self) -> None:
         """Called now and then while the query waits, for the listeners and for late leftovers."""
@@ -258,7 +261,8 @@ def start(
     run = QueryRun(running.query_id, new_incarnation(), delivery.guarantee)
     read = query.reader_of(frame, running)
     context = RunContext(frame.sparkSession, running, run, batch_id, delivery.emit, read)
-    keep_history(context)
+    WAITING.begun(running.run_id)
+    keep_history(context.session, running.query_id, running.folder)
     with ExitStack() as undo:
         run_start = RunStart(context)
         attending = [*listeners(context, delivery.control), run_start]

@@ -1,7 +1,7 @@
 """Sinks that a query had and has no longer: what they left open is found again, and swept or named.
 
-    <checkpoint>/exactum/sinks.json     the sinks of the last run, and former ones that were not
-                                        found empty since
+    <checkpoint>/exactum/sinks.json     the sinks of the last run, former ones that were not found
+                                        empty since, and the last one for dead letters
 
 A transaction is listed by the name of its sink. A start without that sink, or with a new name for
 it, would never look, and a prepared transaction would keep its locks for ever. The file informs; no
@@ -11,7 +11,8 @@ guarantee rests on it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from exactum import events
 from exactum.checkpoint.known_sinks import (
@@ -25,7 +26,7 @@ from exactum.errors import ExactumError
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import Sighting
 from exactum.protocol.participant import Participant, Sweepable
-from exactum.protocol.sink import Guarantee
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.run_context import RunContext
@@ -51,7 +52,7 @@ class FormerSinks(EpochListener):
         self._log_place = log_place
         folder = context.query.folder if context.run.guarantee is Guarantee.EXACTLY_ONCE else None
         self._folder = folder
-        self._former = [sink for sink in self._known() if sink.trace and sink not in self._present]
+        self._former = self._kept(sink for sink in self._known() if sink not in self._present)
         self._reached: list[tuple[KnownSink, _Reached]] = []
 
     def reached(self) -> Sequence[Sweepable]:
@@ -59,6 +60,8 @@ class FormerSinks(EpochListener):
         of.
         """
         for former in self._former:
+            if former.is_settled or not former.trace:
+                continue
             participant = self._reach(former)
             if participant is None:
                 about = self._context.about(self._context.first_batch_id)
@@ -89,10 +92,14 @@ class FormerSinks(EpochListener):
             self._remember([*self._present, *self._former])
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        """See the base class. A former sink that the start found empty is forgotten."""
+        """See the base class. A former sink that the start found empty is forgotten, unless it has
+        dead letters, which an operator may ask for.
+        """
         if batch.first and self._former:
             empty = [former for former, reached in self._reached if reached.was_empty]
-            self._former = [sink for sink in self._former if sink not in empty]
+            self._former = self._kept(
+                replace(sink, is_settled=sink.is_settled or sink in empty) for sink in self._former
+            )
             self._remember([*self._present, *self._former])
 
     def close(self) -> None:
@@ -121,6 +128,18 @@ class FormerSinks(EpochListener):
         if known is None or known.query_id != self._context.run.query_id:
             return []
         return list(known.sinks)
+
+    def _kept(self, former: Iterable[KnownSink]) -> list[KnownSink]:
+        """Those that may have something open; of others the one that took dead letters last, where
+        nothing takes them now.
+        """
+        kept: list[KnownSink] = []
+        for sink in former:
+            is_open = bool(sink.trace) and not sink.is_settled
+            is_known = any(each.name == sink.name for each in (*self._present, *kept))
+            if is_open or (sink.name == DEAD_LETTERS and not is_known):
+                kept.append(sink)
+        return kept
 
     def _remember(self, sinks: Sequence[KnownSink]) -> None:
         known = KnownSinks(

@@ -1,21 +1,26 @@
-"""Has a run's facts written beside its checkpoint."""
+"""Has the facts of this process's queries written beside their checkpoints."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from exactum.monitor.history_outlet import HistoryOutlet
 from exactum.monitor.recorder import RECORDER
-from exactum.spark.run.waiting_queries import HISTORY, SETTING, WAITING
-from exactum.spark.run_context import RunContext
+from exactum.spark.switch import is_on
+
+SETTING = "spark.exactum.history.enabled"
+HISTORY = HistoryOutlet()
+"""Of this process."""
 
 
-def keep_history(context: RunContext) -> None:
+def keep_history(session: SparkSession, query_id: str, checkpoint: Path | None) -> None:
     """From now on this query's facts are written into its history (``monitor.history``).
 
     Does nothing where ``spark.exactum.history.enabled`` is false, or the checkpoint lies on no
-    local or shared file system.
+    local or shared file system (None).
     """
-    WAITING.begun(context.query.run_id)
-    folder = context.query.folder
-    enabled = str(context.session.conf.get(SETTING, "true")).lower() != "false"
-    if folder is not None and enabled:
-        HISTORY.begin(context.run.query_id, folder)
+    if checkpoint is not None and is_on(session, SETTING):
+        HISTORY.begin(query_id, checkpoint)
         RECORDER.add(HISTORY)

@@ -18,6 +18,7 @@ from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.trigger_durations import TriggerDurations
 from exactum.spark.run_context import RunContext
+from exactum.spark.switch import is_on
 
 logger = logging.getLogger("exactum")
 
@@ -31,9 +32,8 @@ class PhasesForSpark(EpochListener):
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        enabled = str(context.session.conf.get(SETTING, "true")).lower() != "false"
         self._durations: TriggerDurations | None = None
-        if enabled:
+        if is_on(context.session, SETTING):
             self._durations = TriggerDurations(context.query.execution, context.session)
         self._told_s = -math.inf
 

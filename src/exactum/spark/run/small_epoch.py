@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from exactum.checkpoint.partition_offsets import from_json
 from exactum.protocol.model import SourceOffsets
-from exactum.spark.jvm.collecting import (
-    BRIEF_TASKS_MAX,
-    Collect,
-    collected,
-    collected_briefly,
-)
+from exactum.spark.jvm.collecting import BRIEF_TASKS_MAX, Tasks
 from exactum.spark.jvm.frame import classes_in, logical_plan
 from exactum.spark.jvm.seq import class_name
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.query_sources import sources_of
+from exactum.spark.switch import is_on
 
 logger = logging.getLogger("exactum")
 
@@ -32,7 +28,7 @@ SETTING = "spark.exactum.coalesceSmallEpochs.enabled"
 """A Spark setting; "false" leaves every epoch in the tasks that Spark plans."""
 ROWS_MAX = 30_000
 """By the offsets: what transactions and compaction leave out counts as well. A task needs some 60
-ms for so many, and four tasks, two at a time, no less (docs/performance.md)."""
+ms for so many, and four tasks, two at a time, no less (bench/NOTES.md)."""
 PARTITIONS_PER_TASK = 4
 """Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is
 little in them.
@@ -70,20 +66,18 @@ class SmallEpochs:
         self._suited: bool | None = None
         self._view_suited: bool | None = None
 
-    def cheap(self, frame: DataFrame, offsets: SourceOffsets) -> tuple[DataFrame, Collect]:
-        """``frame``, what is written of the micro-batch with these offsets, in as many tasks as it
-        is worth, and how to collect what they return.
+    def tasks(self, frame: DataFrame, sizes: Sequence[int]) -> Tasks:
+        """As many as it is worth for ``frame``, what is written of a micro-batch of these
+        ``partition_sizes``.
         """
-        sizes = partition_sizes(offsets)
         if not sizes or sum(sizes) > ROWS_MAX or not self._may(frame):
-            return frame, collected
-        tasks = -(-len(sizes) // PARTITIONS_PER_TASK)
-        cheap = frame.coalesce(tasks) if tasks < len(sizes) else frame
-        return cheap, collected_briefly if tasks <= BRIEF_TASKS_MAX else collected
+            return Tasks()
+        number = -(-len(sizes) // PARTITIONS_PER_TASK)
+        return Tasks(number if number < len(sizes) else None, number <= BRIEF_TASKS_MAX)
 
     def _may(self, frame: DataFrame) -> bool:
         if self._suited is None:
-            self._suited = is_enabled(frame) and is_light(self._running)
+            self._suited = is_on(frame.sparkSession, SETTING) and is_light(self._running)
         # A view is the user's, and somebody may have put the object into a function of his own and
         # have made another frame there. Its expressions are looked at once, for they may be many.
         above = nodes_above_batch(frame)
@@ -107,10 +101,6 @@ def partition_sizes(offsets: SourceOffsets) -> list[int]:
             if end > before[partition]:
                 sizes.append(end - before[partition])
     return sizes
-
-
-def is_enabled(frame: DataFrame) -> bool:
-    return str(frame.sparkSession.conf.get(SETTING, "true")).lower() != "false"
 
 
 def is_light(running: RunningQuery) -> bool:

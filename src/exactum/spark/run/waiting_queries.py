@@ -23,19 +23,15 @@ from exactum._version import __version__
 from exactum.checkpoint.known_sinks import read_known_sinks
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.run_file import WAITS_ENDING, RunFile
-from exactum.monitor.history_outlet import HistoryOutlet
-from exactum.monitor.recorder import RECORDER
 from exactum.protocol.model import new_incarnation
+from exactum.spark.event_log import tell_onlookers
 from exactum.spark.jvm.execution import Execution
-from exactum.spark.supervised import process
+from exactum.spark.run.history import keep_history
 
 logger = logging.getLogger("exactum")
 
 LOOK_EVERY_S = 2.0
 TELL_EVERY_S = 10.0
-SETTING = "spark.exactum.history.enabled"
-HISTORY = HistoryOutlet()
-"""Of this process."""
 
 
 @dataclass
@@ -91,8 +87,7 @@ class WaitingQueries:
             self._over(run_id)
         for run_id, execution in active.items():
             if run_id not in self._runs:
-                enabled = str(session.conf.get(SETTING, "true")).lower() != "false"
-                self._runs[run_id] = _found(execution, enabled=enabled)
+                self._runs[run_id] = _found(execution, session)
             self._tell(run_id)
         with self._lock:
             self._begun &= active.keys()
@@ -105,7 +100,7 @@ class WaitingQueries:
             return
         run.file.hold()
         run.told_s = time.monotonic()
-        _emit(
+        tell_onlookers(
             events.QueryWaits(
                 run.query_id,
                 -1,
@@ -126,22 +121,22 @@ class WaitingQueries:
             if not begun:
                 failure = run.execution.failure()
                 kind = "" if failure is None else "StreamingQueryException"
-                _emit(events.RunEnded(run.query_id, -1, run.incarnation, kind, "", failure or ""))
+                tell_onlookers(
+                    events.RunEnded(run.query_id, -1, run.incarnation, kind, "", failure or "")
+                )
 
 
 WAITING = WaitingQueries()
 """This process's."""
 
 
-def _found(execution: Execution, *, enabled: bool) -> _Waiting:
+def _found(execution: Execution, session: SparkSession) -> _Waiting:
     checkpoint, query_id = execution.checkpoint(), execution.query_id()
     folder, incarnation = local_folder(checkpoint), str(new_incarnation())
     ours = folder is not None and _has_run(folder, query_id)
     if folder is None or not ours:
         return _Waiting(execution, None, query_id, incarnation, checkpoint)
-    if enabled:
-        HISTORY.begin(query_id, folder)
-        RECORDER.add(HISTORY)
+    keep_history(session, query_id, folder)
     file = RunFile(folder, incarnation, query_id, __version__, spark_version, ending=WAITS_ENDING)
     return _Waiting(execution, file, query_id, incarnation, checkpoint)
 
@@ -152,10 +147,3 @@ def _has_run(folder: Path, query_id: str) -> bool:
     except (OSError, ValueError):
         return False
     return known is not None and known.query_id == query_id
-
-
-def _emit(event: events.Event) -> None:
-    RECORDER.hear(event)
-    supervised = process.current()
-    if supervised is not None:
-        supervised.tell_event(event)

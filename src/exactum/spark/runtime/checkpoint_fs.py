@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from exactum.errors import LocalServerError
+from exactum.spark.runtime.carried_jar import carried_jar
 
 CLASS = "exactum.CheckpointFs"
 SETTING = "spark.hadoop.fs.AbstractFileSystem.file.impl"
@@ -32,9 +32,4 @@ def checkpoint_jar() -> Path:
         LocalServerError: exactum was imported from an archive, and the JVM cannot read the jar in
             it.
     """
-    if not JAR.is_file():
-        raise LocalServerError(
-            f"{JAR} is no file, so the JVM cannot load the class that fsyncs checkpoints. Install "
-            "exactum's wheel where the driver runs, instead of importing it from an archive."
-        )
-    return JAR
+    return carried_jar(JAR, "the class that fsyncs checkpoints")

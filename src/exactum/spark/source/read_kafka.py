@@ -21,6 +21,7 @@ from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests, TopicSeen
 from exactum.spark.source import source_options, start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries
+from exactum.spark.source.columnar import kafka_format
 from exactum.spark.source.source_options import STALL_AFTER_S, SourceOptions
 from exactum.spark.source.start_position import Positions, Resolved, Start
 from exactum.spark.source.stop_position import StopAt
@@ -265,7 +266,7 @@ def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> di
 
 def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     standby.remember_source(options)
-    reader = spark.readStream.format("kafka")
+    reader = spark.readStream.format(kafka_format(spark))
     for name, value in options.items():
         reader = reader.option(name, value)
     try:

@@ -9,6 +9,10 @@ BLAS and jemalloc start on import are left to the fork handlers that both librar
 
 PySpark's workers run a full garbage collection after every task. What is imported here is frozen
 before the fork, so that it is not walked each time: 20 ms of CPU less for every task.
+
+Spark closes the socket of a worker that was idle for a minute. From 4.1 on the worker then prints a
+traceback, ``BrokenPipeError``, since it cannot say goodbye: a query that waits for records looked
+broken. Here such a worker ends without a word.
 """
 
 from __future__ import annotations
@@ -16,12 +20,15 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import socket
+from collections.abc import Callable
 
 WARM = (
     "pyspark.worker",
     "numpy",
     "pyarrow",
     "confluent_kafka",
+    "exactum.spark.write.packed_records",
     "exactum.spark.write.write_task",
     "exactum.kafka.writer",
 )
@@ -39,8 +46,21 @@ def warm() -> None:
     gc.freeze()
 
 
-if __name__ == "__main__":
-    from pyspark.daemon import manager
+def unheard(worker: Callable[..., int]) -> Callable[..., int]:
+    """The worker, which ends as after a failure where nobody reads any more what it has to say."""
 
+    def run(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except BrokenPipeError:
+            return 1
+
+    return run
+
+
+if __name__ == "__main__":
+    from pyspark import daemon
+
+    daemon.worker = unheard(daemon.worker)
     warm()
-    manager()
+    daemon.manager()

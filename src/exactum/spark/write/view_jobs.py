@@ -9,20 +9,22 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame
 
 from exactum.protocol.sink import QueryRun, WriteOrder, WriterFactory
-from exactum.spark.jvm.collecting import Collect
+from exactum.spark.jvm.collecting import Tasks
+from exactum.spark.write.packing import Packing
 from exactum.spark.write.view import View, read_once
 from exactum.spark.write.view_plan import side_by_side
 from exactum.spark.write.write_job import WriteJob, Written
 from exactum.spark.write.write_task import DeadLetterPlan, RunTask
 
-Cheap = Callable[[DataFrame], tuple[DataFrame, Collect]]
-"""How the job that writes a frame is made and collected: see ``SmallEpochs.cheap``."""
+TasksOf = Callable[[DataFrame], Tasks]
+"""In which tasks a frame is written: see ``SmallEpochs.tasks``."""
 
 
 class ViewJobs:
     """The write jobs of one run. ``writers`` are the sinks' participant names and factories, in the
     sinks' order.
 
+    ``packing``: where it can, one job for all views is given the records packed.
     ``count_once``: the rows of a batch must be computed once, whatever a ``rows`` function does
     with them. ``hashed``: the batch's fingerprint is asked for. It is had where a sink sees the
     whole batch, as which the first view comes: what ``rows`` makes of it may be another thing each
@@ -36,10 +38,12 @@ class ViewJobs:
         run: QueryRun,
         dead_letters: DeadLetterPlan | None,
         *,
+        packing: Packing,
         count_once: bool,
         hashed: bool = False,
     ) -> None:
         self._views = tuple(views)
+        self._packing = packing
         self._count_once = count_once and any(one.rows is not None for one in views)
         seen = [(writers[sink], place) for place, one in enumerate(views) for sink in one.sinks]
         places = tuple(place for _, place in seen) if len(views) > 1 else None
@@ -60,9 +64,9 @@ class ViewJobs:
             for place, one in enumerate(views)
         )
 
-    def run(self, frame: DataFrame, order: WriteOrder, cheap: Cheap) -> Written:
-        """Write the batch into every sink, each its view of it; ``cheap`` where one job writes
-        all there is.
+    def run(self, frame: DataFrame, order: WriteOrder, tasks_of: TasksOf) -> Written:
+        """Write the batch into every sink, each its view of it; in ``tasks_of`` where one job
+        writes all there is.
 
         Raises as ``WriteJob.run``, and what ``rows`` does.
         """
@@ -71,8 +75,12 @@ class ViewJobs:
                 frames = [one.of(kept) for one in self._views]
                 whole = frames[0] if len(frames) == 1 else side_by_side(frames)
                 if whole is not None:
-                    written, collect = cheap(whole)
-                    return self._one.run(written, order, collect)
+                    tasks = tasks_of(whole)
+                    # Where rows are counted once, what is kept has to be what is written.
+                    packed = None if self._count_once else self._packing.of(whole)
+                    if packed is not None:
+                        return self._one.run_packed(packed, order, tasks)
+                    return self._one.run(whole, order, tasks)
             # For good: a function that looks into the batch in order to make its view shall find it
             # persisted.
             self._in_one_job = False

@@ -12,16 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from exactum.errors import EpochAborted
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.jvm import arrow_job
-from exactum.spark.jvm.collecting import Collect, collected
+from exactum.spark.jvm.collecting import Tasks, collected
+from exactum.spark.jvm.packed_job import PackedJob
 from exactum.spark.write.failure import carried_by
 from exactum.spark.write.fingerprint import Fingerprint
+from exactum.spark.write.packed_records import Layout, UnpackedTask
+from exactum.spark.write.packing import PackedFrame
 from exactum.spark.write.write_task import (
     ORDER_PROPERTY,
     RunTask,
@@ -33,6 +36,8 @@ from exactum.spark.write.write_task import (
 
 PREPARED_SCHEMA = StructType([StructField("prepared", StringType(), False)])
 """One row for each task that prepared anything."""
+
+AS_PLANNED = Tasks()
 
 # The last words are for Spark, which knows an interruption on query.stop() by them. Spark looks for
 # them with a regular expression that overflows the stack on a text as long as its own error's.
@@ -62,10 +67,10 @@ class WriteJob:
     def __init__(self, task: RunTask) -> None:
         self._task = task
         self._call: tuple[list[str], Any] | None = None
+        self._packed_job: tuple[Layout, PackedJob] | None = None
 
-    def run(self, frame: DataFrame, order: WriteOrder, collect: Collect = collected) -> Written:
-        """Write the frame into every sink on behalf of ``order``; ``collect`` collects what the
-        tasks return.
+    def run(self, frame: DataFrame, order: WriteOrder, tasks: Tasks = AS_PLANNED) -> Written:
+        """Write the frame into every sink on behalf of ``order``, in these ``tasks``.
 
         Raises:
             EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of
@@ -78,11 +83,27 @@ class WriteJob:
             columns = frame.columns
             if self._call is None or self._call[0] != columns:
                 self._call = columns, arrow_job.call(columns, self._task, PREPARED_SCHEMA)
-            # Of this thread, which Spark gives to its jobs and they to their tasks.
-            frame.sparkSession.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
-            texts = collect(arrow_job.applied(frame, self._call[1]))
+            call = self._call[1]
+            _tell(frame.sparkSession, order)
+            return self._written(tasks.texts(frame, lambda rows: arrow_job.applied(rows, call)))
+
+    def run_packed(self, packed: PackedFrame, order: WriteOrder, tasks: Tasks) -> Written:
+        """As ``run``, of a frame whose records come packed."""
+        with errors_of_jobs():
+            if self._packed_job is None or self._packed_job[0] != packed.layout:
+                task = UnpackedTask(self._task, packed.layout)
+                self._packed_job = packed.layout, PackedJob(packed.session, task)
+            _tell(packed.session, order)
+            return self._written(self._packed_job[1].texts(packed.records, tasks))
+
+    def _written(self, texts: list[str]) -> Written:
         prepared = [one for text in texts for one in prepared_of(text)]
         return Written(prepared, whole(texts) if self._task.hashed else None)
+
+
+def _tell(session: SparkSession, order: WriteOrder) -> None:
+    """The tasks of this thread's next job: Spark hands a thread's properties on to them."""
+    session.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
 
 
 @contextmanager

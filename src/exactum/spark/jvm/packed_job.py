@@ -1,0 +1,66 @@
+"""A job that hands arrays of bytes to a function in Python workers, one array after the other
+(PythonRDD.scala): nothing copies them into rows or Arrow on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.core.rdd import _prepare_for_python_RDD
+from pyspark.serializers import NoOpSerializer
+from pyspark.sql import SparkSession
+
+from exactum.spark.jvm.collecting import Tasks
+from exactum.spark.jvm.java_class import java_class
+from exactum.spark.jvm.packed_batches import CLASS
+
+Task = Callable[[int, Iterator[bytes]], Iterator[bytes]]
+"""From the number of a partition and its arrays to UTF-8 texts, none empty, without a line's end.
+Picklable.
+"""
+
+_PYTHON = "org.apache.spark.api.python"
+_SIMPLE = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+
+
+class PackedJob:
+    """The jobs of one task; what Spark and Python make of it is made once."""
+
+    def __init__(self, session: SparkSession, task: Task) -> None:
+        context: Any = session.sparkContext
+        self._python_rdd = java_class(session, f"{_PYTHON}.PythonRDD")
+        self._batches = java_class(session, CLASS)
+        as_it_is = NoOpSerializer()
+        command, broadcasts, environment, includes = _prepare_for_python_RDD(
+            context, (task, None, as_it_is, as_it_is)
+        )
+        self._function = java_class(session, f"{_PYTHON}.SimplePythonFunction")(
+            bytearray(command),
+            {**environment, **_of_sql(session)},
+            includes,
+            context.pythonExec,
+            context.pythonVer,
+            broadcasts,
+            context._javaAccumulator,
+        )
+
+    def texts(self, arrays: Any, tasks: Tasks) -> list[str]:
+        """What the tasks return that are given these ``arrays``, a JavaRDD.
+
+        Raises:
+            Exception: Spark's error, inside of Java's ExecutionException.
+        """
+        given = arrays if tasks.number is None else arrays.coalesce(tasks.number)
+        applied = self._python_rdd(given.rdd(), self._function, False, False)
+        # As in collected_briefly: the one action whose closure Spark need not search.
+        lines = str(self._batches.lines(applied.asJavaRDD().collectAsync().get()))
+        return lines.split("\n") if lines else []
+
+
+def _of_sql(session: SparkSession) -> dict[str, str]:
+    """What Spark's SQL adds to its workers' environment. Workers serve jobs with the same one: so
+    these serve both, and those that stand ready are taken.
+    """
+    simple = str(session.conf.get(_SIMPLE, "true")).lower() == "true"
+    return {"SPARK_SIMPLIFIED_TRACEBACK": "1"} if simple else {}

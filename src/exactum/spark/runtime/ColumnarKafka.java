@@ -1,0 +1,158 @@
+package exactum;
+
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.ContinuousStream;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
+import org.apache.spark.sql.kafka010.KafkaSourceProvider;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * Spark's own Kafka source, whose micro-batches are read in batches of columns instead of row by row.
+ *
+ * <p>All that a driver does is Spark's: options, offsets, limits, partitions, the checkpoint. Executors read the same
+ * ranges through the same cached consumers with the same checks. So a checkpoint of one goes on with the other. Batch
+ * reads, other triggers than micro-batches, and headers are left to Spark's source as it is.
+ */
+public final class ColumnarKafka implements TableProvider {
+    private static final String HEADERS = "includeHeaders";
+
+    private final KafkaSourceProvider spark = new KafkaSourceProvider();
+
+    @Override
+    public StructType inferSchema(CaseInsensitiveStringMap options) {
+        return spark.inferSchema(options);
+    }
+
+    @Override
+    public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+        CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(properties);
+        SupportsRead table = (SupportsRead) spark.getTable(options);
+        return options.getBoolean(HEADERS, false) ? table : new ColumnarTable(table);
+    }
+
+    /** Spark's table, under its own name. */
+    private static final class ColumnarTable implements SupportsRead {
+        private final SupportsRead table;
+
+        ColumnarTable(SupportsRead table) {
+            this.table = table;
+        }
+
+        @Override
+        public String name() {
+            return table.name();
+        }
+
+        @Override
+        @SuppressWarnings("deprecation") // what Spark's table implements
+        public StructType schema() {
+            return table.schema();
+        }
+
+        @Override
+        public Set<TableCapability> capabilities() {
+            return table.capabilities();
+        }
+
+        @Override
+        public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+            return () -> new ColumnarScan(table.newScanBuilder(options).build());
+        }
+    }
+
+    private static final class ColumnarScan implements Scan {
+        private final Scan scan;
+        private ColumnarKafkaStream stream;
+
+        ColumnarScan(Scan scan) {
+            this.scan = scan;
+        }
+
+        @Override
+        public StructType readSchema() {
+            return scan.readSchema();
+        }
+
+        @Override
+        public String description() {
+            return scan.description();
+        }
+
+        @Override
+        public CustomMetric[] supportedCustomMetrics() {
+            return scan.supportedCustomMetrics();
+        }
+
+        @Override
+        public CustomTaskMetric[] reportDriverMetrics() {
+            return scan.reportDriverMetrics();
+        }
+
+        @Override
+        public ColumnarSupportMode columnarSupportMode() {
+            return stream != null && !stream.inRealTime()
+                    ? ColumnarSupportMode.SUPPORTED
+                    : ColumnarSupportMode.UNSUPPORTED;
+        }
+
+        @Override
+        public Batch toBatch() {
+            return scan.toBatch();
+        }
+
+        @Override
+        public ContinuousStream toContinuousStream(String checkpoint) {
+            return scan.toContinuousStream(checkpoint);
+        }
+
+        @Override
+        public MicroBatchStream toMicroBatchStream(String checkpoint) {
+            stream = new ColumnarKafkaStream(scan.toMicroBatchStream(checkpoint));
+            return stream;
+        }
+    }
+
+    /** Goes to the executors. */
+    static final class ColumnarReaderFactory implements PartitionReaderFactory {
+        private static final long serialVersionUID = 1;
+
+        private final PartitionReaderFactory rows;
+
+        ColumnarReaderFactory(PartitionReaderFactory rows) {
+            this.rows = rows;
+        }
+
+        @Override
+        public PartitionReader<InternalRow> createReader(InputPartition partition) {
+            return rows.createReader(partition);
+        }
+
+        @Override
+        public boolean supportColumnarReads(InputPartition partition) {
+            return true;
+        }
+
+        @Override
+        public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+            return new ColumnarKafkaReader((KafkaBatchInputPartition) partition);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+package exactum;
+
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
+import org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * Reads a range of one partition as KafkaBatchPartitionReader does, record by record through Spark's cached consumer,
+ * and hands the records out many at a time.
+ *
+ * <p>Nothing is copied and nothing lies outside of the heap: a batch refers to the consumer's keys and values, so there
+ * is nothing to free when a task is killed.
+ */
+final class ColumnarKafkaReader implements PartitionReader<ColumnarBatch> {
+    private static final int RECORDS_MAX = 10_000;
+    /** Of keys and values; a batch holds one record more than fits. */
+    private static final int BYTES_MAX = 2 << 20;
+
+    private final KafkaBatchInputPartition range;
+    private final KafkaDataConsumer consumer;
+    private final long untilOffset;
+    /** Of a task that reads, and null of what reads outside of one. */
+    private final TaskContext task = TaskContext.get();
+
+    private long nextOffset;
+    private ColumnarBatch batch;
+
+    ColumnarKafkaReader(KafkaBatchInputPartition range) {
+        this.range = range;
+        nextOffset = range.offsetRange().fromOffset();
+        untilOffset = range.offsetRange().untilOffset();
+        if (nextOffset < 0 || untilOffset < 0) { // "earliest" and "latest", which only batch reads have
+            throw new IllegalStateException("A micro-batch with open offsets: " + range);
+        }
+        consumer = KafkaDataConsumer.acquire(range.offsetRange().topicPartition(), range.executorKafkaParams());
+    }
+
+    @Override
+    public boolean next() {
+        KafkaRecords records = new KafkaRecords(range.offsetRange().topicPartition());
+        while (nextOffset < untilOffset && records.count() < RECORDS_MAX && records.bytes() < BYTES_MAX) {
+            if (task != null) {
+                task.killTaskIfInterrupted(); // Spark asks between batches only, and a slow broker takes long for one
+            }
+            ConsumerRecord<byte[], byte[]> record =
+                    consumer.get(nextOffset, untilOffset, range.pollTimeoutMs(), range.failOnDataLoss());
+            if (record == null) { // what is left was aborted, compacted, or lost where losses are accepted
+                nextOffset = untilOffset;
+            } else {
+                records.add(record);
+                nextOffset = record.offset() + 1;
+            }
+        }
+        batch = records.count() == 0 ? null : records.batch();
+        return batch != null;
+    }
+
+    @Override
+    public ColumnarBatch get() {
+        return batch;
+    }
+
+    @Override
+    public CustomTaskMetric[] currentMetricsValues() {
+        return new CustomTaskMetric[] {
+            metric("offsetOutOfRange", consumer.getNumOffsetOutOfRange()), metric("dataLoss", consumer.getNumDataLoss())
+        };
+    }
+
+    @Override
+    public void close() {
+        consumer.release();
+    }
+
+    private static CustomTaskMetric metric(String name, long value) {
+        return new CustomTaskMetric() {
+            @Override
+            public String name() {
+                return name;
+            }
+
+            @Override
+            public long value() {
+                return value;
+            }
+        };
+    }
+}

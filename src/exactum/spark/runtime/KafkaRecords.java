@@ -1,0 +1,223 @@
+package exactum;
+
+import java.util.Arrays;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarArray;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.sql.vectorized.ColumnarMap;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Some records of one partition, with the columns of Spark's Kafka source.
+ *
+ * <p>Keys and values are the consumer's own arrays. The consumer's records are not kept: their headers hold on to all that
+ * came with them from the broker, which may be many times what the columns have.
+ */
+final class KafkaRecords {
+    /** The columns, in the order of KafkaRecordToRowConverter's schema. */
+    static final int KEY = 0, VALUE = 1, TOPIC = 2, PARTITION = 3, OFFSET = 4, TIMESTAMP = 5, TIMESTAMP_TYPE = 6;
+
+    private static final DataType[] TYPES = {
+        DataTypes.BinaryType,
+        DataTypes.BinaryType,
+        DataTypes.StringType,
+        DataTypes.IntegerType,
+        DataTypes.LongType,
+        DataTypes.TimestampType,
+        DataTypes.IntegerType
+    };
+    /** From 1900 to 9999 the calendars and time zones of Java and Spark agree. */
+    private static final long PLAIN_MS_MIN = -2_208_988_800_000L + 86_400_000L, PLAIN_MS_MAX = 253_402_300_799_999L;
+
+    private final TopicPartition partition;
+    private final UTF8String topic;
+    private byte[][] keys = new byte[64][];
+    private byte[][] values = new byte[64][];
+    private long[] offsets = new long[64];
+    private long[] timestamps = new long[64];
+    private int[] timestampTypes = new int[64];
+    private int count = 0;
+    private long bytes = 0;
+
+    KafkaRecords(TopicPartition partition) {
+        this.partition = partition;
+        topic = UTF8String.fromString(partition.topic());
+    }
+
+    void add(ConsumerRecord<byte[], byte[]> record) {
+        if (count == offsets.length) {
+            keys = Arrays.copyOf(keys, 2 * count);
+            values = Arrays.copyOf(values, 2 * count);
+            offsets = Arrays.copyOf(offsets, 2 * count);
+            timestamps = Arrays.copyOf(timestamps, 2 * count);
+            timestampTypes = Arrays.copyOf(timestampTypes, 2 * count);
+        }
+        keys[count] = record.key();
+        values[count] = record.value();
+        offsets[count] = record.offset();
+        timestamps[count] = record.timestamp();
+        timestampTypes[count++] = record.timestampType().id;
+        bytes += size(record.key()) + size(record.value());
+    }
+
+    int count() {
+        return count;
+    }
+
+    /** Of keys and values. */
+    long bytes() {
+        return bytes;
+    }
+
+    UTF8String topic() {
+        return topic;
+    }
+
+    int partition() {
+        return partition.partition();
+    }
+
+    byte[] binary(int column, int row) {
+        return column == KEY ? keys[row] : values[row];
+    }
+
+    long offset(int row) {
+        return offsets[row];
+    }
+
+    long timestampMicros(int row) {
+        long ms = timestamps[row];
+        return ms >= PLAIN_MS_MIN && ms <= PLAIN_MS_MAX
+                ? ms * 1000
+                : DateTimeUtils.fromJavaTimestamp(new java.sql.Timestamp(ms)); // as KafkaRecordToRowConverter
+    }
+
+    int timestampType(int row) {
+        return timestampTypes[row];
+    }
+
+    ColumnarBatch batch() {
+        ColumnVector[] columns = new ColumnVector[TYPES.length];
+        for (int column = 0; column < columns.length; column++) {
+            columns[column] = new Column(this, column);
+        }
+        return new ColumnarBatch(columns, count);
+    }
+
+    /** The records behind a batch that {@code batch} made. */
+    static KafkaRecords of(ColumnarBatch batch) {
+        return ((Column) batch.column(0)).records;
+    }
+
+    private static int size(byte[] value) {
+        return value == null ? 0 : value.length;
+    }
+
+    private static final class Column extends ColumnVector {
+        private final KafkaRecords records;
+        private final int column;
+
+        Column(KafkaRecords records, int column) {
+            super(TYPES[column]);
+            this.records = records;
+            this.column = column;
+        }
+
+        @Override
+        public void close() {}
+
+        @Override
+        public boolean hasNull() {
+            return numNulls() > 0;
+        }
+
+        @Override
+        public int numNulls() {
+            int nulls = 0;
+            for (int row = 0; column <= VALUE && row < records.count; row++) {
+                nulls += isNullAt(row) ? 1 : 0;
+            }
+            return nulls;
+        }
+
+        @Override
+        public boolean isNullAt(int row) {
+            return column <= VALUE && records.binary(column, row) == null;
+        }
+
+        @Override
+        public byte[] getBinary(int row) {
+            return records.binary(column, row);
+        }
+
+        @Override
+        public UTF8String getUTF8String(int row) {
+            return records.topic;
+        }
+
+        @Override
+        public int getInt(int row) {
+            return column == PARTITION ? records.partition() : records.timestampType(row);
+        }
+
+        @Override
+        public long getLong(int row) {
+            return column == OFFSET ? records.offset(row) : records.timestampMicros(row);
+        }
+
+        @Override
+        public boolean getBoolean(int row) {
+            throw noSuchType();
+        }
+
+        @Override
+        public byte getByte(int row) {
+            throw noSuchType();
+        }
+
+        @Override
+        public short getShort(int row) {
+            throw noSuchType();
+        }
+
+        @Override
+        public float getFloat(int row) {
+            throw noSuchType();
+        }
+
+        @Override
+        public double getDouble(int row) {
+            throw noSuchType();
+        }
+
+        @Override
+        public ColumnarArray getArray(int row) {
+            throw noSuchType();
+        }
+
+        @Override
+        public ColumnarMap getMap(int row) {
+            throw noSuchType();
+        }
+
+        @Override
+        public Decimal getDecimal(int row, int precision, int scale) {
+            throw noSuchType();
+        }
+
+        @Override
+        public ColumnVector getChild(int ordinal) {
+            throw noSuchType();
+        }
+
+        private UnsupportedOperationException noSuchType() {
+            return new UnsupportedOperationException("Kafka's column " + column + " is " + type);
+        }
+    }
+}

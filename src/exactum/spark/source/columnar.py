@@ -1,0 +1,54 @@
+"""Whether ``read_kafka`` reads in columns (docs/adr/0025-columnar-kafka-source.md), or as Spark's
+own source does. Both go by the same options and the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pyspark.sql import SparkSession
+
+from exactum.spark.jvm.error import JvmError
+from exactum.spark.jvm.java_class import is_there, java_class
+from exactum.spark.jvm.packed_batches import listed_jars
+from exactum.spark.runtime.columnar_kafka import FORMAT, JAR, SPARK_VERSIONS
+
+logger = logging.getLogger("exactum")
+
+SPARKS = "kafka"
+SETTING = "spark.exactum.columnarKafka.enabled"
+"""A Spark setting; "false": Spark's own source. "true": its class is taken to be on the class path
+of all executors where the jar is not listed in ``spark.jars``."""
+
+
+def kafka_format(session: SparkSession) -> str:
+    """The format of the source that this session reads Kafka with."""
+    why = _why_not(session)
+    if why:
+        logger.debug("Kafka is read by Spark's own source: %s", why)
+    return SPARKS if why else FORMAT
+
+
+def _why_not(session: SparkSession) -> str:
+    setting = str(session.conf.get(SETTING, "")).lower()
+    if setting == "false":
+        return f"{SETTING}=false"
+    if not session.version.startswith(SPARK_VERSIONS):
+        return f"this is Spark {session.version}"
+    try:
+        source = java_class(session, FORMAT)
+        if not is_there(source):
+            return f"the driver's class path has no {JAR.name}"
+        source()  # which fails where its class loader does not see Spark's connector
+        if setting != "true" and not _has_executors_class(session):
+            return f"spark.jars does not list {JAR.name}, and the executors may lack it"
+    except JvmError as error:
+        return str(error)
+    return ""
+
+
+def _has_executors_class(session: SparkSession) -> bool:
+    master = str(session.sparkContext.master)
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return True
+    return any(jar.endswith(f"/{JAR.name}") for jar in listed_jars(session))

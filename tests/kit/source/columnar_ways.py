@@ -1,0 +1,90 @@
+"""The ways in which records of Kafka reach a query's sinks, and a query over one of them: into
+Parquet, with what its writers note beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import exactum
+from exactum.spark.source import columnar
+from exactum.spark.write import packing
+
+ROWS, LAZY, PACKED = "Spark's rows", "columns below Spark's expressions", "packed"
+WAYS: dict[str, dict[str, str]] = {
+    ROWS: {columnar.SETTING: "false"},
+    LAZY: {packing.SETTING: "false"},
+    PACKED: {},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Noting:
+    """Writers that note the Arrow schema and the size of each batch."""
+
+    writers: Any
+    folder: Path
+
+    def open(self, order: Any, task: Any) -> Any:
+        return NotingWriter(self.writers.open(order, task), self.folder)
+
+
+class NotingWriter:
+    def __init__(self, writer: Any, folder: Path) -> None:
+        self._writer = writer
+        self._folder = folder
+        self.prepare, self.abort = writer.prepare, writer.abort
+
+    def write(self, batch: Any) -> Any:
+        (self._folder / f"{os.getpid()}-{time.monotonic_ns()}").write_text(
+            f"{batch.nbytes}\n{batch.schema.to_string()}"
+        )
+        return self._writer.write(batch)
+
+
+class NotingSink(exactum.FileSink):
+    """Parquet, with what its writers note beside it."""
+
+    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
+        opened = super().open(run, participant, columns)
+        return dataclasses.replace(opened, writers=Noting(opened.writers, notes_of(self._path)))
+
+
+def notes_of(out: Any) -> Path:
+    return Path(f"{str(out).removeprefix('file://')}-notes")
+
+
+def run(stream: Any, frame: Any, **sink: Any) -> str | None:
+    """The query to its end, into Parquet; the text of its error, or None."""
+    notes_of(stream.out).mkdir(exist_ok=True)
+    once = exactum.exactly_once(
+        NotingSink(str(stream.out), format="parquet", **sink), on_event=stream.events.append
+    )
+    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
+    return stream.end(writer.trigger(availableNow=True).foreachBatch(once).start())  # type: ignore[no-any-return]
+
+
+def written(out: Path) -> list[dict[str, Any]]:
+    files = sorted(out.glob("part-*"))
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    return sorted(rows, key=lambda row: (row.get("topic", ""), row["partition"], row["offset"]))
+
+
+def raw_rows(out: Path) -> list[tuple[Any, ...]]:
+    """The rows of the files, in an order of their own: text as bytes, instants in microseconds."""
+    rows = []
+    for file in sorted(out.glob("part-*")):
+        table = pq.ParquetFile(file).read()
+        for place, field in enumerate(table.schema):
+            if pa.types.is_timestamp(field.type) or pa.types.is_string(field.type):
+                plain = pa.int64() if pa.types.is_timestamp(field.type) else pa.binary()
+                table = table.set_column(place, field.name, table.column(place).cast(plain))
+        rows += list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return sorted(rows, key=repr)

@@ -1,0 +1,70 @@
+"""Classes of Java that the wheel carries compiled: made of their sources, and read again.
+
+It needs the compiler of a JDK (Debian's JRE has it as well).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from exactum.java.program import java_program
+
+OPTIONS = ("--release", "17", "-nowarn", "-proc:none")
+"""Java 17 is the oldest that PySpark 4.0 runs on."""
+DATE = (1980, 1, 1, 0, 0, 0)
+"""Of each entry: who makes the jar again finds the same bytes."""
+NUMBERS = re.compile(r"#\d+,?|(?<=\$)\d+(?=[(:])")
+"""Of constants and of lambdas: each version of the compiler numbers them in an order of its own."""
+
+
+def compiled(folder: Path, sources: Sequence[Path], class_path: Iterable[Path]) -> list[Path]:
+    """The class files of the sources, in ``folder``."""
+    path = ":".join(map(str, class_path))
+    _tool("jdk.compiler/com.sun.tools.javac.Main", *OPTIONS, "-cp", path, "-d", folder, *sources)
+    return sorted(folder.rglob("*.class"))
+
+
+def disassembled(files: Sequence[Path]) -> list[list[str]]:
+    """What each class file says, line by line, without what depends on the compiler's version."""
+    said = _tool("jdk.jdeps/com.sun.tools.javap.Main", "-v", "-p", *files)
+    of_each = re.split(r"^Classfile .*\n", said, flags=re.MULTILINE)[1:]
+    assert len(of_each) == len(files)
+    return [_lines(text) for text in of_each]
+
+
+def _lines(said: str) -> list[str]:
+    head, _, rest = said.partition("Constant pool:\n")
+    _, _, body = rest.partition("\n{\n")
+    lines = [*head.splitlines()[2:], *body.splitlines()]  # the first two are about the file
+    return sorted(" ".join(NUMBERS.sub("", line).split()) for line in lines)
+
+
+def classes(folder: Path, files: Iterable[Path]) -> dict[str, list[str]]:
+    """What each of these class files in ``folder`` says."""
+    paths = sorted(files)
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return dict(zip(names, disassembled(paths), strict=True))
+
+
+def kept(jar: Path, folder: Path) -> dict[str, list[str]]:
+    """What the class files in a jar say; ``folder`` is for them."""
+    with zipfile.ZipFile(jar) as archive:
+        archive.extractall(folder)
+    return classes(folder, [path for path in folder.rglob("*") if path.is_file()])
+
+
+def make_jar(jar: Path, sources: Sequence[Path], class_path: Iterable[Path]) -> None:
+    with tempfile.TemporaryDirectory() as work, zipfile.ZipFile(jar, "w") as made:
+        for path in compiled(Path(work), sources, class_path):
+            entry = zipfile.ZipInfo(path.relative_to(work).as_posix(), DATE)
+            made.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def _tool(name: str, *arguments: str | Path) -> str:
+    command = [java_program("java"), "-m", name, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout

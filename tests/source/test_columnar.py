@@ -1,0 +1,415 @@
+"""``read_kafka`` in columns: the same records, values and types as by Spark's rows, whichever way
+they take into Python, and the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import functions as f
+
+import exactum
+from exactum.spark.source import columnar
+from tests.kit.source.columnar_ways import (
+    LAZY,
+    PACKED,
+    ROWS,
+    WAYS,
+    NotingSink,
+    notes_of,
+    run,
+    written,
+)
+from tests.kit.spark.torn_stream import configured
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+BEGAN_MS = int(time.time()) * 1000 - 3_600_000
+
+
+def schemas(stream: Any) -> set[str]:
+    return {note.read_text().partition("\n")[2] for note in notes_of(stream.out).iterdir()}
+
+
+def sizes(stream: Any) -> list[int]:
+    return [int(note.read_text().partition("\n")[0]) for note in notes_of(stream.out).iterdir()]
+
+
+def give(kafka: Any, topic: str, count: int, partitions: int, first: int = 0) -> list[dict]:
+    """Records with and without keys and values, empty ones, and bytes that are no text; as the
+    source shows them.
+    """
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    given = []
+    for number in range(first, first + count):
+        for partition in range(partitions):
+            record = {
+                "key": (None, b"", b"k%d" % number, b"\xff\xfe")[number % 4],
+                "value": (b"v%d" % number, None, b"", "ü€".encode(), b"\x00" * 70)[number % 5],
+                "partition": partition,
+                "timestamp": BEGAN_MS + 1234 * number + partition,
+            }
+            producer.produce(topic, **record)
+            given.append({**record, "topic": topic, "offset": number, "timestampType": 0})
+    assert producer.flush(30) == 0
+    for record in given:
+        record["timestamp"] = datetime.fromtimestamp(record["timestamp"] / 1000, timezone.utc)
+    return sorted(given, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def test_every_column(
+    stream: Any, topic: Callable[..., str], way: str, packed_jobs: list[Any]
+) -> None:
+    """All that was sent, as it was sent, in a first epoch, small ones, and of several topics."""
+    names = [topic("columns", partitions=3), topic("columns", partitions=1)]
+    expected = sorted(
+        [*give(stream.kafka, names[0], 41, 3), *give(stream.kafka, names[1], 60, 1)],
+        key=lambda row: (row["topic"], row["partition"], row["offset"]),
+    )
+    assert run(stream, stream.read(names, maxOffsetsPerTrigger=80)) is None
+    rows = written(stream.out)
+    assert [{name: row[name] for name in COLUMNS} for row in rows] == [
+        {name: row[name] for name in COLUMNS} for row in expected
+    ]
+    assert len(packed_jobs) == (3 if way == PACKED else 0)
+
+
+CHOICES: dict[str, Callable[[Any], Any]] = {
+    "all": lambda frame: frame,
+    "some": lambda frame: frame.select("offset", "partition", "value"),
+    "renamed": lambda frame: frame.selectExpr(
+        "offset", "partition", "value AS key", "key AS `v.1`"
+    ),
+    "as text": lambda frame: frame.selectExpr(
+        "key", "CAST(value AS STRING) AS text", "value", "offset", "partition"
+    ),
+    "twice": lambda frame: frame.select("*", f.col("value").alias("again")).drop("topic", "key"),
+    "by layers": lambda frame: frame.alias("a").select("a.*").withColumnRenamed("key", "k"),
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
+def test_the_same_arrow(
+    make_stream: Any, topic: Callable[..., str], packed_jobs: list[Any], choice: Any
+) -> None:
+    """Sinks are given the same types and values: whoever writes one sees no difference."""
+    name = topic("arrow", partitions=2)
+    found = []
+    for way in WAYS:
+        stream = make_stream()
+        give(stream.kafka, name, 30, 2) if way == ROWS else None
+        with configured(stream.spark, WAYS[way]):
+            assert run(stream, choice(stream.read(name))) is None
+        found.append((schemas(stream), written(stream.out)))
+    assert len(found[0][1]) == 60
+    assert found[0] == found[1] == found[2]
+    assert len(packed_jobs) == 1
+
+
+AS_ROWS: dict[str, Callable[[Any], Any]] = {
+    "a filter": lambda frame: frame.where("offset >= 0"),
+    "an expression": lambda frame: frame.withColumn("topic", f.upper("topic")),
+    "a number as text": lambda frame: frame.withColumn("key", f.col("offset").cast("string")),
+    "text as bytes": lambda frame: frame.withColumn("key", f.col("topic").cast("binary")),
+    "Python over Arrow": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema),
+    "a function of Arrow arrays": lambda frame: frame.withColumn(
+        "key", f.arrow_udf(lambda array: array, "binary")("value")
+    ),
+    "an aggregate": lambda frame: frame.groupBy("partition").agg(f.max("offset").alias("offset")),
+    "a field's metadata": lambda frame: frame.withMetadata("value", {"of": "whom"}),
+    "a union": lambda frame: frame.union(frame.where("offset < 0")),
+}
+
+
+@pytest.mark.parametrize("transform", AS_ROWS.values(), ids=AS_ROWS)
+def test_what_needs_rows(
+    make_stream: Any, topic: Callable[..., str], packed_jobs: list[Any], transform: Any
+) -> None:
+    """Whatever computes is Spark's, over the columns, with the result it has over rows."""
+    name = topic("rows", partitions=2)
+    found = []
+    for way in (ROWS, PACKED):
+        stream = make_stream()
+        give(stream.kafka, name, 20, 2) if way == ROWS else None
+        with configured(stream.spark, WAYS[way]):
+            frame = transform(stream.read(name, maxOffsetsPerTrigger=100))
+            mode = "complete" if "partition" in frame.columns and len(frame.columns) == 2 else ""
+            notes_of(stream.out).mkdir()
+            once = exactum.exactly_once(NotingSink(str(stream.out), format="parquet"))
+            writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
+            writer = writer.outputMode(mode or "append").trigger(availableNow=True)
+            assert stream.end(writer.foreachBatch(once).start()) is None
+        found.append((schemas(stream), written(stream.out)))
+    assert found[0][1]
+    assert found[0] == found[1]
+    assert packed_jobs == []
+
+
+def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
+    """What one way has begun another one goes on with, and no record comes twice."""
+    name = topic("checkpoint", partitions=2)
+    expected: list[dict[str, Any]] = []
+    for number, way in enumerate((ROWS, PACKED, ROWS, LAZY, PACKED, LAZY)):
+        expected += give(stream.kafka, name, 7, 2, first=7 * number)
+        with configured(stream.spark, WAYS[way]):
+            assert run(stream, stream.read(name)) is None
+    found = [(row["partition"], row["offset"], row["value"]) for row in written(stream.out)]
+    assert found == sorted((row["partition"], row["offset"], row["value"]) for row in expected)
+
+
+def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
+    """Aborted records and what marks the ends of transactions are passed over; a batch may be of
+    nothing else.
+    """
+    name = topic("transactions", partitions=1)
+    producer = Producer(
+        {"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": name}
+    )
+    producer.init_transactions(30)
+    expected = []
+    for number in range(12):
+        producer.begin_transaction()
+        for place in range(3):
+            producer.produce(name, b"%d" % number, partition=0)
+            expected += [] if number % 4 else [(number * 4 + place, b"%d" % number)]
+        assert producer.flush(30) == 0
+        (producer.abort_transaction if number % 4 else producer.commit_transaction)(30)
+    assert run(stream, stream.read(name, maxOffsetsPerTrigger=5)) is None
+    assert [(row["offset"], row["value"]) for row in written(stream.out)] == expected
+
+
+def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
+    """Offsets that a compacted topic has no more are passed over; tombstones are records."""
+    quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
+    name = topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
+    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
+    for number in range(30):
+        producer.produce(name, None if number == 29 else b"%d" % number, key=b"%d" % (number % 3))
+        producer.flush(30)
+        time.sleep(0.11 if number > 26 else 0)
+    rows = stream.spark.read.format("kafka").option("subscribe", name)
+    rows = rows.option("kafka.bootstrap.servers", stream.kafka.bootstrap_servers).load()
+    assert run(stream, stream.read(name)) is None
+    found = {row["offset"]: row["value"] for row in written(stream.out)}
+    assert found[29] is None
+    assert found.keys() >= {row["offset"] for row in rows.collect()}, "read later, compacted more"
+
+
+def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way: str) -> None:
+    name = topic("split", partitions=2)
+    expected = give(stream.kafka, name, 50, 2)
+    assert run(stream, stream.read(name, minPartitions=5)) is None
+    assert [(r["partition"], r["offset"]) for r in written(stream.out)] == [
+        (r["partition"], r["offset"]) for r in expected
+    ]
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_records_that_are_gone(
+    stream: Any, topics: Any, topic: Callable[..., str], way: str, tolerant: bool
+) -> None:
+    """Deleted between planning and reading: an error, or passed over where that is accepted."""
+    name = topic("gone", partitions=1)
+    topics.give(name, 20, partitions=1)
+
+    def rows(batch: Any) -> Any:  # Spark has planned the offsets
+        topics.delete_before(name, 0, 12)
+        return batch
+
+    frame = stream.read(name, failOnDataLoss=not tolerant)
+    error = run(stream, frame, rows=rows)
+    if tolerant:
+        assert error is None
+        assert [row["offset"] for row in written(stream.out)] == list(range(12, 20))
+    else:
+        assert "failOnDataLoss" in str(error)
+        assert written(stream.out) == []
+
+
+def test_large_records(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
+    """A batch has two mebibytes, and one record more than fits: memory is bounded by that."""
+    name = topic("large", partitions=1, config={"max.message.bytes": 2_000_000})
+    producer = Producer(
+        {"bootstrap.servers": stream.kafka.bootstrap_servers, "message.max.bytes": 2_000_000}
+    )
+    values = [os.urandom(1_000_000) for _ in range(24)]
+    for value in values:
+        producer.produce(name, value)
+        producer.flush(30)
+    assert run(stream, stream.read(name)) is None
+    assert [row["value"] for row in written(stream.out)] == values
+    assert packed_jobs
+    assert max(sizes(stream)) < 3_200_000
+
+
+def test_views(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
+    """Views that choose columns are packed side by side, each column once."""
+    name = topic("views", partitions=2)
+    expected = give(stream.kafka, name, 25, 2)
+    other = stream.out.with_name("other")
+    once = exactum.exactly_once(
+        exactum.FileSink(str(stream.out), format="parquet"),
+        exactum.FileSink(
+            str(other),
+            format="parquet",
+            name="other",
+            rows=lambda batch: batch.selectExpr("value AS v", "partition", "offset"),
+        ),
+    )
+    writer = stream.read(name).writeStream.option("checkpointLocation", str(stream.checkpoint))
+    assert stream.end(writer.trigger(availableNow=True).foreachBatch(once).start()) is None
+    assert [row["value"] for row in written(stream.out)] == [row["value"] for row in expected]
+    assert [row["v"] for row in written(other)] == [row["value"] for row in expected]
+    assert len(packed_jobs) == 1
+
+
+def test_a_frame_of_another_batch(
+    stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
+) -> None:
+    """Rows that are not the micro-batch's own are written as they are, and not the batch's."""
+    name = topic("other", partitions=1)
+    give(stream.kafka, name, 10, 1)
+    elsewhere = stream.spark.createDataFrame([(0, 77)], "partition int, offset long")
+    frame = stream.read(name).select("partition", "offset")
+    assert run(stream, frame, rows=lambda batch: elsewhere) is None
+    assert [row["offset"] for row in written(stream.out)] == [77]
+    assert packed_jobs == []
+
+
+def test_headers(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
+    """Read by Spark's own source, which has them."""
+    name = topic("headers", partitions=1)
+    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
+    producer.produce(name, b"v", headers=[("h", b"1")])
+    producer.flush(30)
+    frame = stream.read(name, includeHeaders=True)
+    assert run(stream, frame) is None
+    (row,) = written(stream.out)
+    assert row["headers"] == [{"key": "h", "value": b"1"}]
+    assert packed_jobs == []
+
+
+def test_a_task_that_fails_once(stream: Any, topic: Callable[..., str], way: str) -> None:
+    """Its second try reads the same records."""
+    name = topic("retried", partitions=2)
+    expected = give(stream.kafka, name, 40, 2)
+    once = exactum.exactly_once(FailingSink(str(stream.out), format="parquet"))
+    notes_of(stream.out).mkdir()
+    writer = stream.read(name).writeStream.option("checkpointLocation", str(stream.checkpoint))
+    assert stream.end(writer.trigger(availableNow=True).foreachBatch(once).start()) is None
+    assert len(list(notes_of(stream.out).iterdir())) == 2
+    assert [row["value"] for row in written(stream.out)] == [row["value"] for row in expected]
+
+
+@dataclasses.dataclass(frozen=True)
+class FailingOnce:
+    writers: Any
+    folder: Path
+
+    def open(self, order: Any, task: Any) -> Any:
+        if task.attempt_number == 0:
+            (self.folder / f"failed-{task.partition_id}").touch()
+            raise ConnectionError("once")
+        return self.writers.open(order, task)
+
+
+class FailingSink(exactum.FileSink):
+    """Fails in every task's first try, and leaves a file for it."""
+
+    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
+        opened = super().open(run, participant, columns)
+        return dataclasses.replace(
+            opened, writers=FailingOnce(opened.writers, notes_of(self._path))
+        )
+
+
+def test_stops_at_any_moment(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+    """While Spark asks for offsets, plans, reads or waits: no stop is a failure, and nothing is
+    lost.
+    """
+    seed = time.time_ns()
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    name = topic("stopped", partitions=3)
+    for life in range(8):
+        topics.give(name, 20, partitions=3)
+        query = stream.start(stream.read(name, maxOffsetsPerTrigger=9))
+        time.sleep(moments.uniform(0.1, 1.5) + (life == 0))
+        query.stop()
+        assert query.exception() is None
+    assert stream.run(stream.read(name)) is None
+    assert stream.rows() == [(name, p, offset) for p in range(3) for offset in range(160)]
+
+
+def test_progress(stream: Any, topic: Callable[..., str], way: str) -> None:
+    """Spark reports the records that were read, and the source by its own name."""
+    name = topic("progress", partitions=2)
+    give(stream.kafka, name, 15, 2)
+    query = stream.start(stream.read(name), availableNow=True)
+    assert stream.end(query) is None
+    reports = [report for report in query.recentProgress if report["numInputRows"]]
+    assert [report["numInputRows"] for report in reports] == [30]
+    (source,) = reports[0]["sources"]
+    assert source["description"] == f"KafkaV2[Subscribe[{name}]]"
+    assert source["metrics"].keys() == {
+        "avgOffsetsBehindLatest",
+        "maxOffsetsBehindLatest",
+        "minOffsetsBehindLatest",
+    }
+
+
+def test_the_way_back(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own source, where the classes are not there, or are of another Spark."""
+    assert columnar.kafka_format(spark) == "exactum.ColumnarKafka"
+    with configured(spark, {columnar.SETTING: "False"}):
+        assert columnar.kafka_format(spark) == "kafka"
+    monkeypatch.setattr(columnar, "SPARK_VERSIONS", ("4.0.",))
+    assert columnar.kafka_format(spark) == "kafka"
+    monkeypatch.undo()
+    monkeypatch.setattr(columnar, "FORMAT", "exactum.NoSuchClass")
+    assert columnar.kafka_format(spark) == "kafka"
+    # A class that is there and cannot be made, as ours where its loader sees no connector.
+    monkeypatch.setattr(columnar, "FORMAT", "java.lang.Number")
+    assert columnar.kafka_format(spark) == "kafka"
+
+
+def test_executors_without_the_classes(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    """On a cluster the jar has to be one that Spark gives to executors, or the user says that they
+    have it.
+    """
+
+    def of(**settings: str) -> str:
+        context = SimpleNamespace(master="spark://host:7077", _gateway=spark.sparkContext._gateway)
+        return columnar.kafka_format(
+            SimpleNamespace(sparkContext=context, version=spark.version, conf=settings)  # type: ignore[arg-type]
+        )
+
+    monkeypatch.setattr(columnar, "listed_jars", lambda session: ["spark://host:1/jars/x.jar"])
+    assert of() == "kafka"
+    assert of(**{columnar.SETTING: "true"}) == "exactum.ColumnarKafka"
+    monkeypatch.setattr(
+        columnar, "listed_jars", lambda session: ["spark://host:1/jars/columnar-kafka.jar"]
+    )
+    assert of() == "exactum.ColumnarKafka"
+
+
+def test_large_types(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
+    """Who wants Arrow's large types of Spark has them."""
+    name = topic("large-types", partitions=1)
+    give(stream.kafka, name, 5, 1)
+    with configured(stream.spark, {"spark.sql.execution.arrow.useLargeVarTypes": "true"}):
+        assert run(stream, stream.read(name)) is None
+    (schema,) = schemas(stream)
+    assert "value: large_binary" in schema
+    assert packed_jobs == []

@@ -1,0 +1,132 @@
+"""Topics of every kind, read in each way: the records that an independent reader sees, once."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.kit.source.columnar_ways import PACKED, WAYS, raw_rows, run
+from tests.kit.spark.torn_stream import configured
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+RECORD_BYTES_MAX = 12_000_000
+TIMESTAMP_TYPES = {1: 0, 2: 1}
+"""librdkafka's numbers, and Spark's."""
+
+
+def committed(servers: str, topics: list[str]) -> list[tuple[Any, ...]]:
+    """Every record that a read_committed reader sees, as ``raw_rows`` shows it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "of the test",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    parts = [
+        TopicPartition(topic, partition, 0)
+        for topic in topics
+        for partition in consumer.list_topics(topic).topics[topic].partitions
+    ]
+    consumer.assign(parts)
+    ends, seen = 0, []
+    while ends < len(parts):
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error():
+            ends += 1
+            continue
+        kind, ms = message.timestamp()
+        place = (message.topic().encode(), message.partition(), message.offset())
+        seen.append((message.key(), message.value(), *place, ms * 1000, TIMESTAMP_TYPES[kind]))
+    consumer.close()
+    return sorted(seen, key=repr)
+
+
+def a_value(some: random.Random) -> bytes | None:
+    if some.random() < 0.2:
+        return None
+    large = some.random() < 0.005
+    return some.randbytes(some.choice([1_000_000, 3_000_000, 10_000_000] if large else SIZES))
+
+
+SIZES = [0, 0, 1, 7, 8, 9, 100, 1000]
+
+
+def give(servers: str, topic: str, partitions: int, some: random.Random) -> None:
+    """Some batches, each of transactions that commit or abort, or of none; in any codec."""
+    for number in range(3):
+        settings: dict[str, Any] = {
+            "bootstrap.servers": servers,
+            "message.max.bytes": RECORD_BYTES_MAX,
+            "compression.type": some.choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        }
+        transactional = some.random() < 0.5
+        if transactional:
+            settings["transactional.id"] = f"{topic}-{number}"
+        producer = Producer(settings)
+        if transactional:
+            producer.init_transactions(30)
+        for _ in range(some.randint(1, 8)):
+            if transactional:
+                producer.begin_transaction()
+            for _ in range(some.choice([1, 3, 50, 400])):
+                key = some.choice([None, b"", b"k", some.randbytes(9)])
+                headers = some.choice([None, [("h", b"x" * 50), ("h", None)]])
+                at_ms = some.choice([1, 1_000, int(time.time() * 1000)])
+                producer.produce(
+                    topic,
+                    a_value(some),
+                    key,
+                    partition=some.randrange(partitions),
+                    headers=headers,
+                    timestamp=at_ms,
+                )
+                producer.poll(0)
+            assert producer.flush(30) == 0
+            if transactional:
+                end = producer.commit_transaction
+                (end if some.random() < 0.6 else producer.abort_transaction)(30)
+
+
+@pytest.mark.parametrize(
+    "seed_default", [pytest.param(7, id="seven"), pytest.param(None, marks=pytest.mark.deep)]
+)
+def test_fuzz(
+    make_stream: Any, kafka: Any, topic: Any, packed_jobs: list[Any], seed_default: int | None
+) -> None:
+    seed = int(os.environ.get("EXACTUM_SEED", seed_default or time.time_ns()))
+    print(f"EXACTUM_SEED={seed}")
+    some = random.Random(seed)
+    topics = []
+    for number in range(2 if seed_default else 4):
+        partitions = some.randint(1, 4)
+        kind = some.choice(["CreateTime", "LogAppendTime"])
+        config = {
+            "message.timestamp.type": kind,
+            "max.message.bytes": RECORD_BYTES_MAX,
+            "retention.ms": -1,  # some records say that they are of 1970
+        }
+        topics.append(topic(f"fuzz{number}", partitions=partitions, config=config))
+        give(kafka.bootstrap_servers, topics[-1], partitions, some)
+    expected = committed(kafka.bootstrap_servers, topics)
+    for way in WAYS:
+        stream = make_stream()
+        options = {
+            "maxOffsetsPerTrigger": some.choice([1_000, 5_000]),
+            "minPartitions": some.choice([1, 9, 30]),
+            "maxRecordsPerPartition": some.choice([50, 333, 10_000]),
+        }
+        packed_jobs.clear()
+        with configured(stream.spark, WAYS[way]):
+            assert run(stream, stream.read(topics, **options)) is None
+        assert raw_rows(stream.out) == expected, f"{way}, {options}"
+        assert bool(packed_jobs) == (way == PACKED)

@@ -1,0 +1,130 @@
+"""What a query does with its batch before it is written: the same rows in each way of reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as f
+
+from tests.kit.source.columnar_ways import PACKED, WAYS, raw_rows, run
+from tests.kit.spark.torn_stream import configured
+from tests.source.test_columnar import give, schemas
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def persisted(batch: Any) -> Any:
+    batch.persist()
+    batch.count()
+    return batch
+
+
+def looked_at(batch: Any) -> Any:
+    assert not batch.isEmpty()
+    batch.head(3)
+    batch.count()
+    return batch
+
+
+def computed(batch: Any) -> Any:
+    return batch.selectExpr(
+        "md5(value) m",
+        "length(value) l",
+        "concat(key, value) c",
+        "coalesce(value, key, cast('x' as binary)) o",
+        "partition",
+        "offset",
+        "timestamp + interval 1 day as d",
+        "date_format(timestamp, 'yyyy-MM-dd HH:mm:ss.SSS') t",
+        "timestampType is null as n",
+        "struct(key, value) s",
+        "array(key, value) a",
+        "map('k', value) p",
+        "row_number() over (partition by partition order by offset) w",
+    )
+
+
+def of_a_view(batch: Any) -> Any:
+    batch.createOrReplaceTempView("some_batch")
+    return batch.sparkSession.sql("select value as `a b`, key, offset, partition from some_batch")
+
+
+def joined_with_itself(batch: Any) -> Any:
+    same = f.expr("a.partition = b.partition and a.offset = b.offset")
+    both = batch.alias("a").join(batch.alias("b"), same)
+    return both.select("a.key", "b.value", "a.topic", "a.partition", "a.offset", "b.timestamp")
+
+
+CASES: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "looked at": (looked_at, True),
+    "a view": (of_a_view, False),
+    "odd names": (
+        lambda b: b.selectExpr("value ` `", "key ` x  y `", 'topic `ü€."`', "partition", "offset"),
+        True,
+    ),
+    "persisted": (persisted, True),
+    "computed": (computed, False),
+    "a name of two lines": (lambda b: b.selectExpr("value `a\nb`", "partition", "offset"), False),
+    "a field's metadata": (lambda b: b.withMetadata("value", {"a": "b"}), False),
+    "a few": (lambda b: b.orderBy("partition", "offset").limit(5), False),
+    "repartitioned": (lambda b: b.repartition(3), False),
+    "one task": (lambda b: b.coalesce(1), False),
+    "local checkpoint": (lambda b: b.localCheckpoint(), False),
+    "twice": (lambda b: b.union(b), False),
+    "joined with itself": (joined_with_itself, False),
+    "distinct": (lambda b: b.distinct(), False),
+    "sampled": (lambda b: b.sample(1.0), False),
+    "collected": (lambda b: b.sparkSession.createDataFrame(b.collect(), b.schema), False),
+    "Python rows": (lambda b: b.rdd.toDF(b.schema), False),
+    "pandas": (
+        lambda b: b.withColumn("value", f.pandas_udf(lambda s: s, "binary")("value")),
+        False,
+    ),
+}
+"""What the query does, and whether its records may still come packed."""
+ONE_OF_A_KIND = {"looked at", "a view", "persisted", "computed", "a few", "joined with itself"}
+SETTINGS = {
+    "as they are": {},
+    "nothing compiled": {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    },
+    "odd": {
+        "spark.sql.columnVector.offheap.enabled": "true",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.session.timeZone": "Asia/Kathmandu",
+        "spark.sql.adaptive.forceApply": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
+    },
+}
+PARAMETERS = [
+    pytest.param(
+        case,
+        name,
+        marks=() if case in ONE_OF_A_KIND and name == "as they are" else pytest.mark.deep,
+    )
+    for name in SETTINGS
+    for case in (CASES if name == "as they are" else sorted(ONE_OF_A_KIND))
+]
+
+
+@pytest.mark.parametrize(("case", "settings"), PARAMETERS)
+def test_the_same_rows(
+    make_stream: Any, kafka: Any, topic: Any, packed_jobs: list[Any], case: str, settings: str
+) -> None:
+    name = topic("rows", partitions=2)
+    give(kafka, name, 20, 2)
+    rows, packs = CASES[case]
+    found = []
+    for way in WAYS:
+        packed_jobs.clear()
+        stream = make_stream()
+        with configured(stream.spark, {**SETTINGS[settings], **WAYS[way]}):
+            assert run(stream, stream.read(name), rows=rows) is None
+        found.append((raw_rows(stream.out), schemas(stream)))
+        if way != PACKED or not packs or settings == "as they are":
+            assert bool(packed_jobs) == (way == PACKED and packs)
+    assert found[0][0]
+    assert found[0] == found[1] == found[2]

@@ -1,0 +1,115 @@
+"""Tasks that read Kafka in columns, and are killed in the middle, or read from a slow broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import exactum
+from tests.kit.source.columnar_ways import PACKED, notes_of, written
+from tests.kit.source.source_stream import eventually
+from tests.kit.spark.torn_stream import configured
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+RECORDS = 12_000
+"""Of a partition, in more than one batch of columns."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Writers that stay in the middle of each task's first try until they are killed."""
+
+    writers: Any
+    folder: Path
+
+    def open(self, order: Any, task: Any) -> Any:
+        opened = self.writers.open(order, task)
+        return opened if task.attempt_number else HeldWriter(opened, self.folder)
+
+
+class HeldWriter:
+    """Names the task that it belongs to in a file, when it has written a batch."""
+
+    def __init__(self, writer: Any, folder: Path) -> None:
+        self._writer = writer
+        self._folder = folder
+        self.prepare, self.abort = writer.prepare, writer.abort
+
+    def write(self, batch: Any) -> Any:
+        from pyspark import TaskContext
+
+        self._writer.write(batch)
+        context = TaskContext.get()
+        assert context is not None
+        (self._folder / str(context.taskAttemptId())).touch()
+        time.sleep(120)
+        raise TimeoutError("nobody has killed this task")
+
+
+class HeldSink(exactum.FileSink):
+    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
+        opened = super().open(run, participant, columns)
+        return dataclasses.replace(opened, writers=Held(opened.writers, notes_of(self._path)))
+
+
+def held_of(stream: Any) -> list[int]:
+    return [int(note.name) for note in notes_of(stream.out).iterdir()]
+
+
+def start(stream: Any, frame: Any, sink: Any) -> Any:
+    notes_of(stream.out).mkdir()
+    once = exactum.exactly_once(sink)
+    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
+    return writer.trigger(availableNow=True).foreachBatch(once).start()
+
+
+def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], way: str) -> None:
+    """Both tasks have written a part of their records: other tries write all of them, once."""
+    name = topic("killed", partitions=2)
+    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
+    for number in range(2 * RECORDS):
+        producer.produce(name, b"%d" % number, partition=number % 2)
+    assert producer.flush(30) == 0
+    sink = HeldSink(str(stream.out), format="parquet")
+    with configured(stream.spark, {"spark.exactum.coalesceSmallEpochs.enabled": "false"}):
+        query = start(stream, stream.read(name), sink)
+        eventually(lambda: len(held_of(stream)) == 2, "both tasks have begun")
+    scala = stream.spark.sparkContext._jsc.sc()
+    for task in held_of(stream):
+        assert scala.killTaskAttempt(task, True, "by the test")
+    assert stream.end(query) is None
+    assert [(row["partition"], row["offset"]) for row in written(stream.out)] == [
+        (partition, offset) for partition in range(2) for offset in range(RECORDS)
+    ]
+    assert bool(packed_jobs) == (way == PACKED)
+
+
+def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
+    """A task that is given a record a second ends with its query, though its batch is not full."""
+    name = topic("slow", partitions=1)
+    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
+    for _ in range(40):  # each a batch of its own, of which the broker gives one at a time
+        producer.produce(name, b"x")
+        producer.flush(30)
+    slow = {
+        "kafka.max.partition.fetch.bytes": 1,
+        "kafka.fetch.min.bytes": 1_000_000,
+        "kafka.fetch.max.wait.ms": 1_000,
+    }
+    frame = stream.read(name, **slow)
+    query = start(stream, frame, exactum.FileSink(str(stream.out), format="parquet"))
+    eventually(lambda: running(stream.spark) == 1, "the task reads")
+    query.stop()
+    eventually(lambda: running(stream.spark) == 0, "the task ended", timeout_s=10)
+
+
+def running(spark: Any) -> int:
+    """Tasks of this process."""
+    (here,) = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    return int(here.numRunningTasks())
