@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import struct
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from exactum.ops.dashboard.checkpoint_source import CheckpointSource
 from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.protocol.model import Decision
 from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
+from tests.kit.small_disk import small_disk
 
 NOW_MS = time.time_ns() // 1_000_000
 
@@ -134,6 +134,7 @@ def test_a_batch_in_words(
     for attempt, decision in enumerate(records):
         made.decide(5, attempt, decision)
     made.write([made.started(NOW_MS - 90_000)])
+    made.died()
     text = page(server, f"/query/{made.query_id}/batch/5")
     assert f">{word}<" in text
     assert "1,125" in text  # the end of each partition
@@ -148,6 +149,7 @@ def test_what_is_decided_is_in_doubt_until_it_stands(
     made.spark(5, 4)
     made.decide(5, 0)
     made.write([made.started(NOW_MS - 90_000), made.completed(NOW_MS - 80_000, 4)])
+    made.died()
     text = page(server, "/")
     assert ">IN DOUBT<" in text and "Micro-batch 5 is decided" in text
     finished = {"batch_ids": [5], "transactions": 4, "rows": 100, "left": [], "troubles": []}
@@ -156,26 +158,20 @@ def test_what_is_decided_is_in_doubt_until_it_stands(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB; needs the right to mount one."""
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
-    try:
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 @pytest.mark.slow
-def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The history ends in half a line; the page reads on, needs no room itself, and shows what comes
     after. (That the query goes on is tests/monitor's.)
     """
     monkeypatch.setattr(checkpoint_source, "FRESH_S", 0.0)
-    made = MadeCheckpoint(small_disk / "c").begin()
+    made = MadeCheckpoint(disk / "c").begin()
     writer = HistoryWriter(made.folder)
-    filler = small_disk / "filler"
+    filler = disk / "filler"
     at = NOW_MS - 60_000
     writer.write([made.started(at)])
     filler.write_bytes(b"x" * 900_000)

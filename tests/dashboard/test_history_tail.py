@@ -60,6 +60,17 @@ def test_each_fact_comes_once_whoever_wrote_it(made: MadeCheckpoint) -> None:
     assert taken(tail) == [6, 7]
 
 
+def test_a_file_that_was_made_anew_is_read_from_its_begin(made: MadeCheckpoint) -> None:
+    """By the same name, within the same millisecond."""
+    tail = HistoryTail(made.folder)
+    at = now_ms()
+    made.write([made.completed(at, 1), made.completed(at + 1, 2)])
+    assert taken(tail) == [1, 2]
+    (path,) = (made.folder / HISTORY).iterdir()
+    path.write_text(f"{made.completed(at + 2, 3).to_line()}\n")
+    assert taken(tail) == [3]
+
+
 def test_a_fact_waits_a_moment_for_an_older_one(made: MadeCheckpoint) -> None:
     """A supervisor and a driver write down what they saw up to half a second later."""
     tail = HistoryTail(made.folder)

@@ -26,6 +26,8 @@ from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.spark.folder_sink import await_true
 from tests.kit.sql import postgres_server
+from tests.kit.transactions.operator import listed as transactions_of
+from tests.kit.transactions.operator import transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 
 postgres = postgres_server.postgres
@@ -202,6 +204,34 @@ def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
     assert len(world.read(world.source)) == LETTERS
 
 
+def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
+    """Its file of sinks still has where they went: they are listed, shown and sent on, and it is
+    said that they are of former runs. Where it has forgotten, what to do is said.
+    """
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    file = query.folder / "exactum" / "sinks.json"
+    known = json.loads(file.read_text())
+    (letters,) = [sink for sink in known["sinks"] if sink["name"] == "dead letters"]
+    letters |= {"present": False, "settled": True}
+    file.write_text(json.dumps(known))
+    (group,) = json.loads(typed(query, "list", "--json").stdout)
+    assert group["count"] == LETTERS
+    for command in ("list", "show"):
+        told = typed(query, command, *([group["example"]] if command == "show" else []))
+        assert told.exit_code == 0
+        assert f"of former runs, in kafka {world.letters}." in told.stderr
+    sent = typed(query, "replay", "--to", world.target, "--yes")
+    assert (sent.exit_code, f"{LETTERS} records are sent" in sent.output) == (0, True), sent.output
+    assert world.read(world.target) == AS_STORED
+    known["sinks"].remove(letters)
+    file.write_text(json.dumps(known))
+    told = typed(query, "list")
+    assert told.exit_code == 2
+    assert "start the query once with the same one" in told.output
+
+
 @pytest.mark.postgres
 def test_in_a_table_and_in_files(world: World, postgres: LocalPostgres, monkeypatch: Any) -> None:
     """Letters without a place are named by what they hold; two that are equal are two."""
@@ -246,7 +276,7 @@ main(sys.argv[1:])
 @pytest.mark.parametrize("before", [True, False])
 def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool) -> None:
     """Right before its decision: nothing of it is ever seen. Right after it: the next one finishes
-    it, and sends nothing more.
+    it, and sends nothing more. Until then ``exactum transactions`` names it, and says so.
     """
     query = world.query(
         lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
@@ -264,8 +294,15 @@ def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool)
     told = typed(query, "list")
     assert told.exit_code == (0 if before else 1), told.output
     assert ("a replay was killed" in told.output) != before
+    (opened,) = [t for t in transactions_of(query.folder, status=1) if t["sink"] == "replay"]
+    said = "undecided" if before else "decided, not known to be visible"
+    assert (opened["state"], opened["do"].startswith(said)) == ("open", True), opened
+    assert "run 'exactum dead-letters replay' again" in opened["do"]
+    told = transactions("describe", opened["identity"], "--checkpoint", query.folder, status=1)
+    assert ("commit of epoch" in told.output) != before, told.output
     result = typed(query, "replay", "--to", world.target, "--yes")
     assert result.exit_code == 0, result.output
+    assert transactions_of(query.folder, status=0) == []
     assert ("had decided is visible" in result.output) != before
     assert typed(query, "list").exit_code == 0
     assert [letter["replayed_to"] for letter in listed(query)] == [world.target] * LETTERS

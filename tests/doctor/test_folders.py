@@ -7,7 +7,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from exactum import durable
 from exactum.ops.doctor.mount import mount_findings, read_line
 from tests.kit.doctor.diagnosis import diagnosed, tree
+from tests.kit.small_disk import remount, small_disk
 
 
 @pytest.fixture
@@ -46,13 +46,8 @@ def test_a_folder_that_stands_keeps_what_it_has(place: Path) -> None:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "mounted"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
-    try:
+    with small_disk(tmp_path / "mounted") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_a_small_file_system_in_memory_is_warned_of(mounted: Path) -> None:
@@ -65,7 +60,7 @@ def test_a_small_file_system_in_memory_is_warned_of(mounted: Path) -> None:
 
 def test_a_read_only_folder_is_an_error(mounted: Path, tmp_path: Path) -> None:
     """Also for root, whom no mode stops."""
-    subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
+    remount(mounted, "ro")
     sinks = f"exactum.FileSink({str(mounted)!r})"
     found = diagnosed("--checkpoint", str(mounted / "cp"), sinks=sinks, folder=tmp_path)
     assert found.status == 1

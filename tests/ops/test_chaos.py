@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,9 @@ import pytest
 from exactum.errors import ExactumError
 from exactum.ops import process_session
 from exactum.ops.demo.chaos import Aim, plan
-from exactum.ops.demo.checkpoint import ShownCheckpoint
-from exactum.ops.demo.driver import Driver
+from exactum.ops.demo.kept_running import StandbyBeside
+from exactum.ops.driver import Driver
+from exactum.ops.shown_checkpoint import ShownCheckpoint
 
 # As a driver has it: a child, whose own child has a process group of its own and whose parent is
 # dead.
@@ -80,7 +84,7 @@ def test_a_kill_takes_the_whole_tree(tmp_path: Path) -> None:
 @pytest.fixture
 def silly_driver(tmp_path: Path) -> Driver:
     """A driver that ends at once: there is no such module."""
-    return Driver("silly", "exactum.ops.demo.nothing", (), tmp_path / "driver.log")
+    return Driver("silly", ("-m", "exactum.ops.demo.nothing"), tmp_path / "driver.log")
 
 
 def watch(driver: Driver, seconds: float) -> None:
@@ -102,3 +106,88 @@ def test_a_driver_that_ends_by_itself_is_an_error(silly_driver: Driver) -> None:
     finally:
         silly_driver.kill()
     assert silly_driver.kill() == 0
+
+
+def await_(what: Callable[[], bool], driver: StandbyBeside) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline
+        driver.check()
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_driver_ends_though_its_supervisor_did_not_end_it(tmp_path: Path) -> None:
+    """``exactum run`` has died by itself: that is an error, and its script does not stay."""
+    script = tmp_path / "query.py"
+    script.write_text(TREE)
+    driver = StandbyBeside("silly", script, (), tmp_path / "driver.log")
+    try:
+        driver.start()
+        (supervisor,) = (pid for pid in [driver._run.pid] if pid is not None)
+        (left,) = process_session.children(supervisor)
+        os.kill(supervisor, signal.SIGKILL)
+        with pytest.raises(ExactumError, match=r"ended by itself \(SIGKILL\)"):
+            await_(lambda: False, driver)
+        assert left in process_session.members(left)
+    finally:
+        driver.end()
+    assert process_session.members(left) == set()
+
+
+@pytest.mark.slow
+def test_a_supervised_driver_comes_back_and_ends(tmp_path: Path) -> None:
+    """Under the real ``exactum run``, here without a JVM: the kill takes the script's tree, frozen
+    first; the script is started again, since there is no standby yet; the end leaves nobody.
+    """
+    script = tmp_path / "a script.py"
+    script.write_text(f"print('begun', flush=True)\n{TREE}")
+    log = tmp_path / "driver.log"
+    driver = StandbyBeside("silly", script, ("an argument",), log)
+
+    def begun() -> int:
+        return log.read_text().count("begun")
+
+    try:
+        driver.start()
+        await_(lambda: begun() == 1 and "orphan" in log.read_text(), driver)
+        assert not driver.is_ready
+        (supervisor,) = (pid for pid in [driver._run.pid] if pid is not None)
+        (first,) = process_session.children(supervisor)
+        alive: list[set[int]] = []
+        driver.look()
+        assert driver.kill(lambda: False) == 0
+        driver.check()
+        assert len(process_session.members(first)) == 2
+        assert " (stopped)" not in Path(f"/proc/{first}/status").read_text()
+        assert driver.kill(lambda: alive.append(process_session.members(first)) is None) == 2
+        assert len(alive[0]) == 2
+        driver.start()
+        await_(lambda: begun() == 2, driver)
+        assert driver.comes_back == "works again"
+        (second,) = process_session.children(supervisor)
+        process_session.kill_all(second, set())
+        with pytest.raises(ExactumError, match="driver of silly ended by itself"):
+            await_(lambda: False, driver)
+    finally:
+        driver.end()
+    assert process_session.children(supervisor) == process_session.members(second) == set()
+    driver.end()
+
+
+def test_what_a_supervisor_says_is_understood(tmp_path: Path) -> None:
+    """Takeovers need two drivers and a warm standby: the demo's own test has one."""
+    log = tmp_path / "driver.log"
+    driver = StandbyBeside("silly", tmp_path / "query.py", (), log)
+    log.write_bytes(
+        b"12:00:01 exactum run: process 7 stands by, warmed with records of orders\n12:"
+    )
+    assert driver.is_ready
+    with log.open("ab") as file:
+        file.write(b"00:02 exactum run: process 6: it was ended by SIGKILL\n")
+        file.write(b"WARN exactum run: process 7 takes over\n")
+    assert not driver.is_ready
+    assert driver.comes_back == "the standby works"
+    with log.open("ab") as file:
+        file.write(b"exactum run: process 8 stands by\nexactum run: process 8: status 1\n")
+    assert not driver.is_ready

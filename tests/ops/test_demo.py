@@ -40,9 +40,11 @@ def processes_of(folder: Path) -> list[str]:
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
-    """A SIGKILL of the driver: status 0, a verdict, no escape codes, no process, no file."""
+    """A SIGKILL of the driver, whose standby takes over: status 0, a verdict, no escape codes, no
+    process, no file.
+    """
     result = subprocess.run(
-        [*COMMAND, "--seconds", "10", "--kills", "1", "--no-comparison", "--seed", "1"],
+        [*COMMAND, "--seconds", "5", "--kills", "1", "--no-comparison", "--seed", "1"],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -56,6 +58,7 @@ def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
         result.stdout,
     )
     assert result.stdout.count("exactum: SIGKILL") == 1
+    assert re.search(r"exactum: the standby works, [\d.]+ s after the kill", result.stdout)
     assert re.search("SIGKILL (between decision and commit|right after a commit)", result.stdout)
     assert re.search(
         r"produced [\d,]+ \| exactum: committed [\d,]+, duplicates 0, in flight", result.stdout
@@ -92,6 +95,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.deep
 def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     """SIGKILL of the demo itself: everything that it started ends as well."""
     with demo_at_work(tmp_path) as demo:

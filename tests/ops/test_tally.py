@@ -120,3 +120,9 @@ def test_the_reader_that_ran_along_must_have_seen_the_same() -> None:
 def test_nothing_at_all_is_not_exact() -> None:
     """A demo that produced nothing has shown nothing."""
     assert not verdict_of(Tally(), 0).exact
+
+
+def test_a_run_without_duplicates_says_so() -> None:
+    """Of the sink beside exactum: it is there to show some."""
+    assert "doubled nothing this time" in verdict_of(tally_of(range(10)), 10).remark
+    assert verdict_of(tally_of([*range(10), 4]), 10).remark == ""

@@ -22,8 +22,12 @@ TIMEOUT_S = 240
     ("what", "last"),
     [
         ("column", "exactum.errors.FrameRefused: FileSink("),
-        ("forgotten", "exactum.errors.SettingRefused: Spark called exactum.exactly_once itself"),
-        ("handled", "KeyError: 'something else'"),
+        pytest.param(
+            "forgotten",
+            "exactum.errors.SettingRefused: Spark called exactum.exactly_once itself",
+            marks=pytest.mark.deep,
+        ),
+        pytest.param("handled", "KeyError: 'something else'", marks=pytest.mark.deep),
     ],
 )
 def test_the_last_line(tmp_path: Path, what: str, last: str) -> None:

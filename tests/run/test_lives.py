@@ -25,7 +25,7 @@ from tests.kit.run.run_command import new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-DEATHS = int(os.environ.get("EXACTUM_RUN_DEATHS", "4"))
+DEATHS = int(os.environ.get("EXACTUM_RUN_DEATHS", "2"))
 RECORDS_PER_EPOCH = 60
 EARLY_S = 0.4
 """Within this time a life has imported something and may have begun to start a JVM."""
@@ -40,7 +40,7 @@ FIRST_STARTS = ["--start-attempts", str(DEATHS + 1)]
 """Most lives end before any query of theirs begins."""
 STRATEGIES = {
     "fixed-delay": (
-        3,
+        2,
         [
             "--restart-strategy.fixed-delay.attempts",
             str(DEATHS),
@@ -148,8 +148,12 @@ def test_what_is_decided_is_finished_when_the_script_is_not_started_again(
         assert len(reader.caught_up()) == 60
 
 
+@pytest.mark.parametrize(
+    "frozen",
+    [pytest.param(False, id="dead"), pytest.param(True, id="dead, frozen", marks=pytest.mark.deep)],
+)
 def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, frozen: bool
 ) -> None:
     """The standby goes on where the killed one was; the next one where a frozen one was, and that
     one is fenced when it wakes up. SIGTERM stops the query after its epoch, which Spark has logged.
@@ -193,15 +197,17 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
         os.kill(killed, signal.SIGKILL)
         goes_on(1, since_s)
 
-        run.says("stands by", 2, timeout_s=300)
-        frozen = run.pids()[1]
-        run.signal_session(frozen, signal.SIGSTOP)
-        since_s = time.time()
-        world.source.produce(kafka.bootstrap_servers, 50)
-        goes_on(2, since_s)
-        run.signal_session(frozen, signal.SIGCONT)
-        run.says(f"process {frozen}: it ended with status 1 with Fenced", timeout_s=60)
+        if frozen:
+            run.says("stands by", 2, timeout_s=300)
+            stopped = run.pids()[1]
+            run.signal_session(stopped, signal.SIGSTOP)
+            since_s = time.time()
+            world.source.produce(kafka.bootstrap_servers, 50)
+            goes_on(2, since_s)
+            run.signal_session(stopped, signal.SIGCONT)
+            run.says(f"process {stopped}: it ended with status 1 with Fenced", timeout_s=60)
 
+        successor = run.pids()[2 if frozen else 1]
         run.until(lambda: len(reader.seen) == world.source.count, "everything is there")
         run.signal(signal.SIGTERM)
         assert run.ends(60) == 0
@@ -209,7 +215,7 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
         check_stopped_between_epochs(world.checkpoint.folder, world.events("EpochCompleted"))
         world.check_exact(reader)
     seen = [json.loads(line) for line in noticed.read_text().splitlines()]
-    assert {one["how"] for one in seen if one["pid"] == run.pids()[2]} == {
+    assert {one["how"] for one in seen if one["pid"] == successor} == {
         "listener",
         "active",
         "UI",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from exactum.errors import SettingRefused
 from exactum.ops.run.command import strategy_of
 from exactum.ops.run.duration import seconds
+from exactum.ops.run.plan import STANDBY_AFTER_S, STANDBY_LAST_S, standby_due_s
 from exactum.ops.run.restart import (
     ExponentialDelay,
     FailureRate,
@@ -132,6 +133,12 @@ def test_a_script_that_never_gets_to_a_query_is_given_up() -> None:
         assert starts.ended(1, began=False, is_transient=False) is None
         assert starts.ended(lived_s, began=began, is_transient=False) is None
         assert [starts.ended(1, began=False, is_transient=False) for _ in range(9)] == [None] * 9
+
+
+def test_a_standby_waits_for_the_first_query_and_not_for_ever() -> None:
+    """On a slow machine two starts at once take longer than one after the other."""
+    assert standby_due_s(turn_s=100.0, began_s=None) == 100.0 + STANDBY_LAST_S
+    assert standby_due_s(turn_s=100.0, began_s=145.0) == 145.0 + STANDBY_AFTER_S
 
 
 @pytest.mark.parametrize(

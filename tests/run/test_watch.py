@@ -159,6 +159,7 @@ def test_what_a_sink_prints_when_it_is_finished_stands_above(tmp_path: Path) -> 
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.deep
 def test_a_real_query_on_a_terminal(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

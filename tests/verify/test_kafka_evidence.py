@@ -4,7 +4,7 @@ unknowable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from exactum.local import LocalKafka
 from exactum.ops.verify.against_input import InputReader, OutputReader, against_input, offsets_of
 from exactum.ops.verify.evidence import Evidence, Finding
 from exactum.ops.verify.kafka_evidence import KafkaEvidence, promised
-from exactum.ops.verify.promise import promises
+from exactum.ops.verify.promise import Promise, promises
 from exactum.protocol.model import SourceOffsets
 from tests.kit.verify.recorded_query import RecordedQuery
 
@@ -66,15 +66,16 @@ class World:
         assert newest is not None
         requests = BrokerRequests(self.servers, (), "a test")
         try:
-            looked = KafkaEvidence(
-                "kafka:out",
-                requests,
-                lambda: promises(log, newest, None, None).each,
-                first,
-                last,
-            )
+            readings: list[Sequence[Promise]] = []
+
+            def read() -> Sequence[Promise]:
+                readings.append(promises(log, newest, None, None).each)
+                return readings[-1]
+
+            looked = KafkaEvidence("kafka:out", requests, read, first, last)
             walked: list[int] = []
             found = looked.look(walked.append)
+            assert len(readings) == 2
             assert sum(walked) == sum(looked.cost.values())
             return found
         finally:

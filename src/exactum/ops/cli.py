@@ -18,6 +18,7 @@ from exactum.errors import ExactumError
 from exactum.ops.dashboard.command import dashboard
 from exactum.ops.dead_letters.commands import dead_letters
 from exactum.ops.doctor.command import doctor
+from exactum.ops.project.command import init
 from exactum.ops.run.command import run
 from exactum.ops.savepoint.commands import savepoint
 from exactum.ops.status.command import status
@@ -45,6 +46,7 @@ def main() -> None:
     """Exactly-once sinks for PySpark streaming, by two-phase commit."""
 
 
+main.add_command(init)
 main.add_command(doctor)
 main.add_command(run)
 main.add_command(savepoint)
@@ -80,14 +82,21 @@ def local() -> None:
     show_default=True,
     help="Three give replication factor 3.",
 )
-def kafka(port: int, data_dir: Path | None, nodes: int) -> None:
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="Make this topic, with 4 partitions, where it is not there yet. May be given again.",
+)
+def kafka(port: int, data_dir: Path | None, nodes: int, topics: tuple[str, ...]) -> None:
     """Run a Kafka broker until Ctrl-C.
 
     The jars are fetched at the first time, into a cache of exactum's own. Needs Java 17 or later.
     """
     from exactum.local.foreground import run_kafka
 
-    run_kafka(port, data_dir, nodes, echo=click.echo)
+    run_kafka(port, data_dir, nodes, topics, echo=click.echo)
 
 
 @local.command("class-archive")
@@ -107,18 +116,18 @@ def class_archive() -> None:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=5),
-    default=45,
+    default=10,
     show_default=True,
     help="How long records flow, once both drivers work.",
 )
 @click.option(
     "--kills",
     type=click.IntRange(0, 100),
-    default=3,
+    default=1,
     show_default=True,
     help="SIGKILLs for each driver.",
 )
-@click.option("--records-per-second", type=click.FloatRange(min=1), default=2000, show_default=True)
+@click.option("--records-per-second", type=click.FloatRange(min=1), default=500, show_default=True)
 @click.option(
     "--comparison/--no-comparison",
     default=True,
@@ -130,6 +139,11 @@ def class_archive() -> None:
 @click.option(
     "--keep", is_flag=True, help="Keep the work folder: logs, checkpoints, the broker's data."
 )
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to put the last screen, as SVG.",
+)
 def demo(
     *,
     seconds: float,
@@ -138,11 +152,13 @@ def demo(
     comparison: bool,
     seed: int | None,
     keep: bool,
+    picture: Path | None,
 ) -> None:
     """Kill a query again and again, and count what comes out.
 
     Starts a Kafka broker, streams numbered orders through a query (and the same through Spark's own
-    Kafka sink), kills both drivers with SIGKILL in the middle of their work and restarts them.
+    Kafka sink), and kills both drivers with SIGKILL in the middle of their work. exactum's runs
+    under "exactum run --standby", and its standby takes over; Spark's is started again at once.
     Shows what a read_committed reader sees all along, and ends with a verdict. The exit status is 0
     only if exactum's output is exact: no order lost, none doubled, order kept within each key.
     """
@@ -151,7 +167,7 @@ def demo(
     for number in ENDING:
         signal.signal(number, _interrupt)
     seed = random.randrange(1_000_000) if seed is None else seed
-    show = Show(Settings(seconds, kills, records_per_second, comparison, seed, keep))
+    show = Show(Settings(seconds, kills, records_per_second, comparison, seed, keep, picture))
     try:
         exact = show.run()
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from exactum.errors import ExactumError
@@ -26,12 +27,18 @@ def members(session: int) -> set[int]:
     return {pid for pid in _running() if _session_of(pid) == session}
 
 
-def kill_all(session: int, known: set[int]) -> int:
+def children(parent: int) -> set[int]:
+    """The ids of the living processes that ``parent`` has started, or inherited."""
+    return {pid for pid, started_by in _running().items() if started_by == parent}
+
+
+def kill_all(session: int, known: set[int], frozen: Callable[[], bool] = lambda: True) -> int:
     """SIGKILL every process of the session, and return how many there were.
 
     They are stopped first, the ``known`` ones at once and in one go: nobody gets anything done, or
-    forks away, while the others are looked for. The leader must not have been reaped yet by its
-    parent.
+    forks away, while the others are looked for. ``frozen`` is called when all are stopped:
+    where it returns False they go on, and 0 is returned. The leader must not have been reaped yet
+    by its parent.
     """
     stopped: set[int] = set()
     found = {session, *(pid for pid in known if _session_of(pid) == session)}
@@ -40,9 +47,10 @@ def kill_all(session: int, known: set[int]) -> int:
             _signal(pid, signal.SIGSTOP)
         stopped |= found
         found = members(session)
+    dies = frozen()
     for pid in stopped:
-        _signal(pid, signal.SIGKILL)
-    return len(stopped)
+        _signal(pid, signal.SIGKILL if dies else signal.SIGCONT)
+    return len(stopped) if dies else 0
 
 
 def await_gone(session: int) -> None:
@@ -72,14 +80,15 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _running() -> list[int]:
+def _running() -> dict[int, int]:
+    """The ids of all living processes, each with its parent's."""
     if not PROC.is_dir():
         listed = subprocess.run(
-            ["ps", "-A", "-o", "pid=,stat="], capture_output=True, text=True, check=True
+            ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
         ).stdout
         rows = (line.split() for line in listed.splitlines())
-        return [int(pid) for pid, state in rows if not state.startswith("Z")]
-    found = []
+        return {int(pid): int(parent) for pid, parent, state in rows if not state.startswith("Z")}
+    found = {}
     for entry in os.listdir(PROC):
         if entry.isdigit():
             try:
@@ -87,6 +96,7 @@ def _running() -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended meanwhile
             # The name in parentheses may hold anything; the state is the first letter after it.
-            if stat.rpartition(")")[2].split()[0] != "Z":
-                found.append(int(entry))
+            state, parent, *_ = stat.rpartition(")")[2].split()
+            if state != "Z":
+                found[int(entry)] = int(parent)
     return found

@@ -101,6 +101,11 @@ class MadeCheckpoint:
         finally:
             run.release()
 
+    def died(self) -> None:
+        """A driver has run it, and is gone: it leaves a file."""
+        with self.living():
+            pass
+
     def spark(self, planned: int, finished: int) -> None:
         """Spark's own logs as they are after these batches."""
         for name, last in (("offsets", planned), ("commits", finished)):
@@ -218,6 +223,7 @@ def four_queries(folder: Path) -> Iterator[list[MadeCheckpoint]]:
             facts += [made.completed(at_ms, batch_id, 180 + batch_id % 7), made.lag(at_ms, 0, 0.0)]
         made.write(facts)
         made.spark(len(times) - 1, len(times) - 1)
+        made.died()
     upstream = {
         "topic": "clicks",
         "partition": 3,

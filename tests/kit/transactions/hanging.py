@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -23,6 +24,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka import KafkaAdminClient
 
 VERIFICATION = "transaction.partition.verification.enable"
+ASKS_MAX = 600
+"""At 20 a second."""
 
 
 @contextmanager
@@ -57,7 +60,9 @@ def hang(servers: str, transactional_id: str, topic: str, partition: int = 0) ->
         def send(request: Any) -> Any:
             return manager.run(lambda: manager.send(request, None))
 
-        for _ in range(100):
+        # A broker that never saw a transaction makes its log of them when it is asked for this.
+        send(FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id], min_version=4))
+        for _ in range(ASKS_MAX):
             made = send(
                 InitProducerIdRequest(
                     transactional_id=transactional_id,
@@ -84,7 +89,7 @@ def hang(servers: str, transactional_id: str, topic: str, partition: int = 0) ->
         builder.append(0, timestamp=int(time.time() * 1000), key=b"k", value=b"lost", headers=[])
         records = bytes(builder.build())
         cell = ProduceRequest.TopicProduceData.PartitionProduceData
-        for _ in range(100):
+        for _ in range(ASKS_MAX):
             answer = send(
                 ProduceRequest(
                     transactional_id=transactional_id,

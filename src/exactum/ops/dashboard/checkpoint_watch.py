@@ -61,7 +61,7 @@ class CheckpointWatch:
             place=self._place,
             folder=str(self.folder),
             living=None if state is None else state.living,
-            is_alive=None if state is None else bool(state.living),
+            judgement=state.judged(now_ms) if state is not None and state.is_known else None,
             planned=None if state is None else state.planned,
             finished=None if state is None else state.finished,
             batches=tuple(chronicle.batches),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,12 +76,14 @@ class HistoryTail:
         for name in [n for n in self._read if n.endswith(MINUTES) == (ending == MINUTES)]:
             if name not in known:  # it made room for newer ones
                 del self._read[name]
-        return [path for path in paths if _size(path) > self._read.get(path.name, 0)]
+        return [path for path in paths if _size(path) != self._read.get(path.name, 0)]
 
     def _facts_of(self, path: Path) -> list[Fact]:
         begin = self._read.get(path.name, 0)
         try:
             with path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < begin:
+                    begin = 0  # another file of that name
                 file.seek(begin)
                 data = file.read(READ_BYTES_MAX)
         except FileNotFoundError:

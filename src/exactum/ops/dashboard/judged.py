@@ -1,10 +1,10 @@
-"""How a query is, in one word: what ``monitor.verdict`` says, and the colour of it."""
+"""How a query is, in one word: what ``exactum status`` says, and the colour of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exactum.monitor.verdict import Verdict, verdict_of
+from exactum.monitor.verdict import Judgement, Verdict, verdict_of
 from exactum.ops.dashboard.picture import QueryPicture
 
 
@@ -33,9 +33,14 @@ NOT_KNOWN = Judged("NOT KNOWN", "ended", "There is no history and no run to judg
 
 def judged(picture: QueryPicture) -> Judged:
     """The same verdict as everywhere else."""
+    if picture.judgement is not None:
+        return _shown(picture.judgement)
     if not picture.stats.query_id:
         return NOT_BEGUN
     if picture.stats.heard_ms is None and not picture.living:
         return NOT_KNOWN
-    found = verdict_of(picture.stats, picture.now_ms, picture.is_alive)
+    return _shown(verdict_of(picture.stats, picture.now_ms))
+
+
+def _shown(found: Judgement) -> Judged:
     return Judged(found.verdict.value, TONES[found.verdict], found.reason, found.todo)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.run_file import RecordedRun
 from exactum.monitor.query_stats import QueryStats
+from exactum.monitor.verdict import Judgement
 from exactum.ops.dashboard.chronicle import BatchLine, FailureLine, PutAside
 from exactum.ops.dashboard.timeline import Moment
 
@@ -22,8 +23,8 @@ SPARK_POINTS = 60
 @dataclass(frozen=True)
 class QueryPicture:
     """``key`` names the query in addresses. ``place`` is None where it has no checkpoint that can
-    be read. ``living`` are runs whose driver lives, None where that cannot be told. ``is_alive``
-    None leaves it to what was heard.
+    be read. ``living`` are runs whose driver lives, None where that cannot be told.
+    ``judgement`` is what the checkpoint says of it; None leaves it to what was heard.
 
     ``troubles`` are sentences: what of the picture is missing, and why.
     """
@@ -34,7 +35,7 @@ class QueryPicture:
     place: QueryPlace | None = None
     folder: str = ""
     living: tuple[RecordedRun, ...] | None = None
-    is_alive: bool | None = None
+    judgement: Judgement | None = None
     planned: int | None = None
     finished: int | None = None
     batches: tuple[BatchLine, ...] = ()

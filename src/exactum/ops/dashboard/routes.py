@@ -19,6 +19,7 @@ from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse
 from exactum.ops.dashboard.batch_story import story_of
 from exactum.ops.dashboard.picture import PageSource, QueryPicture
 from exactum.ops.dashboard.target_looks import TargetLooks
+from exactum.packages import HERE, not_installed
 
 ASSETS = Path(__file__).parent / "assets"
 CONTENT_TYPES = {
@@ -28,9 +29,7 @@ CONTENT_TYPES = {
 }
 DIGITS_MAX = 18
 NEEDED = "jinja2"
-NOT_INSTALLED = (
-    "The page needs jinja2, and it is not installed here: pip install 'exactum[dashboard]'\n"
-)
+NOT_INSTALLED = f"{not_installed('The page needs', NEEDED, 'dashboard', HERE)}\n"
 
 
 def is_installed() -> bool:

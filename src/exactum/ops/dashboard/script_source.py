@@ -62,7 +62,8 @@ class ScriptSource:
         if time.monotonic() - self._read_s.get(key, float("-inf")) >= FRESH_S:
             watch.refresh(at_ms)
             self._read_s[key] = time.monotonic()
-        return replace(watch.picture(key, at_ms), stats=stats, is_alive=None)
+        # What the supervisor hears is fresher than what the checkpoint says.
+        return replace(watch.picture(key, at_ms), stats=stats, judgement=None)
 
     def _watch(self, key: str, checkpoint: str | None) -> CheckpointWatch | None:
         folder = None if checkpoint is None else local_folder(checkpoint)

@@ -21,12 +21,13 @@ from exactum.ops.dashboard.wording import now_ms
 from exactum.ops.dead_letters.letter import DeadLetter
 from exactum.ops.dead_letters.replay import replays
 from exactum.ops.dead_letters.report import LetterGroup, groups
-from exactum.ops.dead_letters.store import DEAD_LETTERS, letters_of
+from exactum.ops.dead_letters.store import letters_of
 from exactum.ops.targets.access import Access
 from exactum.ops.targets.target import QueryTargets, targets_of
 from exactum.ops.transactions.finding import OnRecord, Runs, TransactionFinding, judged
 from exactum.ops.transactions.query_look import Trouble, inspector_of, look_at
 from exactum.protocol.model import DecisionRecord, Incarnation
+from exactum.protocol.sink import DEAD_LETTERS
 
 logger = logging.getLogger("exactum")
 

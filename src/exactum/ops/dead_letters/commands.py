@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
+
+if TYPE_CHECKING:
+    from exactum.ops.dead_letters.view import Letters
 
 
 @click.group("dead-letters")
@@ -40,6 +43,7 @@ def list_letters(
     from exactum.ops.dead_letters.view import Letters
 
     found = Letters(options)
+    _note(found)
     letters = (letter for letter in found.each() if Choice(None, sink, error).takes(letter))
     if each:
         show_letters(letters, found.replays.sent, as_json=as_json)
@@ -67,6 +71,7 @@ def show(*, options: QueryOptions, identity: str, as_json: bool) -> None:
     from exactum.ops.dead_letters.view import Letters
 
     found = Letters(options)
+    _note(found)
     letter = next((each for each in found.each() if each.identity == identity), None)
     if letter is None:
         raise SettingRefused(
@@ -118,6 +123,7 @@ def replay(
     if (topic is None) == (not to_source):
         raise click.UsageError("Give either --to TOPIC or --to-source.")
     found = Letters(options)
+    _note(found)
     choice = Choice(frozenset(identities) or None, sink, error)
     plan = ReplayPlan(found, choice, topic, replay_config)
     count = sum(1 for _ in plan.letters())
@@ -138,3 +144,8 @@ def replay(
     for identity, reason in [*done.refused.items(), *plan.lost().items()]:
         click.echo(f"not sent: {identity}: {reason}")
     sys.exit(1 if done.refused or plan.lost() else 0)
+
+
+def _note(found: Letters) -> None:
+    if found.note:
+        click.echo(found.note, err=True)

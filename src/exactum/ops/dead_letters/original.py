@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
 from exactum.errors import Unavailable
+from exactum.kafka.transaction import Partition
 from exactum.ops.dead_letters.letter import DeadLetter
 from exactum.ops.dead_letters.replay import Record
+from exactum.ops.dead_letters.store import GROUP
+from exactum.ops.targets.committed_records import CommittedRecords, NotReadable, RangeGone
 
-READ_TIMEOUT_S = 30.0
 NEAR = 500
 """A record so few offsets on is read up to, instead of looked for anew."""
 
@@ -39,18 +39,11 @@ class Originals:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` are librdkafka's, with ``bootstrap.servers``."""
-        own = {
-            "group.id": "exactum-dead-letters",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-        }
-        self._consumer = Consumer({**settings, **own})
+        self._records = CommittedRecords(settings, GROUP)
         self.lost: list[DeadLetter] = []
 
     def close(self) -> None:
-        self._consumer.close()
+        self._records.close()
 
     def of(self, letters: Iterable[DeadLetter]) -> Iterator[Record]:
         """The record of each letter, to go back to its topic; in the order of their offsets.
@@ -58,7 +51,7 @@ class Originals:
         Raises:
             Unavailable: the brokers did not answer for 30 s.
         """
-        by_partition: dict[tuple[str, int], dict[int, list[DeadLetter]]] = defaultdict(dict)
+        by_partition: dict[Partition, dict[int, list[DeadLetter]]] = defaultdict(dict)
         for letter in letters:
             origin = letter.origin
             if origin is None:
@@ -66,46 +59,49 @@ class Originals:
             else:
                 topic, index, offset = origin
                 by_partition[topic, index].setdefault(offset, []).append(letter)
-        for (topic, index), wanted in sorted(by_partition.items()):
-            yield from self._in_partition(topic, index, wanted)
+        for partition, wanted in sorted(by_partition.items()):
+            yield from self._in_partition(partition, wanted)
 
     def _in_partition(
-        self, topic: str, index: int, wanted: Mapping[int, list[DeadLetter]]
+        self, partition: Partition, wanted: Mapping[int, list[DeadLetter]]
     ) -> Iterator[Record]:
         """A record that two sinks refused goes back once."""
-        at: int | None = None
-        for offset in sorted(wanted):
-            if at is None or not at <= offset <= at + NEAR:
-                self._consumer.assign([TopicPartition(topic, index, offset)])
-            found = self._read_to(topic, index, offset)
-            at = offset + 1
+        for offset, found in self._at(partition, sorted(wanted)):
             letters = wanted[offset]
-            if found is None:
-                at = None
             same = [letter for letter in letters if found is not None and found.is_of(letter)]
             self.lost += [letter for letter in letters if letter not in same]
             if found is not None and same:
                 marks = dict.fromkeys(mark for letter in same for mark in letter.marks)
-                yield Record(same[0].identity, tuple(marks), topic, found.key, found.value)
+                yield Record(same[0].identity, tuple(marks), partition[0], found.key, found.value)
 
-    def _read_to(self, topic: str, index: int, offset: int) -> Original | None:
-        """The record at that offset; None where there is none any more."""
-        while True:
-            message = self._consumer.poll(READ_TIMEOUT_S)
-            if message is None:
-                raise Unavailable(f"{topic}-{index} gave nothing for {READ_TIMEOUT_S:.0f} s.")
-            error = message.error()
-            if error is not None:
-                gone = (
-                    KafkaError._PARTITION_EOF,
-                    KafkaError._AUTO_OFFSET_RESET,
-                    KafkaError.OFFSET_OUT_OF_RANGE,
-                    KafkaError.UNKNOWN_TOPIC_OR_PART,
-                )
-                if error.code() in gone:
-                    return None
-                raise Unavailable(f"{topic}-{index} cannot be read: {error.str()}.")
-            if message.offset() == offset:
-                return Original(message.key(), message.value(), message.timestamp()[1])
-            if message.offset() > offset:
-                return None
+    def _at(
+        self, partition: Partition, offsets: Sequence[int]
+    ) -> Iterator[tuple[int, Original | None]]:
+        """Each of these offsets, which ascend, with its record; None where there is none any
+        more.
+        """
+        left = deque(offsets)
+        while left:
+            try:
+                yield from self._onwards(partition, left)
+            except RangeGone:
+                yield left.popleft(), None
+            except NotReadable as error:
+                raise Unavailable(
+                    f"{partition[0]}-{partition[1]} cannot be read: {error}."
+                ) from error
+
+    def _onwards(
+        self, partition: Partition, left: deque[int]
+    ) -> Iterator[tuple[int, Original | None]]:
+        """From the first one on, taken from ``left``, while the next one is near."""
+        for message in self._records.read(partition, left[0]):
+            while left and left[0] < message.offset():
+                yield left.popleft(), None
+            if left and left[0] == message.offset():
+                its = Original(message.key(), message.value(), message.timestamp()[1])
+                yield left.popleft(), its
+            if not left or left[0] > message.offset() + NEAR:
+                return
+        while left:  # the partition has ended
+            yield left.popleft(), None

@@ -23,7 +23,12 @@ from exactum.errors import SettingRefused
 from exactum.files.decision_log import FileDecisionLog
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
+from exactum.protocol.model import (
+    DecisionRecord,
+    PreparedTransaction,
+    SourceOffsets,
+    new_incarnation,
+)
 from exactum.protocol.resolve import standing_commit
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
 
@@ -68,6 +73,14 @@ def replays_of(query_id: str) -> str:
     return str(uuid.uuid5(uuid.UUID(query_id), "exactum/replays"))
 
 
+def sink_of(topic: str | None, settings: Mapping[str, str]) -> KafkaSink:
+    """What a replay writes into; None: each record names its topic. ``settings`` are librdkafka's,
+    with ``bootstrap.servers``.
+    """
+    login = dict(settings)
+    return KafkaSink(topic, bootstrap_servers=login.pop("bootstrap.servers"), producer=login)
+
+
 @dataclass(frozen=True)
 class Replays:
     """What was sent again, by its mark the topic. ``unfinished`` is decided, and not known to be
@@ -95,6 +108,25 @@ def replays(checkpoint: Path, query_id: str) -> Replays:
         merged(by_batch[: finished + 1]),
         merged(by_batch[finished + 1 :]),
     )
+
+
+def unfinished_records(checkpoint: Path, query_id: str) -> tuple[DecisionRecord, ...]:
+    """Those from the first batch on that is not known to be visible.
+
+    Raises:
+        ExactumError: as ``DecisionLog.read``.
+    """
+    folder = checkpoint / REPLAYS
+    log = FileDecisionLog(folder, replays_of(query_id))
+    found: list[DecisionRecord] = []
+    batch_id = _finished(folder) + 1
+    try:
+        while standing_commit(records := log.read(batch_id)) is not None:
+            found += records
+            batch_id += 1
+    finally:
+        log.close()
+    return (*found, *records)
 
 
 def merged(by_batch: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.sink import FileSink
 from exactum.kafka.sink import KafkaSink
 from exactum.ops.dead_letters.letter import HEADER_PREFIX, DeadLetter, named
+from exactum.ops.targets.committed_records import CommittedRecords, NotReadable
 from exactum.ops.targets.quoting import quoting_of
 from exactum.ops.targets.target import Target
 from exactum.ops.verify.file_evidence import NAME
@@ -25,12 +23,8 @@ from exactum.sql.failure import port_error
 from exactum.sql.sink import SqlSink
 from exactum.sql.table import TableName
 
-DEAD_LETTERS = "dead letters"
-"""Name of the participant that takes them."""
-READ_TIMEOUT_S = 30.0
-MESSAGES_MAX = 1_000
-POLL_S = 0.1
-"""``consume`` returns when it has all that it may, or after this time."""
+GROUP = "exactum-dead-letters"
+"""The group whose name stands in the brokers' logs; it has no offsets."""
 
 
 def letters_of(target: Target) -> Iterator[DeadLetter]:
@@ -69,36 +63,15 @@ def _where(target: Target, name: str) -> str:
 
 
 def _in_topic(sink: KafkaSink, topic: str) -> Iterator[DeadLetter]:
-    own = {
-        "group.id": "exactum-dead-letters",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer({**sink.client_settings, **own})
+    records = CommittedRecords(sink.client_settings, GROUP)
     try:
-        described = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
-        if described.error is not None:
-            raise Unavailable(f"The topic {topic!r}: {described.error.str()}.")
-        open_partitions = set(described.partitions)
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in open_partitions])
-        heard_s = time.monotonic()
-        while open_partitions:
-            messages = consumer.consume(MESSAGES_MAX, POLL_S)
-            if messages:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > READ_TIMEOUT_S:
-                raise Unavailable(f"The topic {topic!r} gave nothing for {READ_TIMEOUT_S:.0f} s.")
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    yield _of_message(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    open_partitions.discard(message.partition())
-                else:
-                    raise Unavailable(f"The topic {topic!r} cannot be read: {error.str()}.")
+        for partition in records.partitions(topic):
+            for message in records.read(partition):
+                yield _of_message(message)
+    except NotReadable as error:
+        raise Unavailable(f"The topic {topic!r} cannot be read: {error}.") from error
     finally:
-        consumer.close()
+        records.close()
 
 
 def _of_message(message: Any) -> DeadLetter:

@@ -10,18 +10,27 @@ from exactum.errors import SettingRefused
 from exactum.kafka.sink import KafkaSink
 from exactum.ops.dead_letters.letter import Choice, DeadLetter
 from exactum.ops.dead_letters.original import Originals
-from exactum.ops.dead_letters.replay import Record, Replay, Replayed, Replays, refuse_loop, replays
-from exactum.ops.dead_letters.store import DEAD_LETTERS, letters_of
+from exactum.ops.dead_letters.replay import (
+    Record,
+    Replay,
+    Replayed,
+    Replays,
+    refuse_loop,
+    replays,
+    sink_of,
+)
+from exactum.ops.dead_letters.store import letters_of
 from exactum.ops.targets.options import QueryOptions
 from exactum.ops.targets.properties_file import SERVERS, client_settings_of
 from exactum.ops.targets.target import Target
+from exactum.protocol.sink import DEAD_LETTERS
 
 
 class Letters:
-    """Of one query.
+    """Of one query; where it puts nothing aside any more, those of the last runs that did.
 
     Raises:
-        SettingRefused: the query has no sink for dead letters.
+        SettingRefused: the query has no sink for dead letters, and none is known that it had.
     """
 
     def __init__(self, options: QueryOptions) -> None:
@@ -32,9 +41,18 @@ class Letters:
             names = ", ".join(repr(each.name) for each in self.targets.each)
             raise SettingRefused(
                 f"{self.place} has no sink for dead letters (its sinks: {names}). Give it one: "
-                "exactum.exactly_once(..., dead_letters=...)."
+                "exactum.exactly_once(..., dead_letters=...). If it had one, an older exactum has "
+                "forgotten where: start the query once with the same one."
             )
         self.target: Target = target
+
+    @property
+    def note(self) -> str:
+        """A sentence where the query puts nothing aside any more; else empty."""
+        if self.target.present:
+            return ""
+        place = _place(self.target)
+        return f"The query has no dead_letters= any more: these are of former runs, in {place}."
 
     @cached_property
     def replays(self) -> Replays:
@@ -48,6 +66,13 @@ class Letters:
             ExactumError: as ``letters_of``.
         """
         return letters_of(self.target)
+
+
+def _place(target: Target) -> str:
+    """For a person."""
+    where = {} if target.known is None else target.known.where
+    what = (where[name] for name in ("topic", "table", "path") if where.get(name))
+    return f"{target.kind} {next(what, '')}".strip()
 
 
 class ReplayPlan:
@@ -86,7 +111,8 @@ class ReplayPlan:
         Raises:
             ExactumError: as ``Replay``; what stands is marked.
         """
-        sink = KafkaSink(self._topic, bootstrap_servers=self.servers, producer=self._client)
+        settings = {SERVERS: self.servers, **self._client}
+        sink = sink_of(self._topic, settings)
         replay = Replay(self._found.place.folder, self._found.place.query_id, sink)
         try:
             if self._topic is not None:
@@ -96,7 +122,7 @@ class ReplayPlan:
                     for letter in self.letters()
                 )
                 return replay.send(as_stored, told)
-            originals = Originals({SERVERS: self.servers, **self._client})
+            originals = Originals(settings)
             try:
                 return replay.send(originals.of(self.letters()), told)
             finally:

@@ -3,7 +3,8 @@ a reader sees.
 
     producer -> "orders" -+-> query.py       (exactum)     -> "shouted"       -+-> reader -> tally
                           +-> spark_query.py (Spark's own) -> "shouted_spark" -+      -> verdict
-           chaos kills both drivers with SIGKILL, aimed by what their checkpoints and topics show
+           chaos kills both drivers with SIGKILL, aimed by what their checkpoints and topics show;
+           exactum's has a standby that takes over, Spark's is started again
 
 The reader, the tally and the verdict count by themselves: they use nothing of exactum's own
 protocol.

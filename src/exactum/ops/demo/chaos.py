@@ -1,4 +1,5 @@
-"""Kills a driver with SIGKILL when it hurts most, and starts it again: one thread for each driver.
+"""Kills a driver with SIGKILL when it hurts most, and waits until it works again: one thread for
+each driver.
 
 A kill at random nearly never meets the moment that matters, so most are aimed, by what the
 checkpoint and the topic show: while output is being written, or between exactum's decision and its
@@ -15,14 +16,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exactum.ops.demo.broker_view import BrokerView
-from exactum.ops.demo.checkpoint import ShownCheckpoint
-from exactum.ops.demo.driver import Driver
+from exactum.ops.demo.kept_running import KeptRunning
+from exactum.ops.shown_checkpoint import ShownCheckpoint
 
 AIM_TIMEOUT_S = 8.0
-WORK_TIMEOUT_S = 120.0
+WORK_TIMEOUT_S = 240.0
 WATCH_INTERVAL_S = 0.05
 AIM_INTERVAL_S = 0.0005
 RANDOM_WAIT_MAX_S = 1.5
+AIMS_MAX = 10
+"""How often a kill is aimed. What would come too late lets the driver go on, but for the last."""
+WRITTEN_PART = 4
+"""A kill in the middle of a write waits until a quarter of a batch is written."""
 WORK_BATCHES_MIN = 3
 """How many batches a driver finishes at least between two kills."""
 
@@ -73,7 +78,7 @@ class Chaos:
     def __init__(
         self,
         *,
-        driver: Driver,
+        driver: KeptRunning,
         checkpoint: ShownCheckpoint,
         broker: BrokerView,
         topic: str,
@@ -82,7 +87,10 @@ class Chaos:
         say: Callable[[str], None],
     ) -> None:
         self.kills = 0
+        self.recoveries_s: tuple[float, ...] = ()
+        """From each kill to the first batch that was finished after it. Replaced, never changed."""
         self.state = "waiting"
+        self._finished = (-1, 0)  # a finished batch, and the topic's end then
         self._driver = driver
         self._checkpoint = checkpoint
         self._broker = broker
@@ -111,14 +119,15 @@ class Chaos:
             self._await_turn(begun + kill.due_s, stop)
             if stop.is_set():
                 return
-            aim = self._aim(kill, stop)
-            self._kill(aim)
-            self._start(stop)
+            killed_s = self._strike(kill, stop)
+            if stop.is_set():
+                return
+            self._start(stop, killed_s)
         while not stop.wait(WATCH_INTERVAL_S):
             self._driver.check()
 
-    def _start(self, stop: threading.Event) -> None:
-        """Start the driver and wait until it has finished a batch."""
+    def _start(self, stop: threading.Event, killed_s: float | None = None) -> None:
+        """Start the driver, or what takes its place, and wait until a batch is finished."""
         began, before = time.monotonic(), self._checkpoint.last_commit()
         self._driver.start()
         self.state = "starting"
@@ -126,40 +135,81 @@ class Chaos:
             self._driver.check()
             if time.monotonic() - began > WORK_TIMEOUT_S:
                 raise self._driver.failure(f"finished no batch within {WORK_TIMEOUT_S:.0f} s")
-        if not stop.is_set():
-            self.state = "working"
-            again = " again" if self._driver.starts > 1 else ""
-            self._say(
-                f"{self._driver.name}: works{again}, {time.monotonic() - began:.1f} s after its "
-                "start"
-            )
+        if stop.is_set():
+            return
+        if killed_s is None:
+            told = f"works, {time.monotonic() - began:.1f} s after its start"
+        else:
+            took_s = time.monotonic() - killed_s
+            self.recoveries_s = (*self.recoveries_s, took_s)
+            told = f"{self._driver.comes_back}, {took_s:.1f} s after the kill"
+        self.state = "working"
+        self._say(f"{self._driver.name}: {told}")
 
-    def _kill(self, aim: Aim) -> None:
-        processes = self._driver.kill()
+    def _strike(self, kill: PlannedKill, stop: threading.Event) -> float | None:
+        """Kill the driver at the moment that is aimed at, and return when it did its last work."""
+        for left in reversed(range(AIMS_MAX)):
+            aim = self._aim(kill, stop)
+            if stop.is_set():
+                break
+            killed_s = self._kill(aim, late_too=left == 0)
+            if killed_s is not None:
+                return killed_s
+        return None
+
+    def _kill(self, aim: Aim, *, late_too: bool) -> float | None:
+        """Kill the driver, say what that met, and return when it did its last work. None where it
+        came too late and let the driver go on.
+        """
+        met: list[tuple[str, str, bool]] = []
+        frozen_s: list[float] = []
+
+        def frozen() -> bool:
+            frozen_s.append(time.monotonic())
+            met.append(self._met(aim))
+            return late_too or not met[0][2]
+
+        processes = self._driver.kill(frozen)
+        if not processes:
+            return None
         self.kills += 1
         self.state = "killed"
-        moment, found = aim.value, ""
+        ((moment, found, _),) = met
+        self._say(f"{self._driver.name}: SIGKILL {moment}, {processes} processes, {found}")
+        return frozen_s[0]
+
+    def _met(self, aim: Aim) -> tuple[str, str, bool]:
+        """What the kill meets, while the driver is frozen: the moment, what stands in the topic,
+        and whether it is a few milliseconds late and meets something else than was aimed at.
+        """
         if self._transactional:
             hidden = self._broker.hidden(self._topic)
+            late = aim is Aim.DECIDED and not hidden
+            found = f"{hidden:,} records in open transactions" if hidden else "no transaction open"
+        else:
+            batch, end = self._finished
+            late = aim is Aim.WRITING and self._checkpoint.last_commit() > batch
+            written = 0 if late else self._broker.end(self._topic) - end
             found = (
-                f", {hidden:,} records in open transactions"
-                if hidden
-                else ", no transaction was open"
+                f"{written:,} records of an unfinished batch"
+                if aim is Aim.WRITING and written
+                else "no record seen of an unfinished batch"
             )
-            if aim is Aim.DECIDED and not hidden:
-                # a few milliseconds late: say what it met, not what was aimed at
-                moment = "right after a commit"
-        self._say(f"{self._driver.name}: SIGKILL {moment}, {processes} processes{found}")
+        return "right after a commit" if late else aim.value, found, late
 
     def _await_turn(self, due: float, stop: threading.Event) -> None:
-        """Wait until the kill is due, and the driver has worked for a while since its last
-        start.
+        """Wait until the kill is due, the driver has worked for a while since its last start, and
+        who stands by for it is there.
         """
         enough = self._checkpoint.last_commit() + WORK_BATCHES_MIN - 1
         deadline = time.monotonic() + WORK_TIMEOUT_S
         while not stop.wait(WATCH_INTERVAL_S) and time.monotonic() < deadline:
             self._driver.check()
-            if time.monotonic() >= due and self._checkpoint.last_commit() >= enough:
+            if (
+                time.monotonic() >= due
+                and self._driver.is_ready
+                and self._checkpoint.last_commit() >= enough
+            ):
                 return
 
     def _aim(self, kill: PlannedKill, stop: threading.Event) -> Aim:
@@ -185,16 +235,19 @@ class Chaos:
         return False
 
     def _meets_write(self, deadline: float, stop: threading.Event) -> bool:
-        """The topic has grown since Spark's commit log did: a batch is being written."""
+        """The topic has grown since Spark's commit log did: a batch is being written. It is waited
+        for a part of what the batch before had, or a kill would meet its first record alone.
+        """
         first = batch = self._checkpoint.last_commit()
         end = self._broker.end(self._topic)
+        enough = 1
         while time.monotonic() < deadline and not stop.wait(AIM_INTERVAL_S):
             now = self._broker.end(self._topic)
             if (last := self._checkpoint.last_commit()) != batch:
-                batch, end = (
-                    last,
-                    self._broker.end(self._topic),
-                )  # read after the commit: its own markers are in
-            elif now > end and batch != first:
+                # Read after the commit: its own markers are in.
+                before, batch, end = end, last, self._broker.end(self._topic)
+                enough = max(1, (end - before) // WRITTEN_PART)
+            elif now >= end + enough and batch != first:
+                self._finished = batch, end
                 return True
         return False

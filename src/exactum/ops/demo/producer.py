@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from exactum.ops.demo.order import key_of, value_of
 
-TICK_S = 0.02
+TICK_S = 0.05
 FLUSH_TIMEOUT_S = 30.0
 
 

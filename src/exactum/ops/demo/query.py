@@ -13,7 +13,7 @@ def main(bootstrap_servers: str, checkpoint: str) -> None:
     )
     query = (
         orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
-        .writeStream.trigger(processingTime="500 milliseconds")
+        .writeStream.trigger(processingTime="1 second")
         .foreachBatch(
             exactum.exactly_once(exactum.KafkaSink("shouted", bootstrap_servers=bootstrap_servers))
         )

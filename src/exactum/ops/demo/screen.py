@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import io
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 PLAIN_INTERVAL_S = 2.0
 LIVE_REFRESHES_PER_SECOND = 4
+PICTURE_COLUMNS = 110
+FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""rich's pictures fetch their font from the internet: the reader's own will do."""
 
 
 @dataclass(frozen=True)
 class QueryNumbers:
-    """One query's numbers at a moment. ``open_transactions`` is None for a sink without
-    transactions.
+    """One query's numbers at a moment. ``way`` is what keeps it running; ``open_transactions`` is
+    None for a sink without transactions.
     """
 
     name: str
+    way: str
     state: str
     committed: int
     duplicates: int
     missing: int
     open_transactions: int | None
-    epochs: int
-    restarts: int
+    batches: int
+    kills: int = 0
+    recoveries_s: Sequence[float] = ()
 
     @property
     def finished(self) -> bool:
@@ -59,6 +66,7 @@ class Screen:
         self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live: Live | None = None
         self._printed_s = 0.0
+        self._shown: list[RenderableType] = []
         self._lock = threading.Lock()
 
     def __enter__(self) -> Screen:
@@ -79,6 +87,7 @@ class Screen:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+        self._shown.append(self._table())
 
     @property
     def seconds(self) -> float:
@@ -87,10 +96,12 @@ class Screen:
 
     def say(self, text: str, style: str = "") -> None:
         """Print one line with the time before it."""
+        line = Text(f"{self._clock()} {text}", style)
+        self._shown.append(line)
+        self._print(line)
+
+    def _print(self, line: Text) -> None:
         with self._lock:
-            line = Text(f"{self._clock()} {text}")
-            if style:
-                line.stylize(style)
             self._console.print(
                 line, soft_wrap=not self._is_live
             )  # a line of a pipe stays one line
@@ -105,7 +116,20 @@ class Screen:
         self._printed_s = self.seconds
         now = self._numbers()
         line = " | ".join([f"produced {now.produced:,}", *(_line(query) for query in now.queries)])
-        self.say(line if now.produced else f"{now.phase} ...")
+        self._print(Text(f"{self._clock()} {line if now.produced else f'{now.phase} ...'}"))
+
+    def picture(self) -> str:
+        """What was said so far, as SVG, with the table as it was when the screen was left."""
+        paper = Console(
+            record=True,
+            width=PICTURE_COLUMNS,
+            file=io.StringIO(),
+            force_terminal=True,
+            highlight=False,
+        )
+        for each in self._shown:
+            paper.print(each)
+        return FONTS.sub("", paper.export_svg(title="make demo", unique_id="demo"))
 
     def _clock(self) -> str:
         return f"[{self.seconds:3.0f} s]"
@@ -127,13 +151,15 @@ class Screen:
                 "driver",
                 [Text(q.state, "green" if q.state == "working" else "yellow") for q in queries],
             ),
-            ("restarts", [_number(q.restarts) for q in queries]),
+            ("SIGKILLs", [_number(q.kills) for q in queries]),
+            ("kept running by", [Text(q.way) for q in queries]),
+            ("worked again after", [Text(_seconds(q.recoveries_s)) for q in queries]),
             ("produced", [_number(now.produced) for _ in queries]),
             ("committed, as a reader sees it", [_number(q.committed) for q in queries]),
             ("duplicates", [_number(q.duplicates, "bold red") for q in queries]),
             ("missing so far (in flight)", [_number(q.missing) for q in queries]),
             ("transactions open", [_number(q.open_transactions) for q in queries]),
-            ("epochs", [_number(q.epochs) for q in queries]),
+            ("micro-batches", [_number(q.batches) for q in queries]),
         ]
         for label, cells in rows:
             table.add_row(label, *cells)
@@ -144,9 +170,13 @@ def _number(value: int | None, style: str = "") -> Text:
     return Text("-" if value is None else f"{value:,}", style if value else "")
 
 
+def _seconds(times: Sequence[float]) -> str:
+    return ", ".join(f"{time:.1f}" for time in times) + " s" if times else "-"
+
+
 def _line(query: QueryNumbers) -> str:
     transactions = "" if query.open_transactions is None else f"open {query.open_transactions}, "
     return (
         f"{query.name}: committed {query.committed:,}, duplicates {query.duplicates:,}, in flight "
-        f"{query.missing:,}, {transactions}epochs {query.epochs:,}, restarts {query.restarts}"
+        f"{query.missing:,}, {transactions}micro-batches {query.batches:,}, SIGKILLs {query.kills}"
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, broker_jars, spark_kafka_jars
 from exactum.ops.demo import reader
 from exactum.ops.demo.broker_view import BrokerView
@@ -23,15 +24,15 @@ from exactum.ops.demo.source import Source
 from exactum.ops.demo.subject import EXACTUM, SPARK, Subject
 from exactum.ops.demo.verdict import DemoVerdict
 
-PARTITIONS = 4
+PARTITIONS = 2
 ORDERS = "orders"
 WATCH_INTERVAL_S = 0.25
 SWITCH_INTERVAL_S = 0.0005
 """An aimed kill has a few milliseconds: it cannot wait 5 ms, Python's default, for another
 thread's turn to end.
 """
-REST_S = 1.5
-"""Three triggers of the queries: nothing has changed for so long when they have come to rest."""
+REST_S = 2.5
+"""Two triggers of the queries, and a half: nothing has changed for so long when they rest."""
 DRAIN_TIMEOUT_S = 120.0
 OVERTIME_MAX_S = 180.0
 """On a slow machine orders flow until all kills are made, at most so much longer than asked."""
@@ -39,7 +40,9 @@ OVERTIME_MAX_S = 180.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line asks for. ``seconds`` is how long orders flow once the drivers work."""
+    """What the command line asks for. ``seconds`` is how long orders flow once the drivers work;
+    ``picture`` is where the last screen goes, if anywhere.
+    """
 
     seconds: float
     kills: int
@@ -47,6 +50,7 @@ class Settings:
     comparison: bool
     seed: int
     keep: bool
+    picture: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class Show:
         self._settings = settings
         self._folder = Path(tempfile.gettempdir(), f"exactum-demo-{secrets.token_hex(4)}")
         self._screen = Screen(self._numbers)
-        self._kafka = LocalKafka(data_dir=self._folder / "kafka")
+        # It lives for little more than a minute: code that is compiled once, and quickly.
+        self._kafka = LocalKafka(data_dir=self._folder / "kafka", jvm_options=SMALL_OPTIONS)
         self._begin_chaos, self._stop = threading.Event(), threading.Event()
         self._phase = "starting"
         self._produced, self._produced_all = 0, False
@@ -95,7 +100,11 @@ class Show:
                 verdicts = self._judge(stage)
             for verdict in verdicts:
                 self._screen.say(str(verdict), "bold green" if verdict.exact else "bold red")
+            for remark in filter(None, (verdict.remark for verdict in verdicts[1:])):
+                self._screen.say(remark)
             self._exact = verdicts[0].exact
+            if self._settings.picture is not None:
+                self._settings.picture.write_text(self._screen.picture())
         return self._exact
 
     def _start(self, ending: ExitStack) -> Stage:
@@ -130,7 +139,7 @@ class Show:
             for number, contender in enumerate(contenders)
         ]
         for subject in self._subjects:
-            ending.callback(subject.driver.kill)
+            ending.callback(subject.driver.end)
         pool = ThreadPoolExecutor(2 * len(self._subjects), "exactum-demo")
         ending.callback(pool.shutdown)
         ending.callback(self._stop.set)
@@ -142,11 +151,12 @@ class Show:
         return Stage(broker, source, self._subjects, tasks)
 
     def _await_work(self, stage: Stage) -> None:
-        """Start the producer when both queries are there, so that neither begins with a backlog.
+        """Start the producer when the first query is there, so that it begins with no backlog and
+        the other one with a small one.
 
         These waits are bounded by the chaos, which fails when a driver does not work in time.
         """
-        while not all(subject.checkpoint.started for subject in stage.subjects):
+        while not any(subject.checkpoint.started for subject in stage.subjects):
             self._watch(stage)
         self._enter("starting the producer")
         stage.source.start()
@@ -155,7 +165,8 @@ class Show:
 
     def _let_flow(self, stage: Stage) -> None:
         """Let orders flow until the time is over and all kills are made."""
-        self._enter(f"orders flow, and each driver gets {self._settings.kills} SIGKILLs")
+        kills = self._settings.kills
+        self._enter(f"orders flow, and each driver gets {kills} SIGKILL{'s' * (kills != 1)}")
         self._begin_chaos.set()
         begun = time.monotonic()
         while (past := time.monotonic() - begun) < self._settings.seconds + OVERTIME_MAX_S:

@@ -13,7 +13,7 @@ def main(bootstrap_servers: str, checkpoint: str) -> None:
     )
     query = (
         orders.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
-        .writeStream.trigger(processingTime="500 milliseconds")
+        .writeStream.trigger(processingTime="1 second")
         .format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("topic", "shouted_spark")

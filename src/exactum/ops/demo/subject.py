@@ -10,10 +10,12 @@ from pathlib import Path
 
 from exactum.ops.demo.broker_view import BrokerView
 from exactum.ops.demo.chaos import Aim, Chaos, plan
-from exactum.ops.demo.checkpoint import ShownCheckpoint
-from exactum.ops.demo.driver import Driver
+from exactum.ops.demo.kept_running import KeptRunning, StandbyBeside, StartedAgain
 from exactum.ops.demo.screen import QueryNumbers
 from exactum.ops.demo.tally import Tally
+from exactum.ops.shown_checkpoint import ShownCheckpoint
+
+FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,13 @@ class Contender:
     """What tells the two queries apart: each is killed equally often, at the moments that hurt it
     most.
 
-    The ``lead`` of their kills differs, so that on two cores only one of them starts again at a
-    time.
+    The ``lead`` of their kills differs: while one starts again, the other's first standby gets
+    warm, and that is waited for.
     """
 
     name: str
-    module: str
+    script: Path
+    kept: Callable[[str, Path, Sequence[str], Path], KeptRunning]
     topic: str
     aims: Sequence[Aim]
     transactional: bool
@@ -35,19 +38,21 @@ class Contender:
 
 EXACTUM = Contender(
     "exactum",
-    "exactum.ops.demo.query",
+    FOLDER / "query.py",
+    StandbyBeside,
     "shouted",
     (Aim.DECIDED, Aim.WRITING, Aim.RANDOM),
     transactional=True,
-    lead=0.15,
+    lead=0.55,
 )
 SPARK = Contender(
     "Spark's own sink",
-    "exactum.ops.demo.spark_query",
+    FOLDER / "spark_query.py",
+    StartedAgain,
     "shouted_spark",
     (Aim.WRITING, Aim.WRITING, Aim.RANDOM),
     transactional=False,
-    lead=0.65,
+    lead=0.05,
 )
 
 
@@ -72,9 +77,9 @@ class Subject:
         self.tally = Tally()
         self.open_transactions: int | None = 0 if contender.transactional else None
         self.checkpoint = ShownCheckpoint(folder / contender.topic)
-        self.driver = Driver(
+        self.driver = contender.kept(
             contender.name,
-            contender.module,
+            contender.script,
             (bootstrap_servers, str(self.checkpoint.folder)),
             folder / f"{contender.topic}.log",
         )
@@ -92,13 +97,15 @@ class Subject:
         """The numbers of this moment."""
         return QueryNumbers(
             name=self.name,
+            way=self.driver.way,
             state=self.chaos.state,
             committed=self.tally.committed,
             duplicates=self.tally.duplicates,
             missing=max(0, produced - self.tally.distinct),
             open_transactions=self.open_transactions,
-            epochs=self.checkpoint.last_commit() + 1
+            batches=self.checkpoint.last_commit() + 1
             if self.open_transactions is None
             else self.checkpoint.decided(),
-            restarts=max(0, self.driver.starts - 1),
+            kills=self.chaos.kills,
+            recoveries_s=self.chaos.recoveries_s,
         )

@@ -57,6 +57,18 @@ class DemoVerdict:
         faults = self.duplicates + self.missing + self.unexpected + self.disordered + self.hidden
         return self.stable and faults == 0 and self.produced == self.committed > 0
 
+    @property
+    def remark(self) -> str:
+        """What has to be said of a sink that is there to show duplicates and shows none; else
+        empty.
+        """
+        if self.duplicates:
+            return ""
+        return (
+            f"{self.name} doubled nothing this time: only a kill between a write and the end of "
+            "its micro-batch makes it do so. Try another --seed."
+        )
+
     def __str__(self) -> str:
         word = "exact" if self.exact else "NOT exact"
         order = "kept in each key" if self.disordered == 0 else f"broken {self.disordered:,} times"

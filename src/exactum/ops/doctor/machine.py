@@ -93,7 +93,7 @@ def _packages() -> Iterator[DoctorFinding]:
             AREA,
             "exactum is not installed as a package here, so its requirements are not known.",
             "Packages of a wrong version are found only when they are used.",
-            "Install it: pip install exactum",
+            "Install it: pip install exactum, or 'exactum[spark]' where nothing brings PySpark.",
         )
         return
     asked = [each for each in map(Requirement.of, texts) if each is not None]

@@ -12,7 +12,8 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import ExactumError, SettingRefused
 from exactum.files.sink import FileSink
-from exactum.kafka.examination import KafkaTarget, connection_settings
+from exactum.kafka.examination import KafkaTarget
+from exactum.kafka.security_settings import security_settings
 from exactum.kafka.sink import KafkaSink
 from exactum.ops.doctor import (
     checkpoint,
@@ -112,7 +113,7 @@ class DoctorSubject:
         found: dict[tuple[object, ...], ClusterSubject] = {}
         targets = [KafkaTarget.of(sink) for sink in sinks.values() if isinstance(sink, KafkaSink)]
         servers = self.bootstrap_servers or self.access.kafka_servers
-        settings = connection_settings(self.access.kafka)
+        settings = security_settings(self.access.kafka)
         if servers is None and (self.inputs or self.group is not None):
             if not targets:
                 raise SettingRefused(

@@ -37,7 +37,7 @@ class Child:
 
     ``joined``: it has imported exactum and listens. ``ready``: it waits for its turn in
     ``exactly_once``. ``works``: it has completed an epoch. ``heard_s`` is when it last said
-    something, ``turn_s`` when it got its turn. ``began``: a query of it has begun. ``dropped``:
+    something, ``turn_s`` when it got its turn. ``began_s``: when a query of it began. ``dropped``:
     events that it could not tell, until its last beat. ``reports`` are the errors that ended its
     queries, by query id, ``last`` that of the script.
     """
@@ -67,7 +67,7 @@ class Child:
         self.outputs = outputs_of(self._process)
         self.joined = False
         self.ready = False
-        self.began = False
+        self.began_s: float | None = None
         self.works = False
         self.heard_s = self.turn_s = time.monotonic()
         self.dropped = 0
@@ -77,6 +77,11 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def began(self) -> bool:
+        """Whether a query of it has begun."""
+        return self.began_s is not None
 
     @property
     def link(self) -> socket.socket | None:

@@ -8,8 +8,10 @@ from enum import Enum
 
 LOOK_EVERY_S = 0.1
 STANDBY_AFTER_S = 20.0
-"""A standby is started when the active one has completed an epoch, at the latest after this time: a
-starting JVM takes all the processors it gets, and the active one needs them."""
+"""A standby is started when the active one has completed an epoch, at the latest so long after its
+query has begun: a starting JVM takes all the processors it gets, and the active one needs them."""
+STANDBY_LAST_S = 60.0
+"""Where no query has begun so long after its turn, one is started all the same."""
 STANDBY_AGAIN_S = 10.0
 KILL_AFTER_S = 10.0
 """How long after SIGTERM follows SIGKILL."""
@@ -39,3 +41,10 @@ class Plan:
     kills: bool = True
     captured: Collection[str] = ()
     start_attempts: int = 3
+
+
+def standby_due_s(turn_s: float, began_s: float | None) -> float:
+    """When a standby is started for one that has not completed an epoch: it got its turn and began
+    its query then.
+    """
+    return turn_s + STANDBY_LAST_S if began_s is None else began_s + STANDBY_AFTER_S

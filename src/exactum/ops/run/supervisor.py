@@ -26,10 +26,10 @@ from exactum.ops.run.output import Output
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
     LOOK_EVERY_S,
-    STANDBY_AFTER_S,
     STANDBY_AGAIN_S,
     Plan,
     Status,
+    standby_due_s,
 )
 from exactum.ops.run.restart import FirstStarts, GiveUp, RestartStrategy
 from exactum.ops.run.script_facts import ScriptFacts
@@ -174,7 +174,7 @@ class Supervisor:
     def _hear_the_active(self, child: Child, message: ChannelMessage, now_s: float) -> None:
         fields = message.fields
         if message.kind == "run":
-            child.began = True
+            child.began_s = child.began_s or now_s
             child.reports.pop(str(fields["query_id"]), None)
             self._commit_worker.take(message)
         elif message.kind == "source":
@@ -237,7 +237,7 @@ class Supervisor:
             return
         if self._standby_due_s is None or now_s < self._standby_due_s:
             return
-        if active.works or now_s - active.turn_s > STANDBY_AFTER_S:
+        if active.works or now_s > standby_due_s(active.turn_s, active.began_s):
             self._standby = self._start(has_turn=False)
             if self._source is not None:
                 self._standby.tell_source(self._source)

@@ -85,7 +85,6 @@ def list_command(where: LookPlace, as_json: bool) -> None:
 def describe(identity: str, where: LookPlace, as_json: bool) -> None:
     """Tell everything known of one transaction."""
     from exactum.ops.transactions import report
-    from exactum.ops.transactions.finding import on_record
 
     record = None
     if isinstance(where, QueryOptions):
@@ -97,7 +96,7 @@ def describe(identity: str, where: LookPlace, as_json: bool) -> None:
         report.show_troubles(troubles)
         found = [f for f in look.findings if f.view.identity == identity]
         if found:
-            record = on_record(found[0].view, look.records)[1]
+            record = look.record_of(found[0])
     else:
         found, troubles = _elsewhere(where, identity)
     if not found and troubles:

@@ -32,6 +32,7 @@ class Owner(Enum):
     DEAD_RUN = "a dead run of this query"
     FORMER_INCARNATION = "a former incarnation of this query"
     OTHER_QUERY = "another query"
+    REPLAY = "a replay of this query's dead letters"
     FOREIGN = "no query of exactum's"
 
 

@@ -10,7 +10,15 @@ from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
 from exactum.ops.targets.target import QueryTargets, Target
-from exactum.ops.transactions.finding import OnRecord, Runs, TransactionFinding, judged, on_record
+from exactum.ops.transactions.finding import (
+    OnRecord,
+    Owner,
+    Runs,
+    TransactionFinding,
+    judged,
+    on_record,
+)
+from exactum.ops.transactions.replay_look import look_at_replays
 from exactum.protocol import resolve
 from exactum.protocol.finish import BATCHES_MAX
 from exactum.protocol.inspection import Inspectable, Inspector, TransactionView
@@ -18,6 +26,7 @@ from exactum.protocol.lost_decision import RECENT_BATCHES
 from exactum.protocol.model import DecisionRecord, Incarnation
 
 LOG = "the decision log"
+REPLAYS = "the replays of dead letters"
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Trouble:
 class QueryLook:
     """``records`` are those of batches from some before ``first_batch`` on; ``first_batch`` is the
     first one that Spark has not logged as done. ``log_answers``: they could be read.
+    ``replay_records``: of replays of its dead letters, which have decisions of their own.
     """
 
     place: QueryPlace
@@ -41,6 +51,12 @@ class QueryLook:
     living: tuple[run_file.RecordedRun, ...]
     findings: list[TransactionFinding] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
+    replay_records: tuple[DecisionRecord, ...] = ()
+
+    def record_of(self, finding: TransactionFinding) -> DecisionRecord | None:
+        """What says something of it."""
+        is_replay = finding.owner is Owner.REPLAY
+        return on_record(finding.view, self.replay_records if is_replay else self.records)[1]
 
     @property
     def status(self) -> int:
@@ -124,6 +140,10 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
         Trouble(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
         for name in sorted(strangers)
     ]
+    replays = look_at_replays(place, targets)
+    look.replay_records = replays.records
+    look.findings += replays.findings
+    look.troubles += [Trouble(REPLAYS, why) for why in replays.troubles]
     return look
 
 

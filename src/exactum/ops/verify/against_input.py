@@ -13,22 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
-from exactum.errors import OutcomeUnknown, Unavailable
+from exactum.errors import OutcomeUnknown
 from exactum.kafka.client_internals import MemoryRecords
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.transaction import Partition
+from exactum.ops.targets.committed_records import CommittedRecords, NotReadable
 from exactum.ops.verify.evidence import Evidence, Finding, compared
 from exactum.ops.verify.kafka_evidence import FETCH_BYTES_MAX, Promised, promised
 from exactum.ops.verify.promise import Promise
 from exactum.protocol.sink import DEAD_LETTERS
 
 BY = "input"
-READ_TIMEOUT_S = 30.0
-POLL_S = 0.1
-"""``consume`` returns when it has all that it may, or after this time."""
-MESSAGES_MAX = 10_000
 _WRAP = (1 << 64) - 1
 
 
@@ -56,17 +51,10 @@ class InputReader:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` are librdkafka's, with ``bootstrap.servers``."""
-        own = {
-            "group.id": "exactum-verify",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-        }
-        self._consumer = Consumer({**settings, **own})
+        self._records = CommittedRecords(settings, "exactum-verify")
 
     def close(self) -> None:
-        self._consumer.close()
+        self._records.close()
 
     def tally(self, start: Offsets, end: Offsets) -> KeyTally:
         """The records from ``start`` to before ``end``.
@@ -83,34 +71,14 @@ class InputReader:
         return found
 
     def _read(self, partition: Partition, since: int, until: int, into: KeyTally) -> None:
-        topic, index = partition
-        self._consumer.assign([TopicPartition(topic, index, since)])
-        waited_s, position = 0.0, since
-        while position < until:
-            messages = self._consumer.consume(MESSAGES_MAX, POLL_S)
-            waited_s = 0.0 if messages else waited_s + POLL_S
-            if waited_s >= READ_TIMEOUT_S:
-                raise Unavailable(
-                    f"{topic}-{index} gave nothing from offset {position} for {waited_s:.0f} s."
-                )
-            for message in messages:
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        position = max(position, message.offset())
-                        continue
-                    raise OutcomeUnknown(
-                        f"The input {topic}-{index} cannot be read from offset {since}: "
-                        f"{error.str()}. Retention may have taken it."
-                    )
-                position = message.offset() + 1
-                if message.offset() < until:
-                    into.add(message.key())
-            try:
-                (at,) = self._consumer.position([TopicPartition(topic, index)])
-            except KafkaException as error:
-                raise Unavailable(f"{topic}-{index}: {error}") from error
-            position = max(position, at.offset)
+        try:
+            for message in self._records.read(partition, since, until):
+                into.add(message.key())
+        except NotReadable as error:
+            raise OutcomeUnknown(
+                f"The input {partition[0]}-{partition[1]} cannot be read from offset {since}: "
+                f"{error}. Retention may have taken it."
+            ) from error
 
 
 class OutputReader:

@@ -45,8 +45,8 @@ class _Sum:
 
 
 class KafkaEvidence:
-    """Of one participant. ``promises`` reads the records: twice, so that what is decided while the
-    logs' ends are looked at is known.
+    """Of one participant. ``promises`` reads the records: twice, before and after the logs' ends
+    are looked at, so that what is decided meanwhile is known. The second reading is judged.
     """
 
     def __init__(
@@ -59,15 +59,16 @@ class KafkaEvidence:
     ) -> None:
         self._participant = participant
         self._requests = requests
-        self._promises = promises
         self._first, self._last = first, last
         self._cluster = requests.cluster_id()
-        starts = first_offsets(self._promised())
-        self._gone = requests.missing(starts)
-        starts = {p: offset for p, offset in starts.items() if p not in self._gone}
+        starts = first_offsets(_promised_by(promises(), participant))
+        gone = requests.missing(starts)
+        starts = {p: offset for p, offset in starts.items() if p not in gone}
         self._ends = requests.end_offsets(starts, read_committed=False) if starts else {}
         self._starts = starts
-        self._known = self._promised()
+        second = promises()
+        self._wanted = [p for p in second if first <= p.batch_id <= last]
+        self._known = _promised_by(second, participant)
         compacted = {
             topic
             for topic in {topic for topic, _ in starts}
@@ -101,7 +102,7 @@ class KafkaEvidence:
             for producer, counted in log.by_producer.items()
             if producer not in named and producer[0] in ours and counted.is_commit
         )
-        evidence = [self._evidence(promise, sums[promise.batch_id]) for promise in self._wanted()]
+        evidence = [self._evidence(promise, sums[promise.batch_id]) for promise in self._wanted]
         if stray and evidence:
             evidence[-1] = Evidence(
                 evidence[-1].batch_id,
@@ -116,20 +117,6 @@ class KafkaEvidence:
         return evidence
 
     # ---- small steps -------------------------------------------------------------------------
-
-    def _promised(self) -> list[Promised]:
-        return [
-            of
-            for promise in self._promises()
-            for prepared, void in (
-                *((p, False) for p in promise.record.of(self._participant)),
-                *((p, True) for p in promise.superseded if p.participant == self._participant),
-            )
-            for of in [promised(promise.batch_id, prepared, is_void=void)]
-        ]
-
-    def _wanted(self) -> list[Promise]:
-        return [p for p in self._promises() if self._first <= p.batch_id <= self._last]
 
     def _count(self, partition: Partition, walked: Callable[[int], None]) -> LogCount:
         done = self._starts[partition]
@@ -203,6 +190,18 @@ class KafkaEvidence:
         if of.open and of.found + of.open == rows:
             return Evidence(promise.batch_id, name, rows, of.found, Finding.IN_DOUBT, BY, why)
         return compared(promise.batch_id, name, rows, of.found, by=BY, why=why)
+
+
+def _promised_by(promises: Sequence[Promise], participant: str) -> list[Promised]:
+    """All transactions of one participant, those of superseded records among them."""
+    return [
+        promised(promise.batch_id, prepared, is_void=void)
+        for promise in promises
+        for prepared, void in (
+            *((p, False) for p in promise.record.of(participant)),
+            *((p, True) for p in promise.superseded if p.participant == participant),
+        )
+    ]
 
 
 def promised(batch_id: int, prepared: PreparedTransaction, *, is_void: bool) -> Promised:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.offset_log import folder_reader, parse
+from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.files.slot_log import slot_name, slots
 
 
@@ -27,9 +29,19 @@ class ShownCheckpoint:
 
     def last_commit(self) -> int:
         """The last batch that Spark's own commit log calls done; -1 before the first."""
-        return max(
-            (int(name) for name in _names(self.folder / "commits") if name.isdigit()), default=-1
-        )
+        return _last_number(self.folder / "commits")
+
+    def last_offset(self) -> int:
+        """The last batch whose end is in Spark's offset log; -1 before the first."""
+        return _last_number(self.folder / "offsets")
+
+    def read_up_to(self) -> Offsets:
+        """The end of the last batch that is done, of all partitions of all Kafka sources. Empty
+        before the first, and where Spark removes its files while they are read.
+        """
+        text = folder_reader(self.folder)(f"offsets/{self.last_commit()}")
+        ends = () if text is None else parse(text, f"{self.folder}/offsets")
+        return {at: offset for end in ends for at, offset in from_json(end).items()}
 
     def last_record(self) -> str:
         """The name of the newest record in the decision log; empty before the first."""
@@ -49,6 +61,10 @@ class ShownCheckpoint:
 
 def _records(decisions: Path) -> list[str]:
     return [slot_name(*slot) for slot in slots(_names(decisions))]
+
+
+def _last_number(folder: Path) -> int:
+    return max((int(name) for name in _names(folder) if name.isdigit()), default=-1)
 
 
 def _names(folder: Path) -> list[str]:

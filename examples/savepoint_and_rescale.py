@@ -1,0 +1,53 @@
+"""Totals with state in some partitions; stopped with a savepoint, it goes on in more of them.
+
+    python savepoint_and_rescale.py --bootstrap-servers localhost:9092 --topic orders \\
+        --totals totals --checkpoint /data/totals
+    exactum savepoint create --checkpoint /data/totals --to /backup/totals-1 --stop
+    exactum savepoint restore /backup/totals-1 --checkpoint /data/totals-5 --as same
+    python savepoint_and_rescale.py --bootstrap-servers localhost:9092 --topic orders \\
+        --totals totals --checkpoint /data/totals-5 --repartition 5
+
+The query writes each customer's new total into the topic ``totals``. It runs until it is stopped,
+and no order is counted twice or left out on the way. Start it without ``--repartition`` from then
+on. ``--repartition`` needs PySpark 4.2, in which it is experimental.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import exactum
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    for name in ("bootstrap-servers", "topic", "totals", "checkpoint"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--repartition", type=int, help="partitions of the state")
+    chosen = parser.parse_args()
+    spark = exactum.local_session("totals", spark_sql_shuffle_partitions=2)
+    if chosen.repartition:
+        spark._streamingCheckpointManager.repartition(
+            chosen.checkpoint, chosen.repartition, enforce_exactly_once_sink=True
+        )
+    servers = chosen.bootstrap_servers
+    orders = exactum.read_kafka(spark, chosen.topic, bootstrap_servers=servers, start="earliest")
+    query = (
+        orders.selectExpr(
+            "CAST(key AS STRING) AS key", "CAST(CAST(value AS STRING) AS LONG) AS amount"
+        )
+        .groupBy("key")
+        .agg({"amount": "sum"})
+        .selectExpr("key", "CAST(`sum(amount)` AS STRING) AS value")
+        .writeStream.foreachBatch(
+            exactum.exactly_once(exactum.KafkaSink(chosen.totals, bootstrap_servers=servers))
+        )
+        .outputMode("update")
+        .option("checkpointLocation", chosen.checkpoint)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

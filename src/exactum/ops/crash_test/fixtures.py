@@ -1,0 +1,67 @@
+"""Fixtures for tests of your own jobs. pytest finds them wherever exactum is installed.
+
+A run that uses none of them pays for the import of this file, which needs pytest alone. There are
+no hooks. A server that is missing is an error, never a skipped test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+    from exactum.ops.crash_test.crash_test import CrashTest
+    from exactum.ops.crash_test.topics import LocalTopics
+
+
+@pytest.fixture(scope="session")
+def exactum_kafka() -> Iterator[LocalKafka]:
+    """A real Kafka broker for the session, `exactum.local.LocalKafka`. It needs Java."""
+    from exactum.local import LocalKafka
+
+    with LocalKafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def exactum_postgres() -> Iterator[LocalPostgres]:
+    """A real PostgreSQL for the session, `exactum.local.LocalPostgres`.
+
+    Its programs must be installed. The service need not run.
+    """
+    from exactum.local import LocalPostgres
+
+    with LocalPostgres(settings={"max_prepared_transactions": 64}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def exactum_mariadb() -> Iterator[LocalMariaDB]:
+    """A real MariaDB for the session, `exactum.local.LocalMariaDB`.
+
+    Its programs must be installed. The service need not run.
+    """
+    from exactum.local import LocalMariaDB
+
+    with LocalMariaDB() as server:
+        yield server
+
+
+@pytest.fixture
+def exactum_topics(exactum_kafka: LocalKafka) -> LocalTopics:
+    """Topics on the session's broker: made, filled, and read with ``read_committed``."""
+    from exactum.ops.crash_test.topics import LocalTopics
+
+    return LocalTopics(exactum_kafka)
+
+
+@pytest.fixture
+def exactum_crash_test(exactum_kafka: LocalKafka, tmp_path: Path) -> CrashTest:
+    """Kill and compare: call it with your script. Checkpoints and logs are in ``tmp_path``."""
+    from exactum.ops.crash_test.crash_test import CrashTest
+
+    return CrashTest(exactum_kafka, tmp_path)

@@ -1,0 +1,148 @@
+"""``exactum init``: the project works as it is made, with the commands of its Makefile."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from exactum import __version__
+from exactum.errors import SettingRefused
+from exactum.local import LocalKafka
+from exactum.ops import cli
+from exactum.ops.project.project import FILES, TEMPLATE, make_project
+from tests.kit.docs.onlooker import keys_and_values
+from tests.kit.docs.terminal import Terminal
+from tests.kit.environment import environment
+from tests.kit.kafka.named import topics_named
+
+TIMEOUT_S = 90.0
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path / "shout")
+
+
+def test_the_command_makes_every_file_and_says_what_to_do_next(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.main, ["init", str(tmp_path / "a" / "new project")])
+    assert done.exit_code == 0, done.output
+    made = tmp_path / "a" / "new project"
+    assert sorted(path.name for path in made.iterdir()) == sorted(FILES)
+    assert f"    cd '{made}'" in done.output
+    assert "make test" in done.output
+    assert f"exactum[spark]=={__version__}\n" in (made / "requirements.txt").read_text()
+
+
+def test_every_file_of_the_template_is_used() -> None:
+    there = {path.name for path in TEMPLATE.iterdir() if path.is_file()}
+    assert there == set(FILES.values())
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    assert make_project(tmp_path) == tmp_path
+    assert (tmp_path / "Makefile").is_file()
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".hidden").touch()
+    done = CliRunner().invoke(cli.main, ["init", str(tmp_path)])
+    assert done.exit_code == 1
+    assert f"{tmp_path} is not empty. Nothing was written." in done.output
+    assert [path.name for path in tmp_path.iterdir()] == [".hidden"]
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shout").write_text("mine")
+    with pytest.raises(SettingRefused, match="is a file"):
+        make_project(tmp_path / "shout")
+    assert (tmp_path / "shout").read_text() == "mine"
+
+
+def test_where_one_file_cannot_be_written_nothing_is_left(tmp_path: Path) -> None:
+    """A path so long that ``job.py`` still fits in it, and ``requirements.txt`` does not."""
+    path_max = os.pathconf(tmp_path, "PC_PATH_MAX") - 1
+    folder, left = tmp_path / "long", path_max - len(str(tmp_path / "long")) - len("/orders.py")
+    while left > 200:
+        folder, left = folder / ("x" * 100), left - 101
+    folder /= "x" * (left - 1)
+    with pytest.raises(SettingRefused, match="Nothing was written"):
+        make_project(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def modules(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The project's modules can be imported, and are forgotten afterwards."""
+    names = [name.removesuffix(".py") for name in FILES if name.endswith(".py")]
+    monkeypatch.syspath_prepend(str(project))
+    yield
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("modules", "settings_put_back")
+def test_its_test_passes(kafka: LocalKafka, spark: SparkSession, tmp_path: Path) -> None:
+    """On the servers that the tests share. It is run by its own command in ``make first-hour``."""
+    with topics_named(kafka, "orders", "shouted", partitions=2):
+        importlib.import_module("test_job").test_each_order_is_shouted_once(
+            kafka, spark, tmp_path / "checkpoint"
+        )
+        assert len(keys_and_values(kafka.bootstrap_servers, "shouted")) == 100
+
+
+@pytest.mark.deep
+@pytest.mark.slow
+@pytest.mark.broker
+@pytest.mark.spark
+def test_its_query_is_exact_though_its_driver_is_killed(project: Path, tmp_path: Path) -> None:
+    """Servers, query, orders, by its own commands and where pandas is missing. A reader of the
+    tests' own counts.
+    """
+    (tmp_path / "without" / "pandas").mkdir(parents=True)
+    (tmp_path / "without" / "pandas" / "__init__.py").write_text("raise ImportError('missing')")
+    own = environment()
+    env = {
+        **own,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}",
+        "PYTHONPATH": f"{tmp_path / 'without'}{os.pathsep}{own['PYTHONPATH']}",
+    }
+    terminals: list[Terminal] = []
+
+    def terminal(command: str, **more: str) -> Terminal:
+        log = tmp_path / f"{len(terminals)}.log"
+        terminals.append(Terminal(command, project, {**env, **more}, log))
+        return terminals[-1]
+
+    try:
+        servers = terminal("make servers PORT=0")
+        address = servers.awaited(r"Kafka serves at (\S+),", TIMEOUT_S)[1]
+        servers.awaited("Ctrl-C stops it", TIMEOUT_S)
+        query = terminal("make run", BOOTSTRAP_SERVERS=address)
+        first = query.awaited(r"started job.py as process (\d+)", TIMEOUT_S)[1]
+        send = terminal("make send", BOOTSTRAP_SERVERS=address)
+        assert send.ended(TIMEOUT_S) == 0
+        query.awaited(r"INFO:exactum:", TIMEOUT_S)
+        query.awaited(r"1,000 rows", TIMEOUT_S)
+        os.kill(int(first), signal.SIGKILL)
+        assert terminal("make send", BOOTSTRAP_SERVERS=address).ended(TIMEOUT_S) == 0
+        read = terminal("make read", BOOTSTRAP_SERVERS=address)
+        assert read.ended(TIMEOUT_S) == 0
+        assert "2000 records in the topic shouted, 2000 different ones" in read.printed
+        sent = Counter((k, v.upper()) for k, v in keys_and_values(address, "orders"))
+        assert sent.total() == 2000
+        assert Counter(keys_and_values(address, "shouted")) == sent
+        query.interrupt()
+        servers.interrupt()
+        assert "Traceback" not in query.printed + servers.printed
+    finally:
+        for each in reversed(terminals):
+            each.close()

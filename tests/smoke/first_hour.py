@@ -1,0 +1,144 @@
+"""Follows docs/quickstart.md from an empty folder, and nothing else: ``make first-hour``.
+
+Types what the page says into as many terminals as it says, looks for what it says one should see,
+and reads both topics with a reader of its own in the end. Prints how long each step took.
+
+With ``--environment`` the page's first step is left out, and that virtual environment is taken:
+``make smoke`` has them, with the oldest and the newest PySpark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from exactum.local.settings import choose_ports
+from tests.kit.docs.newcomer import Newcomer
+from tests.kit.docs.onlooker import keys_and_values
+from tests.kit.docs.steps import PageStep, steps
+from tests.kit.environment import ROOT
+
+PAGE = ROOT / "docs" / "quickstart.md"
+LASTING = ("make servers", "make run")
+BUDGET_S = 300.0
+ERROR = " ERROR "
+NOISE = ("Traceback", "%3|", ERROR)
+"""What would make a newcomer think that something is broken."""
+SPARKS_LOGS = """\
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.spark.name = org.apache.spark
+logger.spark.level = info
+"""
+
+
+def follow(arguments: argparse.Namespace, folder: Path) -> float:
+    """Follow the page; returns how many seconds it took in all."""
+    port = choose_ports(1, 0)[0].clients
+    own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    kept = ("JAVA_HOME", "JAVA_TOOL_OPTIONS", "EXACTUM_IVY_SETTINGS", "PYENV_VERSION")
+    env = {
+        **own,
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
+        "PIP_FIND_LINKS": str(arguments.wheels.resolve()),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PORT": str(port),
+        "EXACTUM_CACHE": str((arguments.cache or folder / "cache").resolve()),
+    }
+    # python3 is the one that runs this, outside of any virtual environment.
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python3").symlink_to(arguments.python)
+    env["PATH"] = f"{folder / 'bin'}{os.pathsep}{env['PATH']}"
+    empty = folder / "empty"
+    empty.mkdir()
+    newcomer = Newcomer(empty, env, port, LASTING)
+    began_s = time.monotonic()
+    try:
+        for step in steps(PAGE):
+            if arguments.environment is not None and "python3 -m venv .venv" in step.commands:
+                newcomer.activate(arguments.environment.resolve())
+                continue
+            done(newcomer, step)
+            if step.saved is not None:
+                loud(newcomer, step)
+        exact(f"127.0.0.1:{port}")
+        took_s = time.monotonic() - began_s
+        newcomer.interrupt()
+    finally:
+        for terminal in reversed(newcomer.terminals):
+            terminal.close()
+    for terminal in newcomer.terminals:
+        said = terminal.printed
+        killed = "was ended by SIGKILL" in said  # the JVM that is left says so, by an error
+        noise = [each for each in NOISE if each in said and not (killed and each == ERROR)]
+        assert noise == [], f"{terminal.command} printed {noise}"
+    return took_s
+
+
+def done(newcomer: Newcomer, step: PageStep) -> None:
+    began_s = time.monotonic()
+    newcomer.follow(step)
+    what = "; ".join(step.commands) or f"save {step.saved[0] if step.saved else ''}"
+    print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
+
+
+def loud(newcomer: Newcomer, step: PageStep) -> None:
+    """The saved program with Spark's logs switched on, and with folders of its own."""
+    assert step.saved is not None
+    name, content = step.saved
+    program = content.replace("data/lake", "data/loud")
+    done(newcomer, PageStep(saved=(f"loud_{name}", program)))
+    conf = newcomer.folder / "conf"
+    conf.mkdir()
+    (conf / "log4j2.properties").write_text(SPARKS_LOGS)
+    command = f"SPARK_CONF_DIR={conf} python loud_{name}"
+    seen = ["INFO MicroBatchExecution: ...", "2000 orders in data/loud"]
+    done(newcomer, PageStep(terminal=3, commands=[command], seen=seen, seen_in=3))
+
+
+def exact(servers: str) -> None:
+    """What a reader that knows nothing of exactum finds."""
+    sent = Counter((key, value.upper()) for key, value in keys_and_values(servers, "orders"))
+    found = Counter(keys_and_values(servers, "shouted"))
+    assert sent.total() == 2000, sent.total()
+    assert found == sent, f"lost: {(sent - found).total()}, twice: {(found - sent).total()}"
+
+
+def main(given: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="with exactum's wheel")
+    parser.add_argument(
+        "--python", type=Path, default=Path(sys.executable).resolve(), help="the python3"
+    )
+    parser.add_argument("--environment", type=Path, help="taken instead of the page's first step")
+    parser.add_argument("--cache", type=Path, help="of the jars; by default an empty one")
+    arguments = parser.parse_args(given)
+    folder = Path(tempfile.mkdtemp(prefix="exactum-first-hour-"))
+    try:
+        took_s = follow(arguments, folder)
+    except BaseException:
+        print(f"what was printed is in {folder / 'empty'}", file=sys.stderr)
+        raise
+    shutil.rmtree(folder)
+    print(f"{took_s:6.1f} s in all: exact, from an empty folder")
+    # Two of make smoke run side by side: how long one takes says nothing there.
+    in_time = took_s < BUDGET_S or arguments.environment is not None
+    sys.exit(0 if in_time else f"more than the {BUDGET_S:g} s that it may take")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
