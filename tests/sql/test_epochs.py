@@ -5,6 +5,7 @@ repeat and second driver.
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,7 +16,9 @@ import pytest
 from exactum.errors import ExactumError, Fenced, OutcomeUnknown
 from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
 from exactum.protocol.sink import TaskName, WriteOrder
-from exactum.sql.ledger import BATCHES_KEPT
+from exactum.sql import retrying_session
+from exactum.sql.dialect import ServerFailure, SqlFailure
+from exactum.sql.ledger import BATCHES_KEPT, Ledger
 from exactum.testing import Crash, FaultPlan, MemoryDecisionLog, sweep
 from exactum.testing.memory import permit_of
 from tests.kit.sql.losses import Losses, lossy
@@ -71,6 +74,7 @@ def test_nothing_is_visible_before_the_decision(database: SqlDatabase, mechanism
     assert database.leftovers() == NOTHING
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mechanism", ["staged", pytest.param("prepared", marks=pytest.mark.deep)])
 def test_every_fault_at_every_call(database: SqlDatabase, mechanism: str) -> None:
     """Whatever call of two epochs fails, and however: after a restart each row is there exactly
@@ -383,6 +387,7 @@ def test_sessions_end_again_and_again_during_commits(database: SqlDatabase, mech
     table = database.table()
     query = query_on(database, table, mechanism)
     driver = query.start()
+    pauses = random.Random(7)
     for batch_id in range(3):
         prepared = tuple(driver.write(WriteOrder(driver.run_of, batch_id, 0, batch_id + 1)))
         driver.participant.verify(prepared)
@@ -395,7 +400,7 @@ def test_sessions_end_again_and_again_during_commits(database: SqlDatabase, mech
         )
         report = None
         stop = threading.Event()
-        ending = threading.Thread(target=end_sessions, args=(database, stop))
+        ending = threading.Thread(target=end_sessions, args=(database, pauses, stop))
         ending.start()
         try:
             for _ in range(200):
@@ -414,9 +419,36 @@ def test_sessions_end_again_and_again_during_commits(database: SqlDatabase, mech
     assert database.leftovers() == NOTHING
 
 
-def end_sessions(database: SqlDatabase, stop: threading.Event) -> None:
-    while not stop.wait(0.004):
+def end_sessions(database: SqlDatabase, pauses: random.Random, stop: threading.Event) -> None:
+    """Most pauses are shorter than a commit; some are long enough for one on a busy machine."""
+    while not stop.wait(pauses.choice([0.002, 0.004, 0.004, 0.02, 0.2])):
         database.end_sessions()
+
+
+def test_a_server_that_is_lost_after_the_commit(
+    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old rows of the ledger cannot be removed: the driver says that the epoch is decided, and the
+    next one finds it whole.
+    """
+
+    def lost(*_: object) -> None:
+        raise SqlFailure(ServerFailure.LOST, "", "the server went away")
+
+    table = database.table()
+    query, driver, allowed = decided(database, table, "prepared")
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "prune", lost)
+        patched.setattr(retrying_session, "TIMEOUT_S", 0.2)
+        with pytest.raises(OutcomeUnknown, match="is decided"):
+            driver.participant.commit(allowed, allowed.record.prepared)
+    assert rows_in(database, table) == expected([0])
+    driver.close()
+    following = query.start()
+    assert not following.run(0).written
+    following.close()
+    assert rows_in(database, table) == expected([0])
+    assert database.leftovers() == NOTHING
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -203,9 +203,9 @@ class LocalMariaDB:
         try:
             # A socket's path may have 107 bytes, so it cannot live in just any data_dir.
             self._socket_folder = Path(tempfile.mkdtemp(prefix="exactum-sock-", dir="/tmp"))
-            if not (folder / "data" / "mysql").exists():
-                _install(folder / "data", folder / "install.log")
             (folder / "tmp").mkdir(exist_ok=True)
+            if not (folder / "data" / "mysql").exists():
+                _install(folder / "data", folder / "tmp", folder / "install.log")
             self._password = _kept_password(folder / "password")
             _write_init_file(folder / "init.sql", self._password)
         except BaseException:
@@ -291,8 +291,8 @@ def _as_root() -> dict[str, str]:
     return {"user": "root"} if os.geteuid() == 0 else {}
 
 
-def _install(data: Path, log_file: Path) -> None:
-    """Make the system tables in ``data``."""
+def _install(data: Path, scratch: Path, log_file: Path) -> None:
+    """Make the system tables in ``data``, with temporary tables in ``scratch``."""
     command = [
         _program(_INSTALLER),
         "--no-defaults",
@@ -300,6 +300,8 @@ def _install(data: Path, log_file: Path) -> None:
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
         "--skip-name-resolve",
+        # Its own, as below: any server that starts meanwhile would remove its temporary tables.
+        f"--tmpdir={scratch}",
         *[f"--{name}={value}" for name, value in _as_root().items()],
     ]
     try:

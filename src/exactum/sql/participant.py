@@ -219,7 +219,11 @@ class SqlParticipant:
                 else expired
             ).append(p)
         if gids and not expired:
-            self._asked(lambda session: self._prune(session, SqlTransaction.of(gids[0])))
+            last = SqlTransaction.of(gids[0])
+            try:
+                self._session.run(lambda session: self._prune(session, last))
+            except SqlFailure as failure:
+                raise self._undecided(permit, failure) from failure
         return CommitReport(tuple(committed), tuple(expired))
 
     def _commit_staged(self, permit: CommitPermit, epoch: StagedEpoch) -> bool:
