@@ -1,12 +1,12 @@
 # The one entrance: people, hooks and CI call these targets.
 PYTHON ?= python3.11
 VENV := .venv
-PROCESSES ?= 3
+PROCESSES ?= 4
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check checkpoint-jar servers test test-fast deep model chaos soak demo bench bench-peers smoke clean
+.PHONY: help setup lint format types contract dead duplicates check archive checkpoint-jar columnar-jar servers test test-fast deep model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -56,6 +56,9 @@ check: lint types contract dead duplicates ## lint, formatting, strict types, im
 checkpoint-jar: setup ## compile CheckpointFs.java anew; the jar is kept beside it, a test compares them
 	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.checkpoint_jar
 
+columnar-jar: setup ## compile ColumnarKafka.java and its neighbours anew; likewise
+	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.columnar_jar
+
 # Debian's packages; the tests start servers of their own from them, on free ports and in temporary folders.
 servers: ## PostgreSQL, pgbouncer, MariaDB, Prometheus, Chromium and strace, which the tests start: installed where they are missing
 	@missing=""; \
@@ -75,42 +78,49 @@ servers: ## PostgreSQL, pgbouncer, MariaDB, Prometheus, Chromium and strace, whi
 	  exit 1; \
 	fi
 
-# Three at a time, on two cores: most tests wait for servers, and each file has servers of its own. A test process that crashes ends the
+# Four at a time, on two cores: processors are what the tests need most, and the rest of them waits for servers. A test process that crashes ends the
 # run with a failure: xdist would replace it and then wait for ever (seen with 3.8 and loadfile).
 PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 
 # Most JVMs of the tests live for seconds, and both cores are busy: code that is compiled once, and quickly, is less work.
 test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
-test: check servers ## everything that CI runs: check, then the tests on real servers
-	$(BIN)/exactum local class-archive
+# Tests marked sweep play a fault at every third call, another third in each run; make deep plays every call.
+test: export EXACTUM_SWEEP_EVERY = 3
+test: setup ## everything that CI runs: check, then the tests on real servers
+	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types contract dead duplicates servers archive
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not deep" --durations=40
+
+archive: setup
+	$(BIN)/exactum local class-archive
 
 # The inner loop: no server, no Spark, nothing that takes long.
 test-fast: setup ## the quick tests: no servers, under a minute
 	$(PYTEST) -q -m "not (broker or spark or postgres or mariadb or slow or deep)"
 
 # 20 deaths in each crash loop, 10 random ones in each job with state, and the variants that make test leaves out.
-deep: setup servers ## the crash tests at length, under an hour
-	$(BIN)/exactum local class-archive
+deep: servers archive ## the crash tests at length, under an hour
 	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) --dist load \
 	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 	$(PYTEST) --dist load -m deep --deselect tests/run/test_lives.py \
 	  --deselect tests/crash/test_random_deaths.py --deselect tests/state/test_two_topics.py
+	$(PYTEST) --dist load -m "sweep and not deep"
 
 model: setup ## the decision protocol, checked by machine: TLA+, and the real coordinator in random schedules
 	$(BIN)/python -m model tla
 	$(BIN)/python -m model schedules
 	$(BIN)/python -m model broken
 
-chaos: setup servers ## the fault matrix: cells that were not played yet, and the report page
-	$(BIN)/exactum local class-archive
+chaos: servers archive ## the fault matrix: cells that were not played yet, and the report page
 	$(BIN)/python -m chaos --processes $(PROCESSES)
 
 soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60
 	$(BIN)/python -m chaos.soak --seed $(or $(SEED),7) --minutes $(or $(MINUTES),5)
 
-demo: setup ## a minute and a half of kills: exactum beside Spark's own Kafka sink
+demo: archive ## in a good minute: kills, exactum with a standby beside Spark's own Kafka sink
 	$(BIN)/exactum demo
+
+demo-picture: archive ## the picture of the demo in the README, made by the demo
+	$(BIN)/exactum demo --picture docs/pictures/demo.svg
 
 bench: setup ## exactum against Spark's own Kafka sink, in one alternating run
 	$(BIN)/python -m bench
@@ -119,20 +129,43 @@ bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark, Quix Streams a
 	@command -v javac >/dev/null || { echo "bench-peers needs a JDK (Debian: apt-get install openjdk-17-jdk-headless)"; exit 1; }
 	$(BIN)/python -m bench.peers
 
-# Two environments of their own. The newest is what pip takes for a user who installs the wheel today.
+# Two environments of their own, in which the wheel is installed by its name. The newest is what pip takes for a user who installs it today.
 smoke: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
-smoke: setup ## a run on the oldest and on the newest PySpark that is allowed
-	@$(MAKE) --no-print-directory -j2 .venv-oldest/.made .venv-newest/.made
-	.venv-oldest/bin/python tests/smoke/exact.py
-	.venv-newest/bin/python tests/smoke/exact.py
+smoke: setup ## the quick start and a run on the oldest and on the newest PySpark that is allowed
+	@$(MAKE) --no-print-directory -j2 --output-sync=target smoke-oldest smoke-newest
+
+smoke-oldest smoke-newest: smoke-%: .venv-%/.made
+	PYTHONPATH=. $(BIN)/python tests/smoke/first_hour.py --environment .venv-$* --cache "$${EXACTUM_CACHE:-$$HOME/.cache/exactum}"
+	.venv-$*/bin/python tests/smoke/exact.py
+
+first-hour: setup ## what a newcomer does: docs/quickstart.md from an empty folder, with a virtual environment and jars of its own
+	PYTHONPATH=. $(BIN)/python tests/smoke/first_hour.py
+
+from-duplicates: setup ## docs/coming-from/spark-kafka-sink.md: a Spark job that duplicates becomes one that does not
+	PYTHONPATH=. $(BIN)/python tests/smoke/from_duplicates.py
 
 .venv-oldest/.made: PYSPARK = pyspark==4.0.1
 .venv-newest/.made: PYSPARK = pyspark
 .venv-%/.made: $(VENV)/.installed
 	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --upgrade '$(PYSPARK)' fastavro dist/*.whl
+	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --upgrade --find-links dist '$(PYSPARK)' 'exactum[spark,avro]'
 	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --no-deps --force-reinstall dist/*.whl
 	@touch $@
 
+matrix: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+matrix: setup ## a crash job on each supported version, once; the table of docs/versions.md
+	$(BIN)/python -m tests.smoke.matrix $(if $(ROWS),--only $(ROWS))
+
+# The site, in an environment of its own: its generator and mkdocstrings, which reads docstrings without importing anything.
+docs: .venv-docs/.made ## the site, into site/: warnings are errors, every link and anchor is looked at
+	.venv-docs/bin/python -m tests.kit.docs.site
+
+.venv-docs/.made: requirements/docs.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "The site's generator needs Python 3.11 or later; say which with: make PYTHON=python3.12 docs"; exit 1; }
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --disable-pip-version-check -q --require-hashes -r requirements/docs.lock
+	@touch $@
+
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-oldest .venv-newest dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest .venv-docs site .cache dist .pytest_cache .mypy_cache .ruff_cache

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
+from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
 
 TopicFactory = Callable[..., str]
@@ -141,6 +142,25 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def every_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps play every call, but for those marked ``sweep``: ``make deep`` runs these whole."""
+    if request.node.get_closest_marker("sweep") is None:
+        monkeypatch.delenv(EVERY_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def settings_put_back(spark: SparkSession) -> Iterator[None]:
+    """``local_session`` in a document gives the running session the document's settings."""
+    before = spark.conf.getAll
+    yield
+    for name, value in spark.conf.getAll.items():
+        if name not in before:
+            spark.conf.unset(name)
+        elif value != before[name]:
+            spark.conf.set(name, before[name])
 
 
 _numbers = itertools.count(1)

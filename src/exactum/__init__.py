@@ -13,15 +13,21 @@ databases, files and your own targets out, through any crash.
 Names are imported when they are first used: ``import exactum`` on an executor loads neither pyspark
 nor a Kafka client, and has no effect. Under ``exactum run`` the first name that is used tells the
 supervisor that this process is there.
+
+``import exactum`` raises ImportError where PySpark is missing or of an unsupported version. Parts
+that need no PySpark (``import exactum.errors``, the command ``exactum``) can be imported without.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from exactum._version import __version__
+from exactum.packages import require_pyspark
 
 if TYPE_CHECKING:
     from exactum import errors, events, local
@@ -111,9 +117,31 @@ _WHERE = {
 _MODULES = ("errors", "events", "local")
 
 
+def _is_for_a_part() -> bool:
+    """Whether this import is on the way to a part: ``import exactum.errors`` imports ``exactum``
+    first.
+
+    Python tells a package for which part it is imported only by the calls of its import system.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_find_and_load":
+            name = str(frame.f_locals.get("name"))
+            if name != __name__:
+                return name.startswith(f"{__name__}.")
+        frame = frame.f_back
+    return False
+
+
+if not _is_for_a_part():
+    require_pyspark()
+
+
 def __getattr__(name: str) -> Any:
     if name not in _WHERE and name not in _MODULES:
         raise AttributeError(f"module 'exactum' has no attribute {name!r}")
+    if _WHERE.get(name, "").startswith("exactum.spark."):
+        require_pyspark()
     if (
         "EXACTUM_SUPERVISOR" in os.environ
     ):  # started by `exactum run`, which has to hear how this process ends

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -84,6 +84,27 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset("spark.sql.session.timeZone")
 
 
+NAME_CHARACTERS_MAX = 50_000
+"""Of a field's name in JSON: longer ones Spark's parser does not read (Jackson's
+StreamReadConstraints), as docs/files.md says.
+"""
+
+
+def unread(format_: str, row: tuple[object, ...]) -> bool:
+    """Whether Spark's reader takes the line for a corrupt one, for a map's key is too long."""
+    keys = (key for value in row if isinstance(value, (list, tuple)) for key in keys_of(value))
+    return format_ == "json" and any(len(key) > NAME_CHARACTERS_MAX for key in keys)
+
+
+def keys_of(value: Sequence[object]) -> Iterator[str | bytes]:
+    """Of a map, which is a sequence of pairs here."""
+    for entry in value:
+        if isinstance(entry, (list, tuple)) and len(entry) == 2:
+            key = entry[0]
+            if isinstance(key, (str, bytes)):
+                yield key
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("format_", FORMATS)
 def test_spark_reads_what_the_page_calls_exact(
@@ -101,7 +122,7 @@ def test_spark_reads_what_the_page_calls_exact(
     frames = []
     for number in range(300):  # row by row, so that one odd value keeps no others out
         row = bulk(names, kinds, 1, rng, edge_share=0.05)
-        if not refuses(format_, kinds, row.row(0)):
+        if not refuses(format_, kinds, row.row(0)) and not unread(format_, row.row(0)):
             wanted[str(number)] = row.row(0)
             values = ([str(number).encode()], *row.values)
             frames.append(Frame(("id", *names), (Kind("string"), *kinds), values, 1))

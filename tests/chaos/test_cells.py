@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytes
 
 SEED = 20261121
 CELLS = [
-    "kafka:committing:reply-lost",
     "postgres:prepared:pause",
     "files:verified:disk-full",
 ]
 DEEP = [
+    "kafka:committing:reply-lost",
     "kafka:half:missing",
     "mariadb-prepared:committing:reply-lost",
     "kafka:preparing:cut",

@@ -119,17 +119,14 @@ STEPS = (
 )
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [pytest.param(STEPS, marks=pytest.mark.deep, id="all"), pytest.param(STEPS[::2], id="three")],
-)
+@pytest.mark.deep
 def test_every_decided_epoch_is_visible_once_whichever_node_dies(
-    nodes: LocalKafka, tmp_path: Path, steps: Sequence[tuple[str, str]]
+    nodes: LocalKafka, tmp_path: Path
 ) -> None:
     """A partition leader or the transactions' coordinator is killed before or during each step of
     an epoch; one more epoch runs while it is down, another one when it is back. Every epoch is
     there once, nothing is left open, nothing hangs."""
-    topic = f"epochs-{len(steps)}"
+    topic = "epochs"
     nodes.create_topic(topic, partitions=6)
     outage = Outage(nodes, topic)
     sink = KafkaSink(topic, bootstrap_servers=nodes.bootstrap_servers)
@@ -143,7 +140,7 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(
             )
 
         epoch("all up")
-        for step, whom in steps:
+        for step, whom in STEPS:
             outage.plan(step, whom)
             epoch(f"{whom} killed at {step}")
             epoch(f"after {whom} killed at {step}, node {outage.down} still down")

@@ -4,21 +4,24 @@ Spark.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
-from exactum.errors import HeuristicOutcome
+from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.events import TransactionsSalvaged
 from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Hold, Query, await_true, crash, rows
 from tests.kit.crash.oracle import check_at_rest, end_offsets, ongoing, read_all
+from tests.kit.environment import ROOT
 
 pytestmark = pytest.mark.broker
 
@@ -32,6 +35,7 @@ OTHERS = (
     "half",
     "gone",
     "partly gone",
+    "half gone",
     "twice",
 )
 
@@ -132,7 +136,7 @@ def expired(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict
             producer=producer,
         )
         cases[case] = Expired(query, kafka.bootstrap_servers, kafka)
-        when = ("commit", "half") if case == "half" else ("commit", "before")
+        when = ("commit", "half") if case.startswith("half") else ("commit", "before")
         with query.driver({when: crash}) as driver, pytest.raises(Crash):
             driver.epoch(0, *cases[case].frames())
     for case, each in cases.items():
@@ -267,3 +271,60 @@ def test_records_that_left_the_log_stop_the_query(expired: dict[str, Expired], c
         assert "epoch 0" in message
         assert not ongoing(it.servers, it.query.query_id), "its own copy is left open"
         it.check_nothing_visible()
+
+
+def stopped(it: Expired) -> None:
+    """All that the topic holds is deleted, and the next start says so."""
+    delete_records(it.kafka, end_offsets(it.servers, [it.query.topic], committed=False))
+    with it.query.driver() as driver, pytest.raises(HeuristicOutcome):
+        driver.epoch(0, *it.frames())
+
+
+def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: dict[str, Expired]) -> None:
+    """One way on of docs/guarantees.md. Each record is there once, without a hand's help."""
+    it = expired["gone"]
+    stopped(it)
+    commit_record(it).rename(it.query.folder.parent / "aside")
+    with it.query.driver() as driver:
+        assert driver.epoch(0, *it.frames()).written is True
+    it.check_exact()
+
+
+def test_a_batch_that_was_visible_in_part_is_kept_as_decided(expired: dict[str, Expired]) -> None:
+    """The other way, by the program that the page has. To run the batch again is refused."""
+    it = expired["half gone"]
+    assert len(read_all(it.servers, [it.query.topic])) == len(TASKS[0]), "what readers have seen"
+    stopped(it)
+    record, aside = commit_record(it), it.query.folder.parent / "aside"
+    record.rename(aside)
+    with (
+        it.query.driver() as driver,
+        pytest.raises(CheckpointRefused, match="write its rows twice"),
+    ):
+        driver.epoch(0, *it.frames())
+    aside.rename(record)
+    keep_as_decided(it.query.folder, 0, f"kafka:{it.query.topic}")
+    with it.query.driver() as driver:
+        assert driver.epoch(0, *it.frames()).written is False
+        assert driver.epoch(1, rows([{"value": b"next"}])).written is True
+    check_at_rest(it.servers, [it.query.topic], it.query.query_id)
+    assert [seen.value for seen in read_all(it.servers, [it.query.topic])] == ["next"]
+
+
+def commit_record(it: Expired) -> Path:
+    """Of epoch 0, which has one."""
+    records = sorted(it.query.folder.glob(f"{0:020d}-*.json"))
+    (found,) = [path for path in records if json.loads(path.read_text())["decision"] == "commit"]
+    return found
+
+
+def keep_as_decided(decisions: Path, batch: int, sink: str) -> None:
+    """The program of docs/guarantees.md, for this query."""
+    program = (ROOT / "docs" / "guarantees.md").read_text().split("```python\n")[1].split("```")[0]
+    for shown, here in (
+        ('"/data/orders/exactum/decisions"', repr(str(decisions))),
+        ('42, "kafka:totals"', f"{batch}, {sink!r}"),
+    ):
+        assert shown in program
+        program = program.replace(shown, here)
+    exec(program, {})

@@ -31,6 +31,7 @@ def die_and_time_out(world: World) -> None:
     )
 
 
+@pytest.mark.deep
 def test_decided_and_timed_out_is_salvaged(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

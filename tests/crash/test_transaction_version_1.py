@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,19 +46,15 @@ def older_topic(older: LocalKafka, request: pytest.FixtureRequest) -> Callable[.
     return create
 
 
-@pytest.mark.parametrize(
-    "deaths",
-    [pytest.param(DEATHS, marks=pytest.mark.deep, id="every"), pytest.param(DEATHS[1:2], id="one")],
-)
+@pytest.mark.deep
 def test_killed_and_restarted(
     older: LocalKafka,
     older_topic: Callable[..., str],
     tmp_path: Path,
-    deaths: Sequence[tuple[str, dict[str, Any]]],
 ) -> None:
     """Exact through the deaths that differ by version, and quiet."""
     live_and_die(
-        new_world(older.bootstrap_servers, older_topic, tmp_path, records=240 * len(deaths)), deaths
+        new_world(older.bootstrap_servers, older_topic, tmp_path, records=240 * len(DEATHS)), DEATHS
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,37 +27,42 @@ def check_says_why(job: Job) -> None:
         raise job.failed(f"it does not say that there are two drivers: {result}")
 
 
+@pytest.mark.parametrize(
+    "stopped_at",
+    [
+        pytest.param(["verify"], id="undecided"),
+        pytest.param(["verify", "commit"], id="undecided and decided", marks=pytest.mark.deep),
+    ],
+)
 def test_a_stopped_driver_that_wakes_up_is_fenced(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, stopped_at: Sequence[str]
 ) -> None:
-    """One is stopped with all prepared, one with its epoch decided; a third runs to the end; then
-    both wake up.
+    """One is stopped with all prepared, another one with its epoch decided; a third runs to the
+    end; then they wake up.
 
     The undecided one is fenced and says so. The decided one finds its epoch committed, and stops as
     well. Nothing that they do changes the output.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=360)
-    with (
-        world.reader() as reader,
-        world.job({"faults": [{"step": "verify", "nth": 2, "action": "hold"}]}) as undecided,
-    ):
-        undecided.held()
-        undecided.pause()
-        with world.job({"faults": [{"step": "commit", "nth": 2, "action": "hold"}]}) as decided:
-            decided.held()
-            decided.pause()
-            with world.job() as last:
-                last.finishes()
-            world.check_exact(reader)
-            for job in (undecided, decided):
-                job.let_go()
-                job.resume()
-            for job in (undecided, decided):
-                job.wait()
-                check_says_why(job)
-            assert undecided.result()["error"] == "Fenced"
-            assert "Fenced" in undecided.log
-            world.check_exact(reader)
+    with world.reader() as reader, contextlib.ExitStack() as running:
+        stopped = []
+        for step in stopped_at:
+            faults = [{"step": step, "nth": 2, "action": "hold"}]
+            stopped.append(running.enter_context(world.job({"faults": faults})))
+            stopped[-1].held()
+            stopped[-1].pause()
+        with world.job() as last:
+            last.finishes()
+        world.check_exact(reader)
+        for job in stopped:
+            job.let_go()
+            job.resume()
+        for job in stopped:
+            job.wait()
+            check_says_why(job)
+        assert stopped[0].result()["error"] == "Fenced"
+        assert "Fenced" in stopped[0].log
+        world.check_exact(reader)
 
 
 @pytest.mark.deep

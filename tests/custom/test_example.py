@@ -16,6 +16,7 @@ from tests.kit.custom.custom_rows import batches, empty, published
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.sweep
 class TestJsonFolderSink(SinkContract):
     @pytest.fixture(autouse=True)
     def _place(self, folder: Path) -> None:
@@ -37,6 +38,7 @@ class TestJsonFolderSink(SinkContract):
         return list(self.folder.glob(".temporary/*"))
 
 
+@pytest.mark.sweep
 def test_it_is_crashed_at_every_call(folder: Path) -> None:
     """One line does it, for any user's class."""
     runs = check_two_phase_commit_sink(

@@ -56,6 +56,7 @@ def make_sink(folder: Path, send: Callable[[Any, str], None], **settings: Any) -
     return WriteAheadSink(folder / "wal", send, name="api", **given)
 
 
+@pytest.mark.sweep
 class TestWriteAheadSink(SinkContract):
     """Toward a target that keeps the keys."""
 
@@ -150,6 +151,7 @@ def test_a_run_without_faults_sends_each_chunk_once_and_in_order(folder: Path) -
     assert [len(rows) for _, rows in world.target.requests()] == [2, 2, 1] * 6
 
 
+@pytest.mark.sweep
 def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from tests.kit.targets.api import Api
 pytestmark = pytest.mark.slow
 
 EPOCHS = 4
-KILLS = 8
+KILLS = 5
 DEADLINE_S = 90.0
 SENDS_PER_EPOCH = http_driver.PARTITIONS * http_driver.ROWS // http_driver.ROWS_PER_SEND
 SENT = batches(EPOCHS * http_driver.PARTITIONS, http_driver.ROWS)

@@ -32,6 +32,7 @@ from tests.kit.decoding.decoded_stream import (
     read,
 )
 from tests.kit.decoding.registry import Registry
+from tests.kit.kafka.named import topics_named
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -119,13 +120,16 @@ def check_letters(kafka: LocalKafka, topic: str, stream: Poisoned) -> None:
             ), (kind, text)
 
 
-@pytest.mark.parametrize(
+STATELESS_AND_AGGREGATED = pytest.mark.parametrize(
     "aggregated",
     [
         pytest.param(False, id="stateless"),
         pytest.param(True, id="aggregated", marks=pytest.mark.deep),
     ],
 )
+
+
+@STATELESS_AND_AGGREGATED
 def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
 ) -> None:
@@ -208,7 +212,7 @@ class DyingLog:
         }
 
 
-@pytest.mark.parametrize("aggregated", [False, True], ids=["stateless", "aggregated"])
+@STATELESS_AND_AGGREGATED
 def test_skipped_records_are_counted_in_each_epoch(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
 ) -> None:
@@ -223,7 +227,7 @@ def test_skipped_records_are_counted_in_each_epoch(
     assert job.seen(events.RowsSkipped) == job.poison_of_epochs(stream)
 
 
-@pytest.mark.parametrize("aggregated", [False, True], ids=["stateless", "aggregated"])
+@STATELESS_AND_AGGREGATED
 def test_fail_names_the_record_and_leaves_nothing(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
 ) -> None:
@@ -444,22 +448,21 @@ def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
     letters are right.
     """
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/decoding.md").read_text(), re.DOTALL)
-    for name in ("orders", "totals", "orders-rejected"):
-        kafka.create_topic(name, partitions=1)
     good = [
         b'{"id": 1, "customer": "a", "amount": 1.25}',
         b'{"id": 2, "customer": "a", "amount": "2"}',
     ]
-    produce(kafka, "orders", *good, b'{"id": 3}')
     names = {
         "spark": job.spark,
         "brokers": kafka.bootstrap_servers,
         "checkpoint": str(job.checkpoint),
     }
-    for block in blocks[:2]:
-        exec(block, names)
-    assert [(one.key(), one.value()) for one in read(kafka, "totals")] == [(b"a", b"3.25")]
-    assert [one.value() for one in read(kafka, "orders-rejected")] == [b'{"id": 3}']
+    with topics_named(kafka, "orders", "totals", "orders-rejected", partitions=1):
+        produce(kafka, "orders", *good, b'{"id": 3}')
+        for block in blocks[:2]:
+            exec(block, names)
+        assert [(one.key(), one.value()) for one in read(kafka, "totals")] == [(b"a", b"3.25")]
+        assert [one.value() for one in read(kafka, "orders-rejected")] == [b'{"id": 3}']
     assert "registry=" in blocks[2]
 
 

@@ -46,6 +46,7 @@ def some_batches() -> list[pa.RecordBatch]:
     ]
 
 
+@pytest.mark.sweep
 class TestFolder(SinkContract):
     @pytest.fixture(autouse=True)
     def _place(self) -> Iterator[None]:
@@ -75,6 +76,7 @@ class TestFolder(SinkContract):
                 shutil.rmtree(folder)
 
 
+@pytest.mark.sweep
 class TestObjects(SinkContract):
     """The longest sweep is for ``make deep``; test_object_files has one of its own."""
 

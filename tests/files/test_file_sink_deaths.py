@@ -34,7 +34,7 @@ def nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
-@pytest.mark.parametrize("partition_by", [(), ("day",)])
+@pytest.mark.parametrize("partition_by", [pytest.param((), marks=pytest.mark.deep), ("day",)])
 def test_a_kill_before_every_file_system_call(
     partition_by: Sequence[str], memory: Path, nursery: Nursery
 ) -> None:

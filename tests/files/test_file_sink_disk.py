@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,20 +25,15 @@ from tests.kit.files.epochs_in_files import (
     ids_in,
     rows,
 )
+from tests.kit.small_disk import remount, small_disk
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB; needs the right to mount one."""
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
-    try:
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "size=4m") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def finish(task: Any, batch: pa.RecordBatch) -> None:
@@ -54,11 +48,11 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
-def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(small_disk: Path, format_: str) -> None:
+def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(disk: Path, format_: str) -> None:
     """The message names the folder and the room left; earlier rows stand; with room again all
     goes on.
     """
-    opened = OpenedSink(FileSink(small_disk, format=format_, options={"compression": "none"}))
+    opened = OpenedSink(FileSink(disk, format=format_, options={"compression": "none"}))
     opened.commit(rows(0, 0))
     noise = pa.record_batch(
         {
@@ -70,56 +64,56 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(small_disk: Path, format
     task = opened.writer(1)
     with pytest.raises(
         EpochAborted,
-        match=rf"could not write to {small_disk}: .*No space left.*bytes and .* are free",
+        match=rf"could not write to {disk}: .*No space left.*bytes and .* are free",
     ):
         finish(task, noise)
     task.abort()
-    assert hidden(small_disk) == []
+    assert hidden(disk) == []
     assert opened.participant.list_open() == []
     opened.commit(rows(1, 0), batch_id=1)
-    assert [r[0] for r in duck(small_disk, "id", format_)] == expected([0, 1])
+    assert [r[0] for r in duck(disk, "id", format_)] == expected([0, 1])
 
 
-def test_a_disk_that_becomes_read_only(small_disk: Path) -> None:
+def test_a_disk_that_becomes_read_only(disk: Path) -> None:
     """No restart mends it: the refusal says so; with the right to write again all goes on."""
-    opened = OpenedSink(FileSink(small_disk))
+    opened = OpenedSink(FileSink(disk))
     opened.commit(rows(0, 0))
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    remount(disk, "ro")
     try:
         task = opened.writer(1)
         with pytest.raises(SettingRefused, match=r"may not be written here: .*Read-only"):
             finish(task, rows(1, 0))
         task.abort()
     finally:
-        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+        remount(disk, "rw")
     opened.commit(rows(1, 0), batch_id=1)
 
 
-def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
+def test_a_disk_that_is_full_at_the_start(disk: Path) -> None:
     """Opening says so and leaves nothing; with room again it opens."""
-    opened = OpenedSink(FileSink(small_disk))
-    filler = small_disk / "filler"
+    opened = OpenedSink(FileSink(disk))
+    filler = disk / "filler"
     with pytest.raises(OSError, match="No space"):
         fill(filler)
     with pytest.raises(Unavailable, match="No space left"):
-        OpenedSink(FileSink(small_disk))
-    assert list(small_disk.rglob("temporary-*")) == []
+        OpenedSink(FileSink(disk))
+    assert list(disk.rglob("temporary-*")) == []
     filler.unlink()
     opened.commit(rows(0, 0))
-    assert [r[0] for r in duck(small_disk, "id", "parquet")] == expected([0])
+    assert [r[0] for r in duck(disk, "id", "parquet")] == expected([0])
 
 
-def test_a_disk_that_is_full_at_the_commit_is_no_loss(small_disk: Path) -> None:
+def test_a_disk_that_is_full_at_the_commit_is_no_loss(disk: Path) -> None:
     """A decided epoch that finds no room for its folders waits for it: Unavailable, then carried
     out.
     """
-    opened = OpenedSink(FileSink(small_disk, partition_by="day"))
+    opened = OpenedSink(FileSink(disk, partition_by="day"))
     prepared = opened.prepare(rows(0, 0))
-    filler = small_disk / "filler"
+    filler = disk / "filler"
     with pytest.raises(OSError, match="No space"):
         fill(filler)
     with pytest.raises(Unavailable, match="No space left"):
         opened.participant.commit(opened.permit(prepared), prepared)
     filler.unlink()
     assert opened.participant.commit(opened.permit(prepared), prepared).committed == tuple(prepared)
-    assert ids_in(small_disk) == expected([0])
+    assert ids_in(disk) == expected([0])

@@ -40,7 +40,8 @@ from tests.kit.files.epochs_in_files import (
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("partition_by", [None, pytest.param("day", marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("partition_by", [None, "day"])
 def test_a_fault_at_every_call(memory: Path, partition_by: str | None) -> None:
     """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
     once, nothing staged.
@@ -58,6 +59,7 @@ def test_a_fault_at_every_call(memory: Path, partition_by: str | None) -> None:
     print(f"{sweep(scenario)} runs")
 
 
+@pytest.mark.sweep
 def test_a_fault_in_the_recovery(memory: Path) -> None:
     """The incarnation that redelivers is itself struck at every call, then a third comes."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from exactum.files.sink import FileSink
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Sink
 from tests.kit.files.epochs_in_files import OpenedSink, expected, ids_in, rows
+from tests.kit.small_disk import small_disk
 
 SIMPLE = [
     *(
@@ -164,13 +164,8 @@ def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) ->
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "read-only"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(place)], check=True)
-    try:
+    with small_disk(tmp_path / "read-only", "ro,size=1m") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_the_start(read_only: Path) -> None:

@@ -84,6 +84,7 @@ def test_objects_on_a_disk_are_what_any_reader_lists(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_a_fault_at_every_call(tmp_path: Path) -> None:
     """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
     once, nothing staged.

@@ -21,6 +21,7 @@ PARTITIONS = 2
 _numbers = itertools.count(1)
 
 
+@pytest.mark.sweep
 @pytest.mark.broker
 class TestKafka(SinkContract):
     """Rows of one text column, none of them twice.

@@ -21,7 +21,8 @@ TOPICS = 10
 PARTITIONS = 8
 
 
-def test_while_leaders_are_not_known() -> None:
+@pytest.mark.parametrize("restarts", [1, pytest.param(3, marks=pytest.mark.deep)])
+def test_while_leaders_are_not_known(restarts: int) -> None:
     with LocalKafka() as kafka:
         client = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
         latest = {
@@ -37,7 +38,7 @@ def test_while_leaders_are_not_known() -> None:
         for topic, partition in latest:
             producer.produce(topic, b"x", partition=partition)
         assert producer.flush(30) == 0
-        for _ in range(2):
+        for _ in range(restarts):
             kafka.kill()
             kafka.restart()
             for admin in (AdminClient(client), lasting):

@@ -282,7 +282,7 @@ def test_broker_dies_with_its_owner(tmp_path: Path) -> None:
 
 
 def test_foreground_run_says_where_it_serves_and_stops_at_a_signal() -> None:
-    """`run_kafka` prints the address, ends at SIGTERM, and puts the signal handlers back."""
+    """It prints the address, makes topics that are missing, and puts the signal handlers back."""
     before = signal.getsignal(signal.SIGTERM)
     lines: list[str] = []
 
@@ -291,7 +291,8 @@ def test_foreground_run_says_where_it_serves_and_stops_at_a_signal() -> None:
         if "Ctrl-C" in line:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    run_kafka(port=0, echo=echo)
+    run_kafka(port=0, topics=("orders", "orders"), echo=echo)
+    assert {"Topic orders is made.", "Topic orders is there."} <= set(lines)
     assert any("127.0.0.1:" in line for line in lines)
     assert lines[-1] == "Kafka is stopped."
     assert signal.getsignal(signal.SIGTERM) is before

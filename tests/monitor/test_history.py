@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +24,7 @@ from exactum.monitor.history_outlet import LETTERS_MAX, HistoryOutlet
 from exactum.monitor.history_stats import stats_of_history
 from exactum.monitor.recorder import RECORDER
 from tests.kit.monitor.facts import QUERY, WHEN_MS, Story
+from tests.kit.small_disk import small_disk
 from tests.kit.source.source_stream import Stream, Topics
 
 
@@ -204,25 +203,20 @@ def test_a_folder_that_was_removed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system that is full after a mebibyte. Only root can make one."""
-    assert os.geteuid() == 0, "this test mounts a file system: run it as root"
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk") as place:
+        yield place
 
 
-def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk(disk: Path, tmp_path: Path) -> None:
     """It is said, the other query's history is written, and what comes once there is room again is
     there.
     """
     (tmp_path / "sound").mkdir()
     outlet = HistoryOutlet(minutes=False)
-    outlet.begin(QUERY, small_disk)
+    outlet.begin(QUERY, disk)
     outlet.begin("another", tmp_path / "sound")
-    filler = small_disk / "filler"
+    filler = disk / "filler"
     story = Story().tell("First")
     outlet.take(story.facts)
     with pytest.raises(OSError, match="No space left"):
@@ -234,7 +228,7 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     assert [one.name for one in read_facts(tmp_path / "sound")] == ["Other"]
     filler.unlink()
     outlet.take([fact(1), fact(2)])
-    found = [one.name for one in read_facts(small_disk)]
+    found = [one.name for one in read_facts(disk)]
     assert found[0] == "First"
     assert found[-1] == "Something"  # the first one ended the line that was cut off
 

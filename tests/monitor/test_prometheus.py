@@ -81,6 +81,7 @@ def check_dashboard(prometheus: Prometheus) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
     """Quiet while all is well; each trouble has its alert, which ends when the trouble does; and
     what came out is exact.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -60,9 +60,13 @@ def numbers(outlet: Kept) -> list[int]:
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """Its threads end with the test: what they say would be in the log of another."""
     monkeypatch.setattr(recorder_module, "HAND_ON_EVERY_S", 0.02)
-    return Recorder(queue_max=50)
+    made = Recorder(queue_max=50)
+    yield made
+    for each in made._queues:
+        made.remove(each.outlet)
 
 
 def test_every_outlet_gets_every_fact_in_order(recorder: Recorder) -> None:

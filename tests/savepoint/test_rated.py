@@ -54,6 +54,7 @@ def bad(numbers: range) -> list[int]:
     return [number for number in numbers if number % POISON_EVERY == 0]
 
 
+@pytest.mark.deep
 def test_rules_letters_and_state_go_along(
     rated: Rated, orders: Orders, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_rules_letters_and_state_go_along(
     assert (moved.rates(), moved.lettered()) == (expected, bad(range(150)))
 
 
+@pytest.mark.deep
 def test_a_moved_query_runs_an_epoch_again_by_the_rules_that_it_began_with(
     rated: Rated, orders: Orders, registry: Registry, tmp_path: Path
 ) -> None:

@@ -206,6 +206,7 @@ def test_an_epoch_in_doubt_is_finished_first(
     totals.check_exact()
 
 
+@pytest.mark.deep
 def test_going_back_is_a_fork(
     totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

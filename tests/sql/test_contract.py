@@ -19,6 +19,7 @@ from tests.kit.sql.sql_database import SqlDatabase
 _numbers = itertools.count()
 
 
+@pytest.mark.sweep
 class SqlContract(SinkContract):
     """The sweeps take minutes here and are for ``make deep``; test_epochs has some of its own."""
 

@@ -69,8 +69,8 @@ class Rivalry:
             time.sleep(chance.random() / 2)
 
 
-@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("mechanism", ["staged", pytest.param("prepared", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep)])
 def test_rival_drivers(
     database: SqlDatabase, mechanism: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def test_a_null_in_the_key_is_rejected(database: SqlDatabase) -> None:
     assert "part of the key" in rejection.reasons[0]
 
 
+@pytest.mark.sweep
 @pytest.mark.deep
 def test_every_fault_at_every_call(database: SqlDatabase) -> None:
     """Changes of two epochs that depend on their order: whatever fails, the table is what a

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -13,22 +12,11 @@ from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
 from tests.kit.crash import oracle
+from tests.kit.docs.program import ran
 
 DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-@pytest.fixture
-def settings_put_back(spark: SparkSession) -> Iterator[None]:
-    """``local_session`` in a document gives the running session the document's settings."""
-    before = spark.conf.getAll
-    yield
-    for name, value in spark.conf.getAll.items():
-        if name not in before:
-            spark.conf.unset(name)
-        elif value != before[name]:
-            spark.conf.set(name, before[name])
 
 
 @pytest.mark.usefixtures("settings_put_back")
@@ -52,12 +40,7 @@ def test_the_examples_of_the_document(
     for key, amount in (("a", 1), ("b", 10), ("a", 2)):
         producer.produce(names['"orders"'].strip('"'), str(amount), key)
     assert producer.flush(20) == 0
-    space: dict[str, Any] = {"__name__": "__main__"}
-    exec(program, space)
-    try:
-        space["query"].processAllAvailable()
-    finally:
-        space["query"].stop()
+    space = ran(program)
     out = names['KafkaSink("totals"'].partition('"')[2].strip('"')
     oracle.check_at_rest(kafka.bootstrap_servers, [out], str(space["query"].id))
     assert {s.key: s.value for s in oracle.read_all(kafka.bootstrap_servers, [out])} == {

@@ -35,6 +35,7 @@ def folded(epochs: list[list[tuple[str, int]]]) -> dict[str, list[str]]:
     return said
 
 
+@pytest.mark.deep
 def test_value_list_and_map_state_timers_a_crash_and_another_scale(
     keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_value_list_and_map_state_timers_a_crash_and_another_scale(
     }, "and it is the fold of all input, as Spark's own reader sees it"
 
 
+@pytest.mark.deep
 def test_state_that_expires(keyed: Keyed) -> None:
     """Time to live and timers in processing time: an epoch that is run again after a crash has the
     same time as the first time, so what its output said is what its state is.

@@ -40,6 +40,7 @@ def expected() -> list[tuple[str, str]]:
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.mariadb
+@pytest.mark.deep
 def test_the_table_is_what_a_run_without_failure_leaves(
     kafka: LocalKafka, mariadb: LocalMariaDB, tmp_path
 ) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum.local import LocalPostgres
+from tests.kit.spark.commit_log import forget_last_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -126,9 +127,7 @@ def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path
     sink = exactum.PostgresSink(postgres.url, table=f"{name}.t")
     exact = exactum.exactly_once(sink, decision_log=postgres.url)
     assert run(spark, tmp_path, ROWS, exact) is None
-    last = tmp_path / "checkpoint" / "commits" / "0"
-    last.unlink()  # as after a crash between the sinks' commit and Spark's
-    last.with_name(".0.crc").unlink(missing_ok=True)
+    forget_last_batch(tmp_path / "checkpoint")
     assert run(spark, tmp_path, [{"k": "more", "v": 4}], exact, files="b") is None
     assert connection.execute(f"SELECT v FROM {name}.t ORDER BY v").fetchall() == [
         (1,),

@@ -31,13 +31,15 @@ class KnownSink:
     ``name`` is its participant's; ``trace`` finds its transactions (see ``OpenSink.trace``).
     ``where`` says to an operator, and to his commands, what the sink is and how to get there:
     ``kind`` (kafka, postgres, mysql, files, custom, write-ahead) and what that kind needs.
-    ``columns`` are those it was given.
+    ``columns`` are those it was given. ``is_settled``: nothing of it is open; it is on file for the
+    dead letters that it holds.
     """
 
     name: str
     trace: Mapping[str, str]
     where: Mapping[str, str] = field(default_factory=dict, compare=False)
     columns: Columns = field(default=(), compare=False)
+    is_settled: bool = field(default=False, compare=False)
 
     @property
     def place(self) -> str:
@@ -49,7 +51,8 @@ class KnownSinks:
     """What is on file. ``decision_log`` says where the query's decisions are, without secrets;
     ``IN_CHECKPOINT`` for the default, None where an older exactum wrote the file.
 
-    ``present`` are the names of the last run's sinks; the others are former ones.
+    ``present`` are the names of the last run's sinks; the others are former ones, the newest
+    first.
     """
 
     query_id: str
@@ -69,6 +72,7 @@ class KnownSinks:
                         "trace": dict(sink.trace),
                         "where": dict(sink.where),
                         "columns": [list(column) for column in sink.columns],
+                        "settled": sink.is_settled,
                     }
                     for sink in self.sinks
                 ],
@@ -122,4 +126,5 @@ def _sink(value: Mapping[str, Any]) -> KnownSink:
         dict(value["trace"]),
         dict(value.get("where") or {}),
         tuple((str(name), str(kind)) for name, kind in value.get("columns") or ()),
+        bool(value.get("settled", False)),
     )

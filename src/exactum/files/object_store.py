@@ -11,16 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from exactum.errors import SettingRefused, Unavailable
+from exactum.packages import not_installed
 
 try:
     import obstore as obstore
     import obstore.store
     from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 except ImportError as _error:
-    raise SettingRefused(
-        f"Object stores need the package obstore ({_error}): pip install 'exactum[objects]', on "
-        "the driver and on every executor."
-    ) from _error
+    raise SettingRefused(not_installed("Object stores need", "obstore", "objects")) from _error
 
 STORE_ERRORS = (BaseError, OSError, ValueError)
 """What obstore raises; a missing object is FileNotFoundError."""

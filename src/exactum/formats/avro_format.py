@@ -61,7 +61,7 @@ class Avro:
 
     def bind(self) -> Bound:
         """See ``Format.bind``."""
-        require("fastavro", "Avro")
+        require("fastavro", "avro", "Avro")
         place = registry.place(self.registry, "Avro")
         if self.schema is not None:
             text = self.schema if isinstance(self.schema, str) else json.dumps(self.schema)

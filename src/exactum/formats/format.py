@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from exactum.errors import ExactumError, SettingRefused
+from exactum.packages import not_installed
 
 REASON_CHARS_MAX = 500
 """How much of an error's text is kept for a dead letter."""
@@ -94,7 +95,7 @@ def without(column: Any, rows: Collection[int]) -> Any:
     return pc.if_else(gone, pa.scalar(None, column.type), column)
 
 
-def require(package: str, format_name: str) -> None:
+def require(package: str, extra: str, format_name: str) -> None:
     """
     Raises:
         SettingRefused: the package that a format is read with is not installed.
@@ -102,10 +103,7 @@ def require(package: str, format_name: str) -> None:
     try:
         importlib.import_module(package)
     except ImportError:
-        raise SettingRefused(
-            f"{format_name} needs the package {package}, which is not installed. On the driver and "
-            f"on every worker: pip install {package.rpartition('.')[2]}."
-        ) from None
+        raise SettingRefused(not_installed(f"{format_name} needs", package, extra)) from None
 
 
 @dataclass(frozen=True)

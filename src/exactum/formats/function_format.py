@@ -30,7 +30,7 @@ class Function:
 
     def bind(self) -> Bound:
         """See ``Format.bind``."""
-        require("msgspec", "Function")
+        require("msgspec", "", "Function")
         where = f"Function({getattr(self.f, '__name__', 'f')})"
         if not callable(self.f):
             raise SettingRefused(

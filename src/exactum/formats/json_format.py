@@ -54,7 +54,7 @@ class Json:
 
     def bind(self) -> Bound:
         """See ``Format.bind``."""
-        require("msgspec", "Json")
+        require("msgspec", "", "Json")
         place = registry.place(self.registry, "Json")
         if self.schema is not None:
             kind = record_type.spark_type(self.schema, "Json")

@@ -48,7 +48,7 @@ class Protobuf:
 
     def bind(self) -> Bound:
         """See ``Format.bind``."""
-        require("google.protobuf", "Protobuf")
+        require("google.protobuf", "protobuf", "Protobuf")
         from google.protobuf.message import Error  # type: ignore[import-untyped]
 
         place = registry.place(self.registry, "Protobuf")

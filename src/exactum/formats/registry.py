@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.formats.format import BadRecord
+from exactum.packages import not_installed
 
 MAGIC = 0
 PREFIX_BYTES = 5
@@ -197,8 +198,7 @@ def _client(at: RegistryAddress) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
         raise SettingRefused(
-            f"A schema registry needs packages that are not installed ({error.name}): pip install "
-            "'exactum[registry]', on the driver and on every worker."
+            not_installed("A schema registry needs", str(error.name), "registry")
         ) from None
     try:
         _CLIENTS[at] = SchemaRegistryClient(dict(at.settings))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from exactum.errors import SettingRefused
 from exactum.kafka import librdkafka
+from exactum.kafka.security_settings import SECURITY_PREFIXES
 
 _TEXT_BYTES = 512
 """Room for librdkafka's reason."""
@@ -95,7 +96,7 @@ def try_out(settings: Mapping[str, str], where: str) -> None:
     """
     c = librdkafka.library()
     c.rd_kafka_conf_destroy(new_conf(settings, where))
-    left_out = ("ssl.", "sasl.", "security.", "plugin.", "bootstrap.servers", "debug")
+    left_out = (*SECURITY_PREFIXES, "plugin.", "bootstrap.servers", "debug")
     together = {name: value for name, value in settings.items() if not name.startswith(left_out)}
     c.rd_kafka_destroy(new_producer({**together, "log_level": "0"}, where))
 

@@ -26,6 +26,7 @@ from exactum.kafka.client_internals import (
 from exactum.kafka.failure import DENIALS, RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.requests import END_TXN_VERSION_MAX, RIGHTS_VERSION_MIN
 from exactum.kafka.routing import Again, error_name
+from exactum.kafka.security_settings import security_settings
 from exactum.kafka.settings import Settings
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction_admin import TransactionAdmin
@@ -117,14 +118,8 @@ class KafkaTarget:
             sink._topic,
             sink._prefix,
             sink._timeout_ms,
-            connection_settings(sink.client_settings),
+            security_settings(sink.client_settings),
         )
-
-
-def connection_settings(settings: Mapping[str, str]) -> Settings:
-    """Of librdkafka's settings those by which one connects."""
-    secure = ("security.", "sasl.", "ssl.")
-    return tuple(sorted((n, value) for n, value in settings.items() if n.startswith(secure)))
 
 
 class ClusterExamination(TransactionAdmin):

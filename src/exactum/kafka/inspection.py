@@ -75,8 +75,12 @@ class KafkaInspector:
 
     def participant(self) -> KafkaParticipant:
         if self._participant is None:
-            self._participant = KafkaParticipant(self._plan, self._admin, self._admin.cluster_id())
+            self._participant = KafkaParticipant(self._plan, self._admin, self.cluster_id())
         return self._participant
+
+    def cluster_id(self) -> str:
+        """Of the cluster that answers."""
+        return self._admin.cluster_id()
 
     def refuse_other_cluster(self, recorded: str) -> None:
         """Another cluster knows nothing of the sink's transactions, which reads as 'none is open'.
@@ -85,7 +89,7 @@ class KafkaInspector:
             CheckpointRefused: not the cluster ``recorded`` answers at the sink's address.
             ExactumError: none answers.
         """
-        found = self._admin.cluster_id()
+        found = self.cluster_id()
         if found != recorded:
             raise CheckpointRefused(
                 f"Kafka cluster {found} answers at {self._plan.bootstrap_servers}, and the "

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from exactum.errors import SettingRefused
+from exactum.kafka.security_settings import SECURITY_PREFIXES
 
 PREFIX = "kafka."
 """Before each of the Java client's settings among the options of Spark's source."""
@@ -24,7 +25,6 @@ _SAME = {
     "security.protocol",
     "ssl.key.password",
 }
-_SECURITY = ("security.", "sasl.", "ssl.")
 _STORES = {
     "ssl.truststore.location": ("ssl.ca.location",),
     "ssl.truststore.certificates": ("ssl.ca.pem",),
@@ -84,7 +84,7 @@ def of_java(java: Mapping[str, str], refused: Callable[[str], SettingRefused]) -
             settings |= dict.fromkeys(_STORES[name], value)
         elif name in _NO_MEANING and name not in _STORES:
             continue
-        elif name.startswith(_SECURITY):
+        elif name.startswith(SECURITY_PREFIXES):
             raise refused(name)
     return settings
 

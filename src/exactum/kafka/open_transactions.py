@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.security_settings import security_settings
 from exactum.kafka.transaction import Partition
 
 CONNECT_TIMEOUT_MS = 5_000
@@ -22,16 +23,9 @@ def short_lived(settings: Mapping[str, str], where: str) -> BrokerRequests:
         SettingRefused: kafka-python cannot connect with these settings.
         Unavailable: no broker answered.
     """
-    plain = tuple(
-        sorted(
-            (name, value)
-            for name, value in settings.items()
-            if name.startswith(("security.", "sasl.", "ssl."))
-        )
-    )
     return BrokerRequests(
         settings["bootstrap.servers"],
-        plain,
+        security_settings(settings),
         where,
         connect_timeout_ms=CONNECT_TIMEOUT_MS,
         deadline_ms=DEADLINE_MS,

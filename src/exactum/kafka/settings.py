@@ -12,6 +12,7 @@ from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.kafka import client_settings
+from exactum.kafka.security_settings import SECURITY_PREFIXES
 
 Settings = tuple[tuple[str, str], ...]
 """librdkafka settings as sorted pairs: hashable and picklable."""
@@ -37,7 +38,7 @@ DEFAULTS = {
     # BuiltInPartitioner).
     "partitioner": "murmur2_random",
     # A request carries one batch; larger ones gain nothing at the broker and fit no cache
-    # (docs/performance.md).
+    # (bench/NOTES.md).
     "batch.size": "262144",
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "1000000",
@@ -213,7 +214,7 @@ def admin_settings(settings: Settings, where: str) -> dict[str, Any]:
     for name, value in settings:
         if name in _ADMIN_NAMES:
             result[_ADMIN_NAMES[name]] = value
-        elif name.startswith(("ssl.", "sasl.", "security.")) and name not in _ADMIN_HANDLED:
+        elif name.startswith(SECURITY_PREFIXES) and name not in _ADMIN_HANDLED:
             raise SettingRefused(
                 f"{where}: the setting {name!r} is known to librdkafka only, and the driver needs "
                 "it for its own connection too. Supported: "

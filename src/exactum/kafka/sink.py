@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.kafka import client_settings, messages, settings, topic_name
 from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.security_settings import security_settings
 from exactum.kafka.topic_facts import CONFIGS, TopicFacts, facts_of
 from exactum.kafka.transactional_id import KafkaScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
-from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, NotAFunction, OpenSink, QueryRun
+
+if TYPE_CHECKING:
+    from exactum.kafka.inspection import KafkaInspector
 
 BROKER_TIMEOUT_MAX_MS = 900_000
 """Kafka's default of transaction.max.timeout.ms: used where the user may not read the broker's
@@ -123,8 +126,8 @@ class KafkaSink(NotAFunction):
     @property
     def client_settings(self) -> Mapping[str, str]:
         """librdkafka's settings to connect with, secrets among them."""
-        secure = {k: v for k, v in self._settings if k.startswith(("security.", "sasl.", "ssl."))}
-        return {"bootstrap.servers": self._bootstrap_servers, **secure}
+        login = dict(security_settings(dict(self._settings)))
+        return {"bootstrap.servers": self._bootstrap_servers, **login}
 
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
@@ -137,7 +140,7 @@ class KafkaSink(NotAFunction):
             requests.close()
             raise
 
-    def inspector(self, query_id: str, participant: str) -> Inspector:
+    def inspector(self, query_id: str, participant: str) -> KafkaInspector:
         """See ``protocol.inspection.Inspectable``."""
         from exactum.kafka.inspection import KafkaInspector
         from exactum.kafka.transaction_admin import TransactionAdmin

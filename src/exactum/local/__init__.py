@@ -7,6 +7,7 @@ from exactum.local.kafka import LocalKafka
 from exactum.local.mariadb import LocalMariaDB
 from exactum.local.postgres import LocalPostgres
 from exactum.spark.runtime.checkpoint_fs import checkpoint_jar
+from exactum.spark.runtime.columnar_kafka import columnar_kafka_jar
 from exactum.spark.runtime.connector import spark_kafka_jars
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "LocalPostgres",
     "broker_jars",
     "checkpoint_jar",
+    "columnar_kafka_jar",
     "spark_kafka_jars",
 ]

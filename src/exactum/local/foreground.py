@@ -1,14 +1,15 @@
-"""Run a local Kafka cluster until somebody interrupts it: what `exactum kafka` does."""
+"""Run a local Kafka cluster until somebody interrupts it: what `exactum local kafka` does."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from exactum.errors import LocalServerError
+from exactum.local.admin import listed_topics
 from exactum.local.kafka import LocalKafka
 
 CHECK_INTERVAL_S = 0.5
@@ -18,18 +19,20 @@ def run_kafka(
     port: int = 9092,
     data_dir: str | os.PathLike[str] | None = None,
     nodes: int = 1,
+    topics: Sequence[str] = (),
+    *,
     echo: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Start a cluster, tell `echo` how to use it, and stop it cleanly at SIGINT or SIGTERM.
 
-    `port`, `data_dir` and `nodes` are those of `LocalKafka`. It must be called from the main
-    thread, which receives the signals. Raises LocalServerError if the cluster does not start, or
-    if a node ends by itself.
+    `port`, `data_dir` and `nodes` are those of `LocalKafka`. Of `topics` those that are missing
+    are made. It must be called from the main thread, which receives the signals. Raises
+    LocalServerError if the cluster does not start, or if a node ends by itself.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, _interrupt) for number in numbers}
     try:
-        _serve(port, data_dir, nodes, echo)
+        _serve(port, data_dir, nodes, topics, echo)
     except KeyboardInterrupt:
         echo("Kafka is stopped.")
     finally:
@@ -43,7 +46,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _serve(
-    port: int, data_dir: str | os.PathLike[str] | None, nodes: int, echo: Callable[[str], None]
+    port: int,
+    data_dir: str | os.PathLike[str] | None,
+    nodes: int,
+    topics: Sequence[str],
+    echo: Callable[[str], None],
 ) -> None:
     cluster = LocalKafka(port=port, data_dir=data_dir, nodes=nodes)
     echo(f"Starting Kafka with {nodes} node{'s' if nodes > 1 else ''}.")
@@ -51,10 +58,15 @@ def _serve(
         servers = cluster.bootstrap_servers
         kept = "removed at the end" if data_dir is None else "kept"
         echo(f"Kafka serves at {servers}, its data are in {cluster.data_dir} ({kept}).")
-        echo("Topics are not made by themselves; in Python:")
-        echo("    from confluent_kafka.admin import AdminClient, NewTopic")
-        echo(f'    admin = AdminClient({{"bootstrap.servers": "{servers}"}})')
-        echo('    admin.create_topics([NewTopic("orders", num_partitions=4)])["orders"].result()')
+        for topic in topics:
+            echo(_make_topic(cluster, topic))
+        if not topics:
+            echo("Topics are not made by themselves: --topic NAME makes one; in Python:")
+            echo("    from confluent_kafka.admin import AdminClient, NewTopic")
+            echo(f'    admin = AdminClient({{"bootstrap.servers": "{servers}"}})')
+            echo(
+                '    admin.create_topics([NewTopic("orders", num_partitions=4)])["orders"].result()'
+            )
         echo("Ctrl-C stops it.")
         while True:
             time.sleep(CHECK_INTERVAL_S)
@@ -64,3 +76,11 @@ def _serve(
                         f"Kafka node {node} ended by itself. Its last "
                         f"lines:\n{cluster.log_tail(node)}"
                     )
+
+
+def _make_topic(cluster: LocalKafka, name: str) -> str:
+    """Make the topic unless it is there, and say which."""
+    if name in listed_topics(cluster.admin()):
+        return f"Topic {name} is there."
+    cluster.create_topic(name)
+    return f"Topic {name} is made."

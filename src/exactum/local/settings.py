@@ -112,6 +112,8 @@ def server_properties(
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": "0",
+        # A controller with nothing to say writes and flushes a record twice a second by default.
+        "metadata.max.idle.interval.ms": "5000",
         # A node that was killed may come back before the cluster has noticed: a new registration
         # is refused while the old session lasts.
         "broker.session.timeout.ms": "3000",

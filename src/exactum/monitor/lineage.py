@@ -22,14 +22,12 @@ from exactum.checkpoint.offset_log import local_folder
 from exactum.errors import SettingRefused
 from exactum.monitor.fact import Fact
 from exactum.monitor.recorder import RECORDER
+from exactum.packages import HERE, not_installed
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
 
-MISSING = (
-    "Lineage needs the package openlineage-python, which is not installed here: pip install "
-    "'exactum[lineage]'."
-)
+MISSING = not_installed("Lineage needs", "openlineage-python", "lineage", HERE)
 PRODUCER = f"exactum/{__version__}"
 RUNNING_EVERY_MS = 60_000
 Dataset = tuple[str, str]

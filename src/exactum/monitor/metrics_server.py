@@ -16,14 +16,12 @@ from exactum.monitor.process_view import ProcessView
 from exactum.monitor.readiness import unready
 from exactum.monitor.recorder import RECORDER
 from exactum.monitor.script_stats import ScriptStats
+from exactum.packages import HERE, not_installed
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-MISSING = (
-    "Metrics need the package prometheus-client, which is not installed here: pip install "
-    "'exactum[metrics]'."
-)
+MISSING = not_installed("Metrics need", "prometheus-client", "metrics", HERE)
 STATS = ScriptStats()
 """The queries of this process; filled from the first call of a function of this file on."""
 

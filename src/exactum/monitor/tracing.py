@@ -23,14 +23,12 @@ from exactum._version import __version__
 from exactum.errors import SettingRefused
 from exactum.monitor.fact import Fact
 from exactum.monitor.recorder import RECORDER
+from exactum.packages import HERE, not_installed
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
-MISSING = (
-    "Traces need the package opentelemetry-sdk, which is not installed here: pip install "
-    "'exactum[otel]'."
-)
+MISSING = not_installed("Traces need", "opentelemetry-sdk", "otel", HERE)
 MS = 1_000_000
 """Of nanoseconds."""
 PHASES = ("write", "verify", "decide", "commit", "sweep")

@@ -1,5 +1,9 @@
-"""Public test doubles, fault injection, simulation and contract suites. For your own sinks, too."""
+"""Public test doubles, fault injection, simulation and contract suites. For your own sinks, too.
 
+And what a crash test of your own job is told and tells (docs/testing-your-job.md).
+"""
+
+from exactum.testing.crash_verdict import CrashRun, CrashVerdict, OutputNotExact
 from exactum.testing.faults import Crash, Fault, FaultPlan, faulty, interpose, sweep
 from exactum.testing.log_contract import LogContract
 from exactum.testing.memory import (
@@ -11,6 +15,7 @@ from exactum.testing.memory import (
     MemoryWrite,
     State,
 )
+from exactum.testing.output import OutputDifference, OutputRecord, latest_by_key
 from exactum.testing.participant_contract import SinkContract
 from exactum.testing.schedule import Schedule, Setup
 from exactum.testing.simulation import (
@@ -28,6 +33,8 @@ from exactum.testing.world import System
 
 __all__ = [
     "Crash",
+    "CrashRun",
+    "CrashVerdict",
     "Fault",
     "FaultPlan",
     "LogContract",
@@ -37,6 +44,9 @@ __all__ = [
     "MemoryTarget",
     "MemoryTransaction",
     "MemoryWrite",
+    "OutputDifference",
+    "OutputNotExact",
+    "OutputRecord",
     "Schedule",
     "Setup",
     "SimulationReport",
@@ -49,6 +59,7 @@ __all__ = [
     "explore",
     "faulty",
     "interpose",
+    "latest_by_key",
     "outcomes",
     "play",
     "replay",

@@ -13,20 +13,26 @@ fault::
         assert rows_of(target) == expected
 
     print(sweep(scenario), "runs")
+
+``EXACTUM_SWEEP_EVERY=3`` plays every third call, from one of the first three at random, where the
+whole sweep takes too long. ``make test`` does that, ``make deep`` plays every call.
 """
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, TypeVar, cast
 
-from exactum.errors import OutcomeUnknown, Unavailable
+from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
 
 P = TypeVar("P")
 
 CALLS_MAX = 10_000
 """A scenario that makes more calls than this does not end."""
+EVERY_VARIABLE = "EXACTUM_SWEEP_EVERY"
 
 
 class Crash(BaseException):
@@ -138,24 +144,32 @@ def faulty(port: P, plan: FaultPlan) -> P:
 
 def sweep(scenario: Callable[[FaultPlan], None], faults: Iterable[Fault] = tuple(Fault)) -> int:
     """Run ``scenario`` with each fault at call 1, 2, ... until a run is clean; returns how many
-    runs.
+    runs that is, where every call is played.
 
     The scenario makes everything anew, runs with the fault, recovers without it, and asserts.
 
     Raises:
         AssertionError: a run failed; the message names the fault and the call.
+        SettingRefused: ``EXACTUM_SWEEP_EVERY`` is no whole number from 1.
     """
-    runs = 0
+    runs, every = 0, _every()
     for fault in faults:
-        for at in range(1, CALLS_MAX + 1):
+        for at in range(random.randint(1, every), CALLS_MAX + 1, every):
             plan = FaultPlan(fault, at)
-            runs += 1
             try:
                 scenario(plan)
             except Exception as error:
                 raise AssertionError(f"{plan!r}: {type(error).__name__}: {error}") from error
             if not plan.hit:
+                runs += plan.calls + 1
                 break
         else:
             raise AssertionError(f"{fault}: still not clean at call {CALLS_MAX}.")
     return runs
+
+
+def _every() -> int:
+    given = os.environ.get(EVERY_VARIABLE, "1")
+    if not (given.isdecimal() and int(given)):
+        raise SettingRefused(f"{EVERY_VARIABLE} is a whole number from 1, not {given!r}.")
+    return int(given)

@@ -85,9 +85,7 @@ def refuses(format_: str, kinds: Sequence[Kind], row: Sequence[Raw]) -> bool:
         return False
     if format_ == "csv" and len(row) == 1 and row[0] is None:
         return True
-    if format_ == "csv" and any(
-        k.name == "string" and v == b"\0" for k, v in zip(kinds, row, strict=True)
-    ):
+    if format_ == "csv" and any(k.is_text and v == b"\0" for k, v in zip(kinds, row, strict=True)):
         return True
     return not all(
         _has_text(k, v)

@@ -132,7 +132,13 @@ def kill_session() -> None:
     nobody acts on the death of another: it is one moment, as when the machine loses power. This
     process goes on meanwhile, so its own process group, which of the driver is Python and the JVM,
     goes last and by one signal.
+
+    Where two tasks come to it at once only one does it: they would stop each other, for good.
     """
+    try:
+        Path("killing").touch(exist_ok=False)
+    except FileExistsError:
+        time.sleep(HOLD_TIMEOUT_S)
     session, own = os.getsid(0), os.getpgid(0)
     signal_session(session, signal.SIGSTOP)
     for pid in session_members(session):

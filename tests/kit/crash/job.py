@@ -45,6 +45,8 @@ class QuerySpec:
     stop_after: int = 0
     sink: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     faults: Sequence[Mapping[str, Any]] = ()
+    postgres: str = ""
+    """Where the table ``copy`` takes the same rows, in the same epochs; empty: nowhere."""
 
 
 def transformed(spark: SparkSession, spec: QuerySpec) -> DataFrame:
@@ -83,14 +85,14 @@ def start(spark: SparkSession, spec: QuerySpec) -> tuple[StreamingQuery, Any, th
         query_id = json.loads(Path(spec.checkpoint, "metadata").read_text())["id"]
         return FileDecisionLog(Path(spec.checkpoint, DECISIONS), query_id)
 
+    sinks: list[Any] = [
+        exactum.KafkaSink(topic, bootstrap_servers=spec.bootstrap_servers, **spec.sink)
+        for topic in spec.outputs
+    ]
+    if spec.postgres:
+        sinks.append(exactum.PostgresSink(spec.postgres, table="copy", create_table=True))
     exact = exactum.exactly_once(
-        *(
-            FaultySink(
-                exactum.KafkaSink(topic, bootstrap_servers=spec.bootstrap_servers, **spec.sink),
-                faults,
-            )
-            for topic in spec.outputs
-        ),
+        *(FaultySink(sink, faults) for sink in sinks),
         decision_log=FaultyLog(log, faults),
         on_event=on_event,
     )

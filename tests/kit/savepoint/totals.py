@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 from tests.kit.crash import oracle
+from tests.kit.spark.commit_log import forget_last_batch
 
 TIMEOUT_S = 60.0
 OFFSETS_MAX = 30
@@ -106,9 +107,7 @@ class Totals:
 
     def forget_last_commit(self) -> None:
         """As after a crash between the sinks' commit and Spark's commit log."""
-        last = self.last()
-        (self.checkpoint / "commits" / str(last)).unlink()
-        (self.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+        forget_last_batch(self.checkpoint)
 
     def written(self) -> dict[str, list[str]]:
         """What a read_committed reader sees, by key and in order."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exactum.local import spark_kafka_jars
+from exactum.local import columnar_kafka_jar, spark_kafka_jars
 from tests.kit.standalone.machines import JVM_OPTIONS, SPARK_HOME, Machines, Program
 from tests.kit.standalone.witness import Record, Witness
 
@@ -92,7 +92,7 @@ class Application:
             "--py-files",
             self.shipped,
             "--jars",
-            ",".join(str(jar) for jar in spark_kafka_jars()),
+            ",".join(str(jar) for jar in [*spark_kafka_jars(), columnar_kafka_jar()]),
         ]
         for name, value in SETTINGS.items():
             command += ["--conf", f"{name}={value}"]

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
+from exactum.packages import not_installed
 from exactum.sql.dialect import Role, ServerFailure, SqlFailure
 from exactum.sql.mysql.errors import classified
 from exactum.sql.mysql.statements import sql
@@ -196,10 +197,7 @@ def connect(address: Address, role: Role, label: str, lock_timeout_s: float) -> 
 
         from exactum.sql.mysql.connection import Connection
     except ImportError:
-        raise SettingRefused(
-            f"{address.where} needs PyMySQL: install it with pip install 'exactum[mysql]', on "
-            "every executor, too."
-        ) from None
+        raise SettingRefused(not_installed(f"{address.where} needs", "pymysql", "mysql")) from None
     options = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": STATEMENT_TIMEOUT_S,

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exactum.errors import SettingRefused
+from exactum.packages import not_installed
 from exactum.sql.dialect import Role, ServerFailure, SqlFailure
 from exactum.sql.postgres.statements import sql
 from exactum.sql.url import Address, merged
@@ -65,10 +66,9 @@ def driver() -> Any:
     """
     try:
         import psycopg
-    except ImportError as error:
+    except ImportError as error:  # also where psycopg is there, and no libpq
         raise SettingRefused(
-            f"PostgreSQL needs psycopg, which cannot be imported here ({error}). Install it on the "
-            "driver and on every executor: pip install 'exactum[postgres]'."
+            f"{not_installed('PostgreSQL needs', 'psycopg', 'postgres')} (Python says: {error})"
         ) from None
     return psycopg
 

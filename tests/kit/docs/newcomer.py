@@ -1,0 +1,90 @@
+"""Somebody who follows a page, with as many terminals as it says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.kit.docs.steps import PageStep, pattern
+from tests.kit.docs.terminal import Terminal
+
+TIMEOUT_S = 180.0
+STARTED = r"started job\.py as process (\d+)"
+
+
+class Newcomer:
+    """Types, looks, and forgets nothing: the folder and the environment of each terminal.
+
+    Commands of ``lasting`` run on while others are typed. Where the page says 9092, ``port`` is
+    typed; where it says PROCESS, the process that ``exactum run`` in terminal 2 started last.
+    """
+
+    def __init__(
+        self, folder: Path, env: dict[str, str], port: int, lasting: Sequence[str]
+    ) -> None:
+        self._home = folder
+        self._env = env
+        self._port = port
+        self._lasting = lasting
+        self.folder = folder
+        self.terminals: list[Terminal] = []
+        self._last: dict[int, Terminal] = {}
+
+    def follow(self, step: PageStep) -> None:
+        """Do the step, and see what there is to see."""
+        if step.saved is not None:
+            name, content = step.saved
+            (self.folder / name).write_text(content.replace("9092", str(self._port)))
+            return
+        starts = {terminal: self._so_far(terminal) for terminal in self._last}
+        printed = "".join(self._type(step.terminal, command) for command in step.commands)
+        lasting = self._last.get(step.seen_in)
+        if step.seen_in == step.terminal and step.commands[-1] not in self._lasting:
+            for line in map(self._ported, step.seen):
+                assert re.search(pattern(line), printed), f"not seen: {line}\n{printed[-3000:]}"
+        elif lasting is not None:
+            for line in map(self._ported, step.seen):
+                earlier = starts.get(step.seen_in, "")
+                nth = 1 + len(re.findall(pattern(line), earlier))
+                lasting.awaited(pattern(line), TIMEOUT_S, nth)
+
+    def _so_far(self, terminal: int) -> str:
+        return self._last[terminal].printed
+
+    def _ported(self, line: str) -> str:
+        return line.replace("9092", str(self._port))
+
+    def _type(self, terminal: int, command: str) -> str:
+        """Type the command, and return what it printed; nothing yet of one that lasts."""
+        if command.startswith("cd "):
+            self.folder /= command.removeprefix("cd ")
+            return ""
+        if command.startswith(". "):  # what a shell does to itself
+            self.activate(self.folder / command.removeprefix(". ").removesuffix("/bin/activate"))
+            return ""
+        if "PROCESS" in command:
+            (pid,) = re.findall(STARTED, self._last[2].printed)[-1:]
+            command = command.replace("PROCESS", pid)
+        typed_as_lasting = command in self._lasting
+        command = self._ported(command)
+        log = self._home / f"terminal-{len(self.terminals)}.log"
+        typed = Terminal(command, self.folder, self._env, log)
+        self.terminals.append(typed)
+        if typed_as_lasting:
+            self._last[terminal] = typed
+            return ""
+        status = typed.ended(TIMEOUT_S)
+        assert status == 0, f"{command} ended with {status}:\n{typed.printed[-3000:]}"
+        return typed.printed
+
+    def activate(self, environment: Path) -> None:
+        """What ``. bin/activate`` does."""
+        self._env["PATH"] = f"{environment / 'bin'}{os.pathsep}{self._env['PATH']}"
+        self._env["VIRTUAL_ENV"] = str(environment)
+
+    def interrupt(self) -> None:
+        """Ctrl-C in the terminals whose commands last, the youngest first."""
+        for terminal in sorted(self._last, reverse=True):
+            self._last[terminal].interrupt()

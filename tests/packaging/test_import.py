@@ -1,0 +1,135 @@
+"""``import exactum``: what it loads, and what it says where PySpark is missing or another one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from exactum import packages
+from tests.kit.docs.installs import named_extras
+from tests.kit.environment import ROOT, environment
+from tests.kit.packaging.metadata import extras
+
+WITHOUT = "import sys; sys.modules['pyspark'] = None; "
+
+
+def run(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
+    before = os.pathsep.join(map(str, path))
+    known = environment()
+    known["PYTHONPATH"] = os.pathsep.join(filter(None, [before, known["PYTHONPATH"]]))
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=known
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return (done.stderr.splitlines() or [""])[-1]
+
+
+def test_the_import_loads_no_package_and_has_no_effect() -> None:
+    """Counted in modules and threads: an executor pays for each import, and a clock tells less."""
+    done = run(
+        "import sys, threading; before = set(sys.modules); import exactum; "
+        "new = {m.partition('.')[0] for m in set(sys.modules) - before}; "
+        "print(sorted(new - set(sys.stdlib_module_names)), threading.active_count(), "
+        "sorted(m for m in sys.modules if m.startswith('exactum.')))"
+    )
+    assert done.stdout.strip() == "['exactum'] 1 ['exactum._version', 'exactum.packages']"
+    assert done.stderr == ""
+
+
+def test_without_pyspark_the_import_says_what_to_install() -> None:
+    done = run(WITHOUT + "import exactum")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"ImportError: exactum needs PySpark 4\.0 to 4\.2, and there is none in the Python at \S+\. "
+        r".*pip install 'exactum\[spark\]'.*Nothing was started\.",
+        last_line(done),
+    )
+    assert "During handling" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "code", ["from exactum import errors", "import exactum as e, exactum.errors"]
+)
+def test_so_does_every_way_to_import_exactum_itself(code: str) -> None:
+    assert "'exactum[spark]'" in last_line(run(WITHOUT + code))
+
+
+def test_parts_that_need_no_pyspark_are_there_without() -> None:
+    """The command on an operator's machine, too; a name that needs PySpark says so when it is
+    used.
+    """
+    parts = "errors, exactum.events, exactum.protocol.coordinator, exactum.testing, exactum.ops.cli"
+    done = run(
+        WITHOUT + f"import exactum.{parts}\n"
+        "print(exactum.KafkaSink.__name__, exactum.PostgresSink.__name__)\n"
+        "exactum.read_kafka"
+    )
+    assert done.stdout == "KafkaSink PostgresSink\n"
+    assert last_line(done).startswith("ImportError: exactum needs PySpark 4.0 to 4.2")
+
+
+def platform(folder: Path, text: str, *, zipped: bool) -> Path:
+    """A path with a ``pyspark`` as platforms have it: no metadata; ``text`` is its version.py."""
+    files = {"pyspark/__init__.py": "raise SystemExit('imported')", "pyspark/version.py": text}
+    if zipped:
+        with zipfile.ZipFile(folder / "pyspark.zip", "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        return folder / "pyspark.zip"
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.3.0", "4.3.0.dev1"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_an_unsupported_pyspark_is_refused_by_its_version(
+    tmp_path: Path, version: str, zipped: bool
+) -> None:
+    """It is not imported for that."""
+    done = run(
+        "import exactum", platform(tmp_path, f"__version__: str = '{version}'", zipped=zipped)
+    )
+    assert f" has PySpark {version}. " in last_line(done)
+    assert "pip install 'exactum[spark]'" in last_line(done)
+
+
+@pytest.mark.parametrize(
+    "text", ["__version__ = '4.0.0'", "__version__: str = '4.2.1.dev0'", "# says nothing"]
+)
+def test_a_platforms_own_pyspark_is_taken(tmp_path: Path, text: str) -> None:
+    """Also where its files do not tell a version: Spark itself will."""
+    done = run("import exactum; print(exactum.__version__)", platform(tmp_path, text, zipped=False))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_bounds_are_those_of_the_extra() -> None:
+    low, below = (".".join(map(str, b)) for b in (packages.PYSPARK_MIN, packages.PYSPARK_BELOW))
+    assert extras()["spark"] == [f"pyspark>={low},<{below}"]
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    """By messages and pages; and each extra is named by a page."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("requirements.txt")]
+    named = {path: sorted(named_extras(path.read_text())) for path in [*pages, *sources]}
+    named[Path("calls")] = [
+        extra
+        for path in (ROOT / "src").rglob("*.py")
+        for extra in re.findall(
+            r"not_installed\(\s*[^()]*?\"(\w+)\"(?:, HERE)?\s*\)", path.read_text()
+        )
+    ]
+    unknown = {str(p): set(found) - set(extras()) for p, found in named.items()}
+    assert {path: names for path, names in unknown.items() if names} == {}
+    assert {"spark", "objects", "metrics", "otel", "lineage"} <= set(named[Path("calls")])
+    assert {extra for page in pages for extra in named[page]} == set(extras())

@@ -1,0 +1,171 @@
+"""Kill and compare, on jobs that start fast and of which it is known what they do."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactum.errors import ExactumError, SettingRefused
+from exactum.local import LocalKafka
+from exactum.ops.crash_test.crash_test import CrashTest
+from exactum.ops.crash_test.plan import CrashMoment, plan_crashes
+from exactum.testing import CrashRun, CrashVerdict, OutputNotExact
+from tests.kit.environment import ROOT
+
+JOB = ROOT / "tests" / "kit" / "testing" / "plain_job.py"
+MOMENTS = [moment for moment in CrashMoment if moment is not CrashMoment.OUTPUT]
+"""What a test without an output topic waits for."""
+LATE_SEED = next(
+    seed
+    for seed in itertools.count()
+    if any(
+        crash.moment is CrashMoment.BATCH and crash.sighting > 1 and 0.4 < crash.part < 0.8
+        for crash in plan_crashes(4, seed, MOMENTS)
+    )
+)
+"""Its plan has a kill late in a micro-batch, after one from which it is known what one takes. The
+plain job spends nearly all of it between output and position.
+"""
+RECORDS = [(f"k{number % 10}", f"order {number}") for number in range(1_200)]
+
+Tested = Callable[..., CrashVerdict]
+
+
+@pytest.fixture
+def tested(kafka: LocalKafka, tmp_path: Path) -> Tested:
+    """Crash the plain job in a mode. What it copies is what is expected of it."""
+    crash_test = CrashTest(kafka, tmp_path)
+
+    def run(mode: str, **options: Any) -> CrashVerdict:
+        def arguments(run: CrashRun) -> Sequence[str]:
+            return [mode, run.bootstrap_servers, run.input, run.output, run.checkpoint]
+
+        given: dict[str, Any] = {"expected": lambda records: records, "timeout_s": 30, **options}
+        return crash_test(JOB, arguments, given.pop("records", RECORDS), **given)
+
+    return run
+
+
+def refused(tested: Tested, mode: str, **options: Any) -> CrashVerdict:
+    with pytest.raises(OutputNotExact) as caught:
+        tested(mode, **options)
+    print(caught.value)
+    return caught.value.verdict
+
+
+def test_a_job_that_keeps_its_position_late_doubles(tested: Tested) -> None:
+    verdict = refused(tested, "late")
+    assert verdict.difference.doubled
+    assert not (verdict.difference.lost or verdict.difference.altered)
+    assert re.search(r"\('k\d', 'order \d+'\) is there [23] times, not 1", str(verdict))
+    assert len(verdict.kills) == 4
+
+
+def test_a_job_that_keeps_its_position_early_loses(tested: Tested) -> None:
+    verdict = refused(tested, "early")
+    assert verdict.difference.lost
+    assert not (verdict.difference.doubled or verdict.difference.unexpected)
+
+
+def test_a_job_that_writes_both_in_one_transaction_is_exact(
+    tested: Tested, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the run that nobody kills; it ends by itself, and is seen to be done by that."""
+    verdict = tested("exact", expected=None, kills=2)
+    assert (verdict.expected, verdict.found) == (len(RECORDS), len(RECORDS))
+    assert len(verdict.kills) == 2
+    assert f"EXACTUM_CRASH_SEED={verdict.seed}" in capsys.readouterr().out
+
+
+def test_a_job_that_alters(tested: Tested) -> None:
+    """Its values depend on where its lives begin. Beside a run that nobody killed, that shows."""
+
+    def batches(rows: Iterable[Any]) -> list[Any]:
+        return [(value.partition("-")[0], value) for _, value in rows]
+
+    def first_batch(records: Sequence[Any]) -> list[Any]:
+        return [(None, f"{value}-1") for _, value in records]
+
+    verdict = refused(tested, "altered", expected=first_batch, compare=batches, kills=1)
+    assert verdict.difference.altered
+    assert not verdict.difference.lost
+
+
+def test_rows_of_a_table(tested: Tested) -> None:
+    """``read`` gives what is there, and no topic is made for the output."""
+
+    def database(run: CrashRun) -> sqlite3.Connection:
+        return sqlite3.connect(Path(run.checkpoint).parent / "table.db")
+
+    def environment(run: CrashRun) -> dict[str, str]:
+        with closing(database(run)) as made:
+            made.execute(f"CREATE TABLE {run.output} (key TEXT, value TEXT)")
+        return {}
+
+    def read(run: CrashRun) -> list[tuple[str, str]]:
+        with closing(database(run)) as made:
+            rows = made.execute(f"SELECT CAST(key AS TEXT), CAST(value AS TEXT) FROM {run.output}")
+            return rows.fetchall()
+
+    verdict = refused(tested, "table", read=read, environment=environment, seed=LATE_SEED)
+    assert verdict.difference.doubled
+    assert not (verdict.difference.lost or verdict.difference.unexpected)
+
+
+def test_a_job_that_fails_by_itself_is_no_verdict(tested: Tested) -> None:
+    with pytest.raises(ExactumError, match=r"exit status 1(.|\n)*it cannot go on"):
+        tested("fails")
+
+
+def test_a_job_that_ends_before_it_is_killed_is_no_verdict(tested: Tested) -> None:
+    with pytest.raises(ExactumError, match="before kill 1 of 1.*kills nothing shows nothing"):
+        tested("ends", kills=1)
+
+
+def test_a_job_that_writes_nothing_is_no_verdict(tested: Tested) -> None:
+    with pytest.raises(SettingRefused, match="expects no rows"):
+        tested("silent", expected=None, kills=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kills": 0}, "at least one kill"),
+        ({"records": RECORDS[:29]}, "at least 30 records, and there are 29"),
+    ],
+)
+def test_what_would_show_nothing_is_refused(
+    tested: Tested, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingRefused, match=message):
+        tested("late", **options)
+
+
+def test_a_missing_script_is_refused(kafka: LocalKafka, tmp_path: Path) -> None:
+    with pytest.raises(SettingRefused, match=r"there is no script nowhere\.py in /"):
+        CrashTest(kafka, tmp_path)("nowhere.py", lambda run: [], RECORDS)
+
+
+def test_a_seed_gives_the_same_kills() -> None:
+    """And the moments take turns."""
+    moments = list(CrashMoment)
+    assert plan_crashes(7, 3, moments) == plan_crashes(7, 3, moments)
+    assert plan_crashes(7, 3, moments) != plan_crashes(7, 4, moments)
+    assert len(plan_crashes(7, 3, moments)) == 7
+    assert {crash.moment for crash in plan_crashes(4, 5, moments)} == set(CrashMoment)
+
+
+def test_the_seed_comes_from_the_environment(
+    tested: Tested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a verdict that is sure: what is expected was never sent."""
+    monkeypatch.setenv("EXACTUM_CRASH_SEED", "77")
+    never = [("k0", "never sent")]
+    assert refused(tested, "late", kills=1, expected=lambda _: never).seed == 77

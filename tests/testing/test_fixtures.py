@@ -1,0 +1,99 @@
+"""The fixtures that pytest finds wherever exactum is installed, and the topics that they give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from exactum.local import LocalKafka
+from exactum.ops.crash_test.topics import LocalTopics
+from tests.kit.environment import environment
+from tests.kit.testing.published import entry_point
+
+IMPORTED = """
+import sys
+sys.modules["pyspark"] = None
+import pytest
+before = set(sys.modules)
+import exactum.ops.crash_test.fixtures
+new = set(sys.modules) - before
+print(sorted({name.partition(".")[0] for name in new} - set(sys.stdlib_module_names)))
+print(len([name for name in new if name.startswith("exactum")]))
+"""
+
+SERVERS = """
+import psycopg
+import pymysql
+
+def test_postgres(exactum_postgres):
+    with psycopg.connect(exactum_postgres.url) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+        ((prepared,),) = connection.execute("SHOW max_prepared_transactions").fetchall()
+        assert int(prepared) > 0
+
+def test_mariadb(exactum_mariadb):
+    assert exactum_mariadb.url.startswith("mysql://")
+"""
+
+
+def test_pytest_is_made_to_import_one_small_file() -> None:
+    """No other package, nothing of exactum but the packages it lies in, and no PySpark."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert done.stdout.split("\n")[:2] == ["['exactum']", "6"], done.stdout
+    assert done.stderr == ""
+
+
+def test_pytest_finds_them_by_the_entry_point(tmp_path: Path) -> None:
+    """And a database that starts is one that works."""
+    (tmp_path / "test_servers.py").write_text(SERVERS)
+    known = environment()
+    known["PYTHONPATH"] = f"{entry_point(tmp_path / 'installed')}:{known['PYTHONPATH']}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_servers.py"],
+        cwd=tmp_path,
+        env=known,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout[-2000:] + done.stderr[-1000:]
+
+
+@pytest.fixture
+def topics(kafka: LocalKafka) -> LocalTopics:
+    return LocalTopics(kafka)
+
+
+def test_records_come_back_as_they_were_given(topics: LocalTopics) -> None:
+    """Bytes where they are no text."""
+    records = [("a", "1"), (None, b"2"), ("b", None), ("", b"\xff"), ("a", "ü")]
+    name = topics.create("orders", records, partitions=1)
+    assert topics.read(name) == [("a", "1"), (None, "2"), ("b", None), ("", b"\xff"), ("a", "ü")]
+    assert topics.ends(name) == {0: 5}
+
+
+def test_what_a_transaction_has_not_committed_is_not_read(
+    kafka: LocalKafka, topics: LocalTopics
+) -> None:
+    """While it is open it hides what stands behind it; after an abort nothing."""
+    name = topics.create("orders", partitions=1)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
+    writer.init_transactions(20)
+    writer.begin_transaction()
+    writer.produce(name, "open", "k")
+    assert writer.flush(20) == 0
+    topics.produce(name, [("k", "behind it")])
+    assert (topics.read(name), topics.hidden(name)) == ([], 2)
+    writer.abort_transaction(20)
+    assert topics.read(name) == [("k", "behind it")]
+    assert topics.hidden(name) == 0
