@@ -27,6 +27,7 @@ def blocks() -> list[str]:
     return found
 
 
+@pytest.mark.sweep
 def test_the_sink_on_the_page_keeps_the_contract(tmp_path: Path) -> None:
     (tmp_path / "test_page.py").write_text("\n".join(blocks()))
     command = [

@@ -1,0 +1,247 @@
+"""The guides of the targets: the first program of each page runs, word by word but for addresses,
+folders and the names of topics and tables.
+"""
+
+from __future__ import annotations
+
+import http.server
+import itertools
+import json
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+import pymysql
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+import exactum
+from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from tests.conftest import TopicFactory
+from tests.kit.docs.code import blocks
+from tests.kit.docs.onlooker import keys_and_values
+from tests.kit.docs.program import ran, replaced
+from tests.kit.environment import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]
+
+ROWS = [(1, "a", Decimal("1.25")), (2, "b", Decimal("2.00")), (3, "a", Decimal("0.50"))]
+_numbers = itertools.count(1)
+
+
+def run(
+    page: str, kafka: LocalKafka, topic: TopicFactory, folder: Path, names: Mapping[str, str]
+) -> None:
+    """Run the page's first program over ``ROWS`` until it has written them."""
+    orders = topic("orders", partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    for number, customer, amount in ROWS:
+        value = {"id": number, "customer": customer, "amount": float(amount)}
+        producer.produce(orders, json.dumps(value))
+    assert producer.flush(20) == 0
+    (program, *_) = blocks(ROOT / "docs" / page)
+    ours = {
+        'read_kafka(spark, "orders"': f'read_kafka(spark, "{orders}"',
+        "localhost:9092": kafka.bootstrap_servers,
+        '"/data/orders"': f'"{folder / "checkpoint"}"',
+        "query.awaitTermination()": "",
+        **names,
+    }
+    ran(replaced(program, ours))
+
+
+def test_index(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
+    shouted = topic("shouted", partitions=1)
+    run("index.md", kafka, topic, tmp_path, {'"shouted"': f'"{shouted}"'})
+    found = [json.loads(value) for _, value in keys_and_values(kafka.bootstrap_servers, shouted)]
+    assert [(row["ID"], row["CUSTOMER"].lower()) for row in found] == [row[:2] for row in ROWS]
+
+
+FRAGMENTS = {
+    ("../README.md", 1): {'"limits"': "topic", '"orders"': "topic"},
+    ("cluster.md", 0): {'"/shared/decisions"': "folder"},
+    ("decoding.md", 2): {},
+    ("files.md", 1): {},
+    ("kafka.md", 0): {},
+    ("metrics.md", 0): {"port=9404": "port=0"},
+    ("mysql.md", 1): {},
+    ("postgres.md", 1): {},
+    ("running.md", 0): {},
+    ("source.md", 1): {'"localhost:9092"': "servers", '"orders"': "topic"},
+    ("targets.md", 0): {},
+}
+"""Further programs of the pages, by page and number, and what is replaced in them. Those that nobody
+runs stand in test_code.py.
+"""
+
+
+@pytest.mark.parametrize(("page", "number"), sorted(FRAGMENTS))
+def test_a_fragment(
+    page: str,
+    number: int,
+    kafka: LocalKafka,
+    spark: SparkSession,
+    topic: TopicFactory,
+    tmp_path: Path,
+) -> None:
+    """It makes what it says, without a word of complaint; sinks do not connect before a query."""
+    fragment = replaced(blocks(ROOT / "docs" / page)[number], FRAGMENTS[page, number])
+    names: dict[str, Any] = {
+        "exactum": exactum,
+        "logging": logging,
+        "spark": spark,
+        "servers": kafka.bootstrap_servers,
+        "brokers": kafka.bootstrap_servers,
+        "topic": topic("orders", partitions=1),
+        "folder": str(tmp_path / "decisions"),
+        "sink": exactum.FileSink(str(tmp_path / "lake")),
+        "query": spark.readStream.format("rate").load(),
+        "as_records": lambda batch: batch.selectExpr("CAST(value AS STRING) AS value"),
+    }
+    before = list(logging.getLogger("exactum").handlers)
+    try:
+        exec(fragment, names)
+        if page in ("source.md", "../README.md"):
+            assert names["orders"].isStreaming
+    finally:
+        logging.getLogger("exactum").handlers[:] = before
+
+
+def test_postgres(
+    kafka: LocalKafka, postgres: LocalPostgres, topic: TopicFactory, tmp_path: Path
+) -> None:
+    table = f"guide_{next(_numbers)}"
+    names = {
+        "postgresql://shop:secret@localhost/shop": postgres.url,
+        'table="orders"': f'table="{table}"',
+    }
+    run("postgres.md", kafka, topic, tmp_path, names)
+    with psycopg.connect(postgres.url) as connection:
+        found = connection.execute(f'SELECT id, customer, amount FROM "{table}" ORDER BY id')
+        assert found.fetchall() == ROWS
+
+
+def test_mysql(
+    kafka: LocalKafka, mariadb: LocalMariaDB, topic: TopicFactory, tmp_path: Path
+) -> None:
+    table = f"guide_{next(_numbers)}"
+    names = {
+        "mysql://shop:secret@localhost/shop": mariadb.url,
+        'table="orders"': f'table="{table}"',
+    }
+    run("mysql.md", kafka, topic, tmp_path, names)
+    parts = urlsplit(mariadb.url)
+    with (
+        pymysql.connect(
+            host=parts.hostname,
+            port=parts.port,
+            user=parts.username,
+            password=unquote(parts.password),
+            database=parts.path.strip("/"),
+        ) as client,
+        client.cursor() as cursor,
+    ):
+        cursor.execute(f"SELECT id, customer, amount FROM `{table}` ORDER BY id")
+        assert list(cursor.fetchall()) == ROWS
+
+
+def test_files(kafka: LocalKafka, spark: SparkSession, topic: TopicFactory, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run("files.md", kafka, topic, tmp_path, {"/lake/orders": str(lake)})
+    found = spark.read.parquet(str(lake)).select("id", "customer", "amount").orderBy("id")
+    assert [tuple(row) for row in found.collect()] == ROWS
+    assert list(lake.glob("customer=a/part-0000000000-*.parquet"))
+
+
+def test_own_target(
+    kafka: LocalKafka, topic: TopicFactory, tmp_path: Path, endpoint: tuple[str, list[Any]]
+) -> None:
+    address, received = endpoint
+    names = {
+        "http://localhost:8080/orders": address,
+        "/data/orders-to-send": str(tmp_path / "to-send"),
+    }
+    run("own-target.md", kafka, topic, tmp_path, names)
+    ((key, body),) = received
+    assert key
+    assert [(row["id"], row["customer"], Decimal(row["amount"])) for row in body] == ROWS
+
+
+@pytest.mark.deep
+def test_savepoints(spark: SparkSession, tmp_path: Path) -> None:
+    """The program takes one of a checkpoint and makes another of it."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"id": 1}\n')
+    checkpoint, lake = tmp_path / "checkpoint", tmp_path / "lake"
+    frame = spark.readStream.schema("id int").json(str(tmp_path / "in"))
+    writer = frame.writeStream.foreachBatch(exactum.exactly_once(exactum.FileSink(str(lake))))
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    (program,) = blocks(ROOT / "docs" / "savepoints.md")
+    ours = {
+        '"/data/orders"': f'"{checkpoint}"',
+        '"/backup/orders-1"': f'"{tmp_path / "savepoint"}"',
+        '"/data/orders-b"': f'"{tmp_path / "fork"}"',
+    }
+    query.processAllAvailable()
+    exec(replaced(program, ours), {})
+    assert not query.isActive
+    assert (tmp_path / "fork" / "offsets" / "0").exists()
+
+
+@pytest.mark.deep
+def test_control(
+    kafka: LocalKafka, spark: SparkSession, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """Over payments of the reader's own: one is over its account's rule, none over what holds
+    without one.
+    """
+    limits, out = topic("limits", partitions=1), topic("suspicious", partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    producer.produce(limits, json.dumps({"max": 10}), "a")
+    assert producer.flush(20) == 0
+    (tmp_path / "in").mkdir()
+    payments = [{"account": "a", "amount": 9}, {"account": "a", "amount": 11}]
+    text = "".join(json.dumps(one) + "\n" for one in [*payments, {"account": "b", "amount": 999}])
+    (tmp_path / "in" / "0.json").write_text(text)
+    frame = spark.readStream.schema("account string, amount int").json(str(tmp_path / "in"))
+    (program,) = blocks(ROOT / "docs" / "control.md")
+    ours = {
+        "localhost:9092": kafka.bootstrap_servers,
+        '"limits"': f'"{limits}"',
+        '"suspicious", boot': f'"{out}", boot',
+        '"/data/suspicious"': f'"{tmp_path / "checkpoint"}"',
+    }
+    ran(replaced(program, ours), payments=frame)
+    assert keys_and_values(kafka.bootstrap_servers, out) == [(b"a", b"11")]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[tuple[str, list[Any]]]:
+    """The address of a server, and what it was sent: keys and bodies."""
+    received: list[Any] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append((self.headers["Idempotency-Key"], json.loads(body)))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, name="guide-endpoint")
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/orders", received
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

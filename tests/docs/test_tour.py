@@ -1,0 +1,193 @@
+"""docs/tour.md: its programs are those of examples/, and each keeps its promise. All but the
+savepoint are run, left as by a crash after the decision, and run again. On the servers and in the
+session that the tests share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import threading
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import classic_job
+import numbers_api
+import psycopg
+import pymysql
+import pytest
+import savepoint_and_rescale
+import tour_servers
+import two_phase_commit_sink
+import upsert_sink
+import write_ahead_sink
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres
+from exactum.ops.cli import main as exactum_command
+from tests.conftest import TopicFactory
+from tests.kit.docs.onlooker import keys_and_values
+from tests.kit.docs.program import call, on_its_way
+from tests.kit.environment import ROOT
+from tests.kit.savepoint.totals import await_true
+from tests.kit.spark.commit_log import forget_last_batch
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
+
+PAGE = ROOT / "docs" / "tour.md"
+ORDERS = tour_servers.orders(100)
+_numbers = itertools.count(1)
+
+
+def totals_of(orders: list[tuple[str, str]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for customer, amount in orders:
+        found[customer] += int(amount)
+    return dict(found)
+
+
+@pytest.mark.deep  # Python workers with pandas: as much as the four others together
+def test_the_classic_job(
+    kafka: LocalKafka, mariadb: LocalMariaDB, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """The map throws in the second micro-batch: no word is lost or doubled, and each has the one
+    before it. This session tries the failed task again; tests/targets has the query that stops.
+    """
+    words, table = tour_servers.words(60, throws_at=47), f"words_{next(_numbers)}"
+    source = topic("words", partitions=1)
+    tour_servers.send(kafka.bootstrap_servers, source, words)
+    tour_servers.make_words_table(mariadb, table)
+    arguments = [
+        *("--bootstrap-servers", kafka.bootstrap_servers, "--topic", source),
+        *("--database", mariadb.url, "--table", table),
+        *("--checkpoint", str(tmp_path / "words")),
+    ]
+    for _ in range(2):
+        call(classic_job, *arguments)
+        forget_last_batch(tmp_path / "words")
+    assert (tmp_path / "words.thrown").exists()
+    previous: dict[str, str] = defaultdict(str)
+    expected = []
+    for key, word in words:
+        expected.append((key, previous[key] + word.upper()))
+        previous[key] = word.upper()
+    login = {"user": mariadb.user, "password": mariadb.password, "database": "exactum"}
+    with (
+        pymysql.connect(host=mariadb.host, port=mariadb.port, **login) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(f"SELECT k, v FROM {table}")
+        assert sorted(cursor.fetchall()) == sorted(expected)
+
+
+def test_a_two_phase_sink(spark: SparkSession, tmp_path: Path) -> None:
+    """Each number is in the folder once, and nothing is left in the temporary one."""
+    folder, checkpoint = tmp_path / "numbers", tmp_path / "checkpoint"
+
+    def published() -> list[int]:
+        lines = [line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+        return sorted(json.loads(line)["number"] for line in lines)
+
+    for life in (1, 2):
+        with on_its_way(spark, two_phase_commit_sink, str(folder), "--checkpoint", str(checkpoint)):
+            await_true(lambda wanted=life * 100: len(published()) >= wanted, "numbers come")
+        forget_last_batch(checkpoint)
+    assert published() == list(range(len(published())))
+    assert list((folder / ".temporary").iterdir()) == []
+
+
+@pytest.fixture
+def api() -> Iterator[numbers_api.NumbersServer]:
+    server = numbers_api.NumbersServer(0)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="numbers-api")
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_write_ahead_sink(
+    spark: SparkSession, api: numbers_api.NumbersServer, tmp_path: Path
+) -> None:
+    """Replies are lost, so requests come twice; each number counts once, and they come in order."""
+    url, checkpoint = f"http://127.0.0.1:{api.server_port}/", tmp_path / "checkpoint"
+    arguments = [url, "--folder", str(tmp_path / "to-send"), "--checkpoint", str(checkpoint)]
+    for life in (1, 2):
+        with on_its_way(spark, write_ahead_sink, *arguments):
+            await_true(lambda wanted=life * 4: api.requests >= wanted, "requests come")
+        forget_last_batch(checkpoint)
+    with urllib.request.urlopen(url, timeout=30) as reply:
+        said = json.load(reply)
+    assert said["came twice"] == said["requests"] // numbers_api.LOSES_EVERY > 0
+    assert said["numbers"] == said["different"]
+    assert sorted(api.numbers) == list(range(said["numbers"]))
+
+
+def test_an_upsert_sink(
+    kafka: LocalKafka, postgres: LocalPostgres, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """The table has every customer's total of all orders, whatever was written again."""
+    source, table = topic("orders", partitions=1), f"totals_{next(_numbers)}"
+    arguments = [
+        *("--bootstrap-servers", kafka.bootstrap_servers, "--topic", source),
+        *("--database", postgres.url, "--table", table),
+        *("--checkpoint", str(tmp_path / "totals")),
+    ]
+    for part in (ORDERS[:60], ORDERS[60:]):
+        tour_servers.send(kafka.bootstrap_servers, source, part)
+        call(upsert_sink, *arguments)
+        forget_last_batch(tmp_path / "totals")
+    with psycopg.connect(postgres.url) as connection:
+        found = connection.execute(f"SELECT customer, orders, amount FROM {table}").fetchall()
+    assert sorted(found) == [(c, 20, amount) for c, amount in sorted(totals_of(ORDERS).items())]
+
+
+def test_savepoint_and_rescale(
+    spark: SparkSession, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """From two partitions of state to five, on the way a savepoint: each total goes on from where
+    it was, and none is written twice.
+    """
+    source, totals = topic("orders", partitions=1), topic("totals", partitions=1)
+    old, moved = (str(tmp_path / name) for name in ("totals", "totals-5"))
+    program = savepoint_and_rescale
+    arguments = [
+        *("--bootstrap-servers", kafka.bootstrap_servers, "--topic", source, "--totals", totals)
+    ]
+
+    def written() -> dict[str, list[int]]:
+        found = defaultdict(list)
+        for key, value in keys_and_values(kafka.bootstrap_servers, totals):
+            found[key.decode()].append(int(value))
+        return found
+
+    def last_are(orders: list[tuple[str, str]]) -> bool:
+        return {key: values[-1] for key, values in written().items()} == totals_of(orders)
+
+    def savepoint(*words: str) -> None:
+        done = CliRunner().invoke(exactum_command, ["savepoint", *words])
+        assert done.exit_code == 0, done.output
+
+    tour_servers.send(kafka.bootstrap_servers, source, ORDERS[:60])
+    with on_its_way(spark, program, *arguments, "--checkpoint", old):
+        await_true(lambda: last_are(ORDERS[:60]), "the totals of the first orders")
+        savepoint("create", "--checkpoint", old, "--to", str(tmp_path / "kept"), "--stop")
+        assert spark.streams.active == []
+    savepoint("restore", str(tmp_path / "kept"), "--checkpoint", moved, "--as", "same")
+    tour_servers.send(kafka.bootstrap_servers, source, ORDERS[60:])
+    with on_its_way(spark, program, *arguments, "--checkpoint", moved, "--repartition", "5"):
+        await_true(lambda: last_are(ORDERS), "the totals of all orders")
+    for values in written().values():
+        assert values == sorted(set(values)), "orders have amounts above 0: each total is new"
+    state = spark.read.format("statestore").load(moved)
+    assert max(row.partition_id for row in state.select("partition_id").collect()) == 4
+
+
+def test_the_page_shows_the_programs() -> None:
+    shown = set(re.findall(r'^--8<-- "(examples/\w+\.py)"$', PAGE.read_text(), re.M))
+    assert shown == {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
