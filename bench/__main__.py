@@ -1,12 +1,13 @@
 """Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only
-drain|epochs|targets|size|tunings].
+drain|epochs|targets|size|tunings|micro-batch].
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from bench import drain, epochs, report, size, targets, tunings
+from bench import drain, epochs, micro_batch, report, size, targets, tunings
 from exactum.local import LocalKafka
 
 
@@ -23,12 +24,13 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("drain", "epochs", "targets", "size", "tunings"),
-        help="size and tunings only if asked for",
+        choices=("drain", "epochs", "targets", "size", "tunings", "micro-batch"),
+        help="size, tunings and micro-batch only if asked for",
     )
     parser.add_argument(
         "--tuning", action="append", default=[], metavar="NAME", help="of the tunings, this one"
     )
+    parser.add_argument("--picture", type=Path, help="of a micro-batch's time: into this file")
     chosen = parser.parse_args()
     report.console.print(report.machine())
     if chosen.only in (None, "targets"):
@@ -42,6 +44,8 @@ def main() -> None:
             size.bench(kafka, chosen.rounds, chosen.scale)
         if chosen.only == "tunings":
             tunings.bench(kafka, chosen.rounds, chosen.tuning)
+        if chosen.only == "micro-batch":
+            micro_batch.bench(kafka, chosen.rounds, chosen.picture)
         if chosen.only in (None, "epochs"):
             epochs.bench(kafka, chosen.epochs)
         if chosen.only in (None, "drain"):

@@ -23,6 +23,7 @@ from chaos.job_spec import JobSpec, Result
 from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
+from tests.kit.source.in_columns import in_columns
 from tests.kit.targets.bank import POSTINGS, records
 
 POLL_S = 0.02
@@ -102,12 +103,14 @@ def postings(spark: SparkSession, spec: JobSpec) -> DataFrame:
     group: dict[str, Any] = (
         {"group_id": spec.group_id, "start": "earliest"} if spec.group_id else {}
     )
-    frame = exactum.read_kafka(
-        spark,
-        spec.source,
-        bootstrap_servers=spec.bootstrap_servers,
-        maxOffsetsPerTrigger=spec.max_offsets,
-        **group,
+    frame = in_columns(
+        exactum.read_kafka(
+            spark,
+            spec.source,
+            bootstrap_servers=spec.bootstrap_servers,
+            maxOffsetsPerTrigger=spec.max_offsets,
+            **group,
+        )
     )
     if spec.chained:
         return frame.selectExpr(f"from_json(CAST(value AS STRING), '{POSTING}') AS p").selectExpr(

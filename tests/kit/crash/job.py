@@ -24,6 +24,7 @@ from exactum.checkpoint.layout import DECISIONS
 from exactum.events import EpochCompleted, Event
 from exactum.files.decision_log import FileDecisionLog
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
+from tests.kit.source.in_columns import in_columns
 
 POLL_S = 0.05
 
@@ -50,12 +51,15 @@ class QuerySpec:
 
 
 def transformed(spark: SparkSession, spec: QuerySpec) -> DataFrame:
-    frame = exactum.read_kafka(
+    records = exactum.read_kafka(
         spark,
         spec.source,
         bootstrap_servers=spec.bootstrap_servers,
         maxOffsetsPerTrigger=spec.max_offsets,
-    ).selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+    )
+    frame = in_columns(records).selectExpr(
+        "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value"
+    )
     if spec.mode == "upper":
         # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for
         # each life.

@@ -109,6 +109,8 @@ def main(argument: str) -> None:
         # A round of the test's is a batch: Spark waits until all of it is there.
         minOffsetsPerTrigger=play["round"],
     ).selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+    plan = numbers._jdf.queryExecution().analyzed().toString()
+    assert "exactum.ColumnarKafka" in plan, plan
     shuffled = numbers.repartition(SHUFFLE_PARTITIONS, "key")
     query = (
         shuffled.select(

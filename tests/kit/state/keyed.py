@@ -18,6 +18,7 @@ from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
 import exactum
 from exactum.events import Event
 from tests.kit.crash import oracle
+from tests.kit.source.in_columns import in_columns
 from tests.kit.state import folds
 
 TIMEOUT_S = 120.0
@@ -58,12 +59,13 @@ class Keyed:
                 died.append(batch_id)
                 raise DiedHere
 
-        rows = exactum.read_kafka(
+        records = exactum.read_kafka(
             self.spark,
             self.source.topic,
             bootstrap_servers=self.bootstrap_servers,
             maxOffsetsPerTrigger=40,
-        ).selectExpr(
+        )
+        rows = in_columns(records).selectExpr(
             "CAST(key AS STRING) AS key",
             "CAST(substr(CAST(value AS STRING), 2) AS LONG) AS number",
             f"timestamp_millis(({MS_APART}) * (1 + CAST(substr(CAST(value AS STRING), 2) AS "

@@ -16,14 +16,17 @@ from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 from exactum.events import EpochCompleted, Event
+from tests.kit.source.in_columns import in_columns
 
 
 def read(spark: SparkSession, spec: dict[str, Any], name: str) -> DataFrame:
-    return exactum.read_kafka(
-        spark,
-        spec[name]["topic"],
-        bootstrap_servers=spec["bootstrap_servers"],
-        maxOffsetsPerTrigger=spec[name]["max_offsets"],
+    return in_columns(
+        exactum.read_kafka(
+            spark,
+            spec[name]["topic"],
+            bootstrap_servers=spec["bootstrap_servers"],
+            maxOffsetsPerTrigger=spec[name]["max_offsets"],
+        )
     )
 
 
