@@ -1,4 +1,4 @@
-"""The daemon of Spark's Python workers, without a JVM: the test is what starts and asks it."""
+"""The daemon of Spark's Python workers, mostly without a JVM: the test is what starts and asks it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import zipfile
+from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.kit.environment import environment
+from exactum.spark.startup.daemon import ZIPS
+from tests.kit.environment import environment, python_path
 
 TIMEOUT_S = 30.0
 
@@ -73,3 +78,42 @@ def said_beside(module: str, folder: str) -> str:
         said = daemon.stderr.read()
         daemon.wait(TIMEOUT_S)
     return said.decode()
+
+
+WHERE = """
+import sys
+from exactum.spark.startup import daemon
+daemon.leave_zips()
+import pyspark
+print(pyspark.__file__)
+print([entry for entry in sys.path_importer_cache if daemon.ZIPS.search(entry)])
+"""
+
+
+def imported(*path: str) -> list[str]:
+    """Where a daemon with this at the front of its path imports PySpark from, and what it keeps
+    of zips.
+    """
+    env = environment(PYTHONPATH=os.pathsep.join((*path, python_path())))
+    command = [sys.executable, "-c", WHERE]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=60, check=True
+    ).stdout.splitlines()
+
+
+def test_pyspark_is_imported_from_where_it_is_installed(spark: SparkSession) -> None:
+    """Workers' path begins with Spark's zips, in which nothing is compiled."""
+    paths = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ["PYTHONPATH"])
+    (path,) = paths.collect()
+    zips = [entry for entry in path.split(os.pathsep) if ZIPS.fullmatch(Path(entry).name)]
+    assert {Path(entry).suffix for entry in zips} == {".zip", ".jar"}, "as Spark starts workers"
+    assert imported(*zips) == [pyspark.__file__, "[]"]
+
+
+def test_another_pyspark_in_the_zip_is_left_there(tmp_path: Path) -> None:
+    """On a cluster, Spark's own is the one that works with its JVM."""
+    place = tmp_path / "pyspark.zip"
+    with zipfile.ZipFile(place, "w") as packed:
+        packed.writestr("pyspark/__init__.py", "")
+        packed.writestr("pyspark/version.py", '__version__ = "4.0.99"\n')
+    assert imported(str(place)) == [f"{place}/pyspark/__init__.py", f"['{place}']"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +21,7 @@ from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
 from exactum.spark.write.failure import TaskFailed, carried_by
+from exactum.spark.write.fingerprint import Fingerprint
 from exactum.spark.write.prefetch import Prefetch
 from exactum.spark.write.write_task import (
     DeadLetterPlan,
@@ -26,6 +30,7 @@ from exactum.spark.write.write_task import (
     _first,
     fingerprint_of,
     prepared_of,
+    record_batch,
 )
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
@@ -389,3 +394,27 @@ def test_the_fingerprint_is_of_what_the_first_writer_sees(views: tuple[int, ...]
     assert whole != fingerprint(rows.slice(0, 2), rows.slice(0, 1)), "2 counts twice"
     assert fingerprint(rows.slice(0, 0)) is None
     assert fingerprint(rows, hashed=False) is None
+
+
+def test_what_a_task_returns() -> None:
+    """One row of text for the driver, or none."""
+    column = record_batch([PREPARED], Fingerprint(7, 9)).column("prepared")
+    column.validate(full=True)
+    (text,) = column.to_pylist()
+    assert prepared_of(text) == [PREPARED]
+    assert fingerprint_of(text) == Fingerprint(7, 9)
+    for empty in (record_batch([]), record_batch([], Fingerprint())):
+        assert empty.schema == pa.schema([("prepared", pa.string())])
+        assert empty.num_rows == 0
+
+
+def test_pandas_is_not_imported_for_it() -> None:
+    """Arrow would, for a list of Python's own, and each worker would spend 0.3 s of CPU on it."""
+    assert importlib.util.find_spec("pandas"), "without it this test could not fail"
+    code = (
+        "import sys; from exactum.spark.write.write_task import record_batch; record_batch([]); "
+        "print('pandas' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

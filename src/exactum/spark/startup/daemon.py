@@ -10,6 +10,10 @@ BLAS and jemalloc start on import are left to the fork handlers that both librar
 PySpark's workers run a full garbage collection after every task. What is imported here is frozen
 before the fork, so that it is not walked each time: 20 ms of CPU less for every task.
 
+Spark puts zips with PySpark and Py4J first into the path of its workers. Python compiles anew what
+it imports from a zip, half a second of CPU, and each worker reads the zips' lists of files sixteen
+times over (``invalidate_caches``). Where the same PySpark is installed, this daemon imports that.
+
 Spark closes the socket of a worker that was idle for a minute. From 4.1 on the worker then prints a
 traceback, ``BrokenPipeError``, since it cannot say goodbye: a query that waits for records looked
 broken. Here such a worker ends without a word.
@@ -20,9 +24,13 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import os
+import re
 import socket
 import sys
 from collections.abc import Callable
+
+from exactum.packages import pyspark_version
 
 WARM = (
     "pyspark.worker",
@@ -36,6 +44,26 @@ WARM = (
 """What a task that writes to Kafka imports. No client is made here: its threads would not
 survive a fork.
 """
+ZIPS = re.compile(r"pyspark\.zip|py4j-.+-src\.zip|spark-core_.+\.jar")
+"""What PythonUtils.scala puts first into the path; no jar has Python modules in it."""
+
+
+def leave_zips() -> None:
+    """Take Spark's zips out of the path, where the very PySpark in them is installed as well.
+    To be called before PySpark is imported.
+    """
+    found, path = pyspark_version(), list(sys.path)
+    zips = [entry for entry in path if ZIPS.fullmatch(os.path.basename(entry))]
+    sys.path[:] = [entry for entry in path if entry not in zips]
+    try:
+        same = pyspark_version() == found and importlib.util.find_spec("py4j") is not None
+    except ModuleNotFoundError:
+        same = False
+    if not same:
+        sys.path[:] = path
+        return
+    for entry in zips:
+        sys.path_importer_cache.pop(entry, None)  # else its list of files is read all the same
 
 
 def warm() -> None:
@@ -70,6 +98,7 @@ def unheard(worker: Callable[..., int]) -> Callable[..., int]:
 
 
 if __name__ == "__main__":
+    leave_zips()
     from pyspark import daemon
 
     daemon.worker = unheard(daemon.worker)
