@@ -28,20 +28,6 @@ def test_an_idle_worker_whose_socket_is_closed_says_nothing() -> None:
     assert said_by("exactum.spark.startup.daemon") == ""
 
 
-@pytest.mark.slow
-def test_a_worker_imports_nothing_for_its_first_conversions() -> None:
-    """Arrow's first one imports pandas, which then is in the memory of every worker."""
-    program = (
-        "import sys; from exactum.spark.startup import daemon; daemon.warm(); before = set(sys.modules)\n"
-        "import pyarrow as pa; pa.array([1]); pa.array(['a']).is_null().to_numpy(zero_copy_only=False)\n"
-        "print('pandas' in before, sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True
-    )
-    assert done.stdout == "True []\n", done.stderr
-
-
 def said_by(module: str) -> str:
     """What a daemon prints on stderr while a worker of it is asked for and left."""
     # A socket's path holds 107 bytes, and the daemon's name for it takes 42: pytest's is too long.

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from exactum.errors import FrameRefused
+from exactum.values.mask import mask_of
 
 _EMPTY = np.zeros(8, dtype=np.uint8)
 
@@ -25,7 +26,7 @@ def pointers(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, An
     addresses = offsets[:-1] + np.uint64(base)
     sizes = offsets[1:] - offsets[:-1]
     if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        valid = mask_of(column.is_valid())
         addresses = np.where(valid, addresses, np.uint64(0))
         sizes = np.where(valid, sizes, np.uint64(0))
     return addresses, sizes
@@ -35,7 +36,7 @@ def lengths(column: pa.Array) -> np.ndarray[Any, Any]:
     """Bytes of each value; 0 for null."""
     found = np.diff(_offsets(column)).astype(np.int64)
     if column.null_count:
-        found[column.is_null().to_numpy(zero_copy_only=False)] = 0
+        found[mask_of(column.is_null())] = 0
     return found
 
 

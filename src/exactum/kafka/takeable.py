@@ -21,6 +21,7 @@ from exactum.kafka.arrow_memory import lengths
 from exactum.kafka.topic_facts import FactsOf, TopicFacts
 from exactum.protocol.sink import Rejection
 from exactum.values.excerpt import cut
+from exactum.values.mask import mask_of
 from exactum.values.utf8 import not_utf8
 
 KEY_SHOWN_MAX = 100
@@ -114,7 +115,7 @@ class _Inspection:
             return
         column = self._batch.column("topic")
         if column.null_count:
-            nulls = column.is_null().to_numpy(zero_copy_only=False)
+            nulls = mask_of(column.is_null())
             self._refuse(nulls, "its column 'topic' is null, and the sink has no topic of its own")
         encoded = column.cast(pa.binary()).dictionary_encode()
         self._topic_of = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
@@ -150,7 +151,7 @@ class _Inspection:
         if column.null_count == len(column):
             return
         partitions = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-        given = column.is_valid().to_numpy(zero_copy_only=False)
+        given = mask_of(column.is_valid())
         outside = given & (partitions >= self._each(lambda facts: facts.partitions))
         if outside.any():  # partitions are added, never taken away
             places = {self._topic(row) for row in np.flatnonzero(outside).tolist()}
@@ -203,7 +204,7 @@ class _Inspection:
         if "key" not in self._columns:
             missing, where = np.ones(self._batch.num_rows, dtype=bool), "there is no column 'key'"
         else:
-            missing = self._batch.column("key").is_null().to_numpy(zero_copy_only=False)
+            missing = mask_of(self._batch.column("key").is_null())
             where = "there is null in the column 'key'"
         self._refuse(
             missing & self._each(lambda facts: facts.compacted).astype(bool),

@@ -71,18 +71,8 @@ def warm() -> None:
     for name in WARM:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
-    _convert()
     gc.collect()
     gc.freeze()
-
-
-def _convert() -> None:
-    """Arrow's first conversion, which imports pandas where it is installed. A worker that did it
-    alone would take 0.3 s of CPU and 40 MiB of its own.
-    """
-    pyarrow = sys.modules.get("pyarrow")
-    if pyarrow is not None:
-        pyarrow.scalar("")
 
 
 def unheard(worker: Callable[..., int]) -> Callable[..., int]:

@@ -1,0 +1,50 @@
+"""A task that writes to Kafka does without pandas, which Arrow's conversions import."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from exactum.local import LocalKafka
+
+TASK = """
+import sys
+import pyarrow as pa
+from exactum.kafka.sink import KafkaSink
+from exactum.protocol.model import new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.spark.write.write_task import record_batch
+
+servers, topic, file = sys.argv[1:]
+run = QueryRun(topic, new_incarnation(), Guarantee.EXACTLY_ONCE)
+sink = KafkaSink(topic, bootstrap_servers=servers)
+opened = sink.open(run, sink.name)
+writer = opened.writers.open(WriteOrder(run, 0, 0, 1), TaskName(0, 0, 0))
+with pa.ipc.open_file(file) as batches:
+    writer.write(batches.get_batch(0))
+prepared = writer.prepare()
+print(record_batch([prepared]).num_rows, prepared.rows, "pandas" in sys.modules)
+writer.abort()
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("keys", [[None, b"a", None], [b"a", b"b", b"c"]])
+def test_pandas_is_not_imported(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, keys: list[bytes | None]
+) -> None:
+    assert importlib.util.find_spec("pandas"), "without it this test could not fail"
+    batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": ["x", "", None]})
+    with pa.ipc.new_file(tmp_path / "batch", batch.schema) as file:
+        file.write_batch(batch)
+    arguments = [kafka.bootstrap_servers, topic("plain", partitions=2), str(tmp_path / "batch")]
+    done = subprocess.run(
+        [sys.executable, "-c", TASK, *arguments], check=False, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "1 3 False", done.stderr
