@@ -18,8 +18,8 @@ from exactum.errors import LocalServerError, SettingRefused
 from exactum.java.jars import pyspark_version
 from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
-from exactum.spark.runtime.driver_archive import spark_archive
-from exactum.spark.startup import warm_up
+from exactum.spark.runtime.driver_archive import driver_class_path, spark_archive
+from exactum.spark.startup import class_path, warm_up
 
 logger = logging.getLogger("exactum")
 
@@ -68,10 +68,11 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
         LocalServerError: the connector's jars could not be fetched, or no connector is published
             for the installed PySpark; the message says which PySpark to install.
     """
-    given = {setting_name(name): _text(value) for name, value in spark_conf.items()}
+    settings = {setting_name(name): _text(value) for name, value in spark_conf.items()}
+    given = {"spark.master": master, **settings}
     # Spark ignores spark.pyspark.python when it is set this late; the environment is what it reads.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app_name).master(master)
+    builder = SparkSession.builder.appName(app_name)
     try:
         defaults = _defaults(given)
     except LocalServerError as error:
@@ -119,10 +120,13 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
     if "spark.jars" not in given:
         jars = spark_kafka_jars()
         _tell_connector(connector_version(jars))
-        ours = [checkpoint_fs.checkpoint_jar(), columnar_kafka.columnar_kafka_jar()]
-        defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
+        if class_path.is_ours(given):
+            defaults[class_path.SETTING] = class_path.text_of(driver_class_path())
+        else:
+            ours = [checkpoint_fs.checkpoint_jar(), columnar_kafka.columnar_kafka_jar()]
+            defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
         defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
-        archive = spark_archive().reading_options()  # which is made for these very jars
+        archive = spark_archive().reading_options()  # which is made for this very class path
         if archive:
             defaults["spark.driver.defaultJavaOptions"] = java_options(archive)
     package = _package_path()

@@ -29,6 +29,7 @@ from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
+from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
 from exactum.spark.run.delivery import DEAD_LETTERS, Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
@@ -315,7 +316,7 @@ def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:
         SettingRefused: the cluster may repeat a stage.
     """
     key = "spark.stage.maxConsecutiveAttempts"
-    if running.master.startswith("local") and not running.master.startswith("local-cluster"):
+    if is_one_process(running.master):
         return
     if frame.sparkSession.sparkContext.getConf().get(key, "4") != "1":
         raise SettingRefused(

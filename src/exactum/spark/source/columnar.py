@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.java_class import is_there, java_class
 from exactum.spark.jvm.packed_batches import listed_jars
+from exactum.spark.master import is_one_process
 from exactum.spark.runtime.columnar_kafka import FORMAT, JAR, SPARK_VERSIONS
 
 logger = logging.getLogger("exactum")
@@ -48,7 +49,6 @@ def _why_not(session: SparkSession) -> str:
 
 
 def _has_executors_class(session: SparkSession) -> bool:
-    master = str(session.sparkContext.master)
-    if master.startswith("local") and not master.startswith("local-cluster"):
+    if is_one_process(str(session.sparkContext.master)):
         return True
     return any(jar.endswith(f"/{JAR.name}") for jar in listed_jars(session))

@@ -23,11 +23,14 @@ SETTING = "spark.exactum.warmWorkers"
 WORKERS_MAX = 4
 
 DRIVER_MODULES = (
+    "pyspark.testing.utils",
     "exactum.spark.source.read_kafka",
     "exactum.spark.foreach_batch",
     "exactum.kafka.sink",
 )
-"""What a driver that reads and writes Kafka imports."""
+"""What a driver that reads and writes Kafka imports. The first one is PySpark's own need, at its
+first call to the JVM (``NumpyScalarConverter``): it brings pandas, where that is installed.
+"""
 
 
 class Touch:

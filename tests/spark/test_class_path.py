@@ -1,0 +1,99 @@
+"""How a local session comes by its jars: on the JVM's class path, or as ``spark.jars`` where the
+class path is not exactum's to say.
+
+Sessions start in processes of their own: this one's JVM runs already.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+
+from exactum.spark.session import _defaults
+from exactum.spark.startup import class_path
+from tests.kit.environment import environment
+
+LOCAL = {"spark.master": "local[2]"}
+SESSION = """
+import exactum
+session = exactum.local_session(
+    "class path", master="local[1]", **{"spark.exactum.warmWorkers": "false"}, **SETTINGS
+)
+context = session.sparkContext
+of_class_path = [name for name in ("kafka-clients", "columnar-kafka", "checkpoint-fs")
+                 if name in context._jvm.System.getProperty("java.class.path")]
+print(sorted(of_class_path))
+print(context._jsc.sc().listJars().size())
+print(exactum.spark.source.columnar.kafka_format(session))
+files = context._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+    context._jvm.java.net.URI("file:///"), context._jsc.hadoopConfiguration()
+)
+print(files.getDefaultFileSystem().getClass().getName())
+"""
+
+
+def said(settings: str, **env: str) -> list[str]:
+    command = [sys.executable, "-c", f"SETTINGS = {settings}\n{SESSION}"]
+    done = subprocess.run(
+        command, env=environment(**env), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+@pytest.mark.spark
+def test_a_local_session_has_its_jars_on_the_class_path() -> None:
+    """All of them, and none is sent to the tasks: these run in the same JVM."""
+    assert said("{}") == [
+        "['checkpoint-fs', 'columnar-kafka', 'kafka-clients']",
+        "0",
+        "exactum.ColumnarKafka",
+        "exactum.CheckpointFs",
+    ]
+
+
+@pytest.mark.spark
+def test_a_class_path_of_the_users_own_is_left_to_the_user(tmp_path: Path) -> None:
+    """Spark brings the jars in its own way then, and everything works as well."""
+    given = {class_path.SETTING: str(tmp_path / "theirs.jar")}
+    own = said(repr(given))
+    arguments = said("{}", PYSPARK_SUBMIT_ARGS="--driver-class-path /theirs.jar pyspark-shell")
+    assert own == arguments
+    assert own[0] == "[]"
+    assert int(own[1]) >= 5
+    assert own[2:] == ["exactum.ColumnarKafka", "exactum.CheckpointFs"]
+
+
+def test_who_says_what_is_on_the_class_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in class_path.OTHERS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    assert class_path.is_ours(LOCAL)
+    assert not class_path.is_ours({"spark.master": "local-cluster[1,1,1024]"})
+    assert not class_path.is_ours({"spark.master": "spark://host:7077"})
+    assert not class_path.is_ours({**LOCAL, class_path.SETTING: "/theirs.jar"})
+    monkeypatch.setattr(SparkContext, "_gateway", object())
+    assert not class_path.is_ours(LOCAL), "the JVM runs"
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    for name in class_path.OTHERS:
+        with monkeypatch.context() as one:
+            one.setenv(name, "/somewhere")
+            assert not class_path.is_ours(LOCAL), name
+
+
+def test_each_jar_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in class_path.OTHERS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    on_path = _defaults(LOCAL)
+    by_spark = _defaults({"spark.master": "spark://host:7077"})
+    assert "spark.jars" not in on_path
+    assert class_path.SETTING not in by_spark
+    count = len(on_path[class_path.SETTING].split(os.pathsep))
+    assert len(set(on_path[class_path.SETTING].split(os.pathsep))) == count
+    assert count == len(by_spark["spark.jars"].split(","))
