@@ -79,13 +79,14 @@ class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
 
     kafka-python's own hides the reason and goes on until its timeout, also after a wrong password.
     And it drops an answer that it reads together with the end of the connection, such as the
-    refusal of a password.
+    refusal of a password. Its metrics, some twenty numbers for each request that nobody reads, are
+    off: a commit is a request for each task.
     """
 
     def __init__(self, net: Any, is_refusal: IsRefusal, configs: Mapping[str, Any]) -> None:
         self.last_failure: BaseException | None = None
         self._is_refusal = is_refusal
-        super().__init__(net, **configs)
+        super().__init__(net, **{**configs, "metrics": None})
 
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
         """As the base class's, unless every further attempt would fail alike.
