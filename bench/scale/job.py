@@ -43,6 +43,7 @@ def main(job: Job) -> None:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": log.as_uri(),
             "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.compress": "false",
             "spark.sql.streaming.numRecentProgressUpdates": 1_000,
             **job.settings,
         },

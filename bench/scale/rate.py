@@ -18,7 +18,6 @@ from bench.process import cpu_seconds
 from exactum.local import LocalKafka
 
 PARTITIONS = 16
-PRODUCERS = (1, 4, 16, 64, 256)
 SECONDS = 6.0
 TIMEOUT_S = 30.0
 """Of one call. What takes longer is an error."""
@@ -153,9 +152,9 @@ def tell(seen: dict[int, list[Seen]]) -> None:
             "commit p50 ms",
             "commit p99 ms",
             "whole p99 ms",
-            "all initialised s",
-            "broker CPU ms each",
-            "client CPU ms each",
+            "init of all s",
+            "broker CPU ms",
+            "client CPU ms",
             "errors",
         ],
         rows,
