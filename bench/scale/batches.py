@@ -23,9 +23,9 @@ from bench.scale.task_times import covered_ms, task_spans
 from exactum.local import LocalKafka
 from tests.kit.standalone.machines import JVM_OPTIONS, Machines
 
-BATCHES = {1: (40, 10), 4: (40, 10), 16: (40, 10), 64: (20, 5), 256: (10, 3)}
+BATCHES = {1: (30, 10), 4: (30, 10), 16: (30, 10), 64: (14, 4), 256: (8, 3)}
 """Of each number of partitions: how many micro-batches, and how many of them do not count."""
-WARM_UP = Point(4, planned=False, batches=60, skipped=60)
+WARM_UP = Point(4, planned=False, batches=50, skipped=50)
 """At the start of a life, while the JVM is cold."""
 WORKERS = 10
 HOSTS = tuple(f"127.0.0.{number}" for number in range(2, 2 + WORKERS))
