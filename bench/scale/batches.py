@@ -18,6 +18,7 @@ from bench import report
 from bench.load import fill
 from bench.process import run
 from bench.scale.formula import fitted, shown
+from bench.scale.job import SEEN
 from bench.scale.point import BatchSeen, Point
 from bench.scale.task_times import covered_ms, task_spans
 from exactum.local import LocalKafka
@@ -87,7 +88,8 @@ def life(
             "points": [asdict(point) for point in order],
             "settings": settings,
         }
-        told = run([json.dumps(job)], timeout_s=1_800, module="bench.scale.job").output
+        run([json.dumps(job)], timeout_s=1_800, module="bench.scale.job")
+        told = json.loads(Path(folder, SEEN).read_text())
         (log,) = Path(folder, "log").iterdir()
         spans = task_spans(log)
     seen: Seen = defaultdict(list)

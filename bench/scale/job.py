@@ -1,6 +1,6 @@
 """One life of a driver that runs a query for each point, one after another. A process of its own.
 
-Usage: python -m bench.scale.job JSON, the fields of ``Job``. Prints what was seen as JSON.
+Usage: python -m bench.scale.job JSON, the fields of ``Job``. What was seen is in ``SEEN``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from bench.scale.point import RECORDS, Point
 from exactum.events import EpochCompleted, Event
 
 SMALL = "spark.exactum.coalesceSmallEpochs.enabled"
+SEEN = "seen.json"
+"""Below the job's folder."""
 POINT_TIMEOUT_S = 300.0
 
 
@@ -54,7 +56,9 @@ def main(job: Job) -> None:
         for number, point in enumerate(job.points)
     ]
     spark.stop()
-    print(json.dumps(seen))
+    # Not to the standard output: it is read only when this process has ended.
+    Path(job.folder, SEEN).write_text(json.dumps(seen))
+    print("{}")
 
 
 def run_point(spark: SparkSession, job: Job, point: Point, checkpoint: str) -> dict[str, Any]:
