@@ -27,7 +27,7 @@ from tests.kit.standalone.machines import JVM_OPTIONS, Machines
 BATCHES = {1: (30, 10), 4: (30, 10), 16: (30, 10), 64: (14, 4), 256: (8, 3)}
 """Of each number of partitions: how many micro-batches, and how many of them do not count."""
 WARM_UP = Point(4, planned=False, batches=50, skipped=50)
-"""At the start of a life, while the JVM is cold."""
+"""At the start of a life, while the JVM is cold, before a whole round that does not count."""
 WORKERS = 10
 HOSTS = tuple(f"127.0.0.{number}" for number in range(2, 2 + WORKERS))
 PHASES = ("write", "verify", "decide", "commit", "sweep")
@@ -73,9 +73,11 @@ def life(
     rounds: int,
     settings: Mapping[str, Any],
 ) -> Seen:
-    """A driver that runs the points in turn, in every other round from the last to the first."""
+    """A driver that runs the points in turn, in every other round from the last to the first. The
+    first round does not count: the JVM compiles for minutes.
+    """
     order = [WARM_UP]
-    for number in range(rounds):
+    for number in range(rounds + 1):
         order += reversed(chosen) if number % 2 else chosen
     for load, partitions in {(point.load, point.partitions) for point in order}:
         fill(kafka, load, partitions)
@@ -93,9 +95,9 @@ def life(
         (log,) = Path(folder, "log").iterdir()
         spans = task_spans(log)
     seen: Seen = defaultdict(list)
-    for point, of_query in zip(order, told, strict=True):
-        if point != WARM_UP:
-            seen[point] += batches_of(of_query, spans)[point.skipped :]
+    uncounted = 1 + len(chosen)
+    for point, of_query in zip(order[uncounted:], told[uncounted:], strict=True):
+        seen[point] += batches_of(of_query, spans)[point.skipped :]
     return seen
 
 

@@ -126,6 +126,30 @@ def test_they_go_by_several_connections(kafka: LocalKafka, topic: Callable[..., 
     assert len(read_all(servers, name)) == 9
 
 
+def test_leaders_are_heard_of_some_producers(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    """Of all that wrote to a partition within a day, those of long ago as well, or of those that
+    are asked about.
+    """
+    name, servers = topic("heard", partitions=PARTITIONS), kafka.bootstrap_servers
+    with opened(KafkaSink(name, bootstrap_servers=servers)) as sink:
+        made = open_many(servers, sink, name, PARTITIONS, 9)
+        ids = [KafkaTransaction.of(one).producer_id for one in made]
+        partitions = [(name, index) for index in range(PARTITIONS)]
+        requests = BrokerRequests(servers, (), "test")
+        try:
+            every = requests.describe_producers(partitions)
+            some = requests.describe_producers(partitions, of={ids[0], ids[5]})
+        finally:
+            requests.close()
+        assert sorted(i for known in every.values() for i in known) == sorted(ids)
+        assert {p: set(known) for p, known in some.items() if known} == {
+            (name, 0): {ids[0]},
+            (name, 1): {ids[5]},
+        }
+        assert some.keys() == every.keys()
+        sink.participant.abort(sink.participant.list_open())
+
+
 @pytest.mark.deep
 def test_ten_thousand(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     """As many are verified, committed, committed again by the next start, and swept, each in a
