@@ -16,6 +16,8 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
+from exactum.kafka.requests import BrokerRequests
+from exactum.local import LocalKafka
 from tests.kit.environment import ROOT
 
 SIGNATURES = {
@@ -54,6 +56,22 @@ def test_fields_as_ever() -> None:
     assert "kafka_client" in KafkaAdminClient.DEFAULT_CONFIG
     assert isinstance(connection.KafkaConnection.init_future, property)
     assert inspect.iscoroutinefunction(KafkaConnectionManager._build_transport)
+
+
+@pytest.mark.broker
+def test_nobody_counts_requests(kafka: LocalKafka) -> None:
+    """A commit is a request for each task: kafka-python's metrics of each, which nobody reads, are
+    off.
+    """
+    requests = BrokerRequests(kafka.bootstrap_servers, (), "test")
+    try:
+        assert requests.cluster_id()
+        manager = requests._client._manager
+        (node,) = manager.cluster.brokers()
+        assert manager.get_connection(node.node_id)._sensors is None
+        assert manager._sensors is None
+    finally:
+        requests.close()
 
 
 PUBLIC = {"kafka", "kafka.admin", "kafka.errors"}

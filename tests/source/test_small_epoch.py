@@ -44,11 +44,13 @@ def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
     return make
 
 
-@pytest.mark.parametrize(("partitions", "tasks"), [(1, 1), (2, 1), (4, 1), (6, 2)])
+@pytest.mark.parametrize(("partitions", "tasks"), [(1, 1), (2, 1), (4, 1), (6, 2), (20, 4)])
 def test_small_epochs(
     stream: Any, filled: Callable[[int], str], partitions: int, tasks: int
 ) -> None:
-    """Every row once; the first epoch as planned, the next ones in a task for four partitions."""
+    """Every row once; the first epoch as planned, the next ones in a task for four partitions, and
+    in four tasks where two run at once.
+    """
     name = filled(partitions)
     frame = (
         stream.read(name, maxOffsetsPerTrigger=2 * partitions)
@@ -276,6 +278,30 @@ def test_views_side_by_side(stream: Any, filled: Callable[[int], str], tmp_path:
         sum(len(file.read_text().splitlines()) for file in (tmp_path / "other").rglob("*.json"))
         == 24
     )
+
+
+@pytest.mark.parametrize(
+    ("partitions", "slots", "tasks"),
+    [
+        (1, 2, 1),
+        (16, 2, 4),
+        (17, 2, 4),
+        (256, 2, 4),
+        (64, 10, 10),
+        (256, 10, 10),
+        (40, 10, 10),
+        (36, 10, 9),
+        (256, 100, 64),
+    ],
+)
+def test_no_more_tasks_than_run_at_once(partitions: int, slots: int, tasks: int) -> None:
+    """But four, which are collected briefly, wherever there are partitions for them."""
+    assert small_epoch.tasks_worth(partitions, slots) == tasks
+
+
+def test_slots(spark: Any) -> None:
+    """The test session is ``local[2,2]``: two tasks run at once."""
+    assert small_epoch.slots_of(spark) == 2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,12 @@ class LogRequests:
         self._router = router
 
     def describe_producers(
-        self, partitions: Iterable[Partition]
+        self, partitions: Iterable[Partition], of: Container[int] | None = None
     ) -> dict[Partition, dict[int, ProducerState]]:
-        """The producers that each partition's leader knows, by producer id.
+        """The producers that each partition's leader knows, by producer id; ``of``: these alone.
+
+        A leader tells of all that have written there within a day
+        (``producer.id.expiration.ms``), those of runs that are long over as well.
 
         Raises:
             SettingRefused: READ on the topic is not granted.
@@ -77,6 +80,7 @@ class LogRequests:
                     a.producer_epoch, a.last_sequence, a.current_txn_start_offset
                 )
                 for a in p.active_producers
+                if of is None or a.producer_id in of
             }
         return result
 

@@ -159,7 +159,8 @@ class KafkaParticipant:
         for transaction in transactions:
             self._check_open(transaction, found[transaction.transactional_id])
         leaders = self._requests.describe_producers(
-            {p for d in found.values() if d is not None for p in d.partitions}
+            {p for d in found.values() if d is not None for p in d.partitions},
+            of={t.producer_id for t in transactions},
         )
         checked = [
             self._with_partitions(p, t, found[t.transactional_id], leaders)

@@ -1,7 +1,8 @@
 """Small epochs in fewer tasks than Spark plans, collected briefly (docs/adr/0016, 0018).
 
 Each task costs its start, a transaction in every target, and a share of verify and commit, however
-few rows it has. At a thousand records a second that is most of what an epoch takes.
+few rows it has. At a thousand records a second that is most of what an epoch takes. Tasks that no
+slot is free for gain nothing by being many: they wait, and cost as much.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Sequence, Set
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from exactum.checkpoint.partition_offsets import from_json
 from exactum.protocol.model import SourceOffsets
@@ -72,7 +73,8 @@ class SmallEpochs:
         """
         if not sizes or sum(sizes) > ROWS_MAX or not self._may(frame):
             return Tasks()
-        number = -(-len(sizes) // PARTITIONS_PER_TASK)
+        few = len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK  # then the JVM is not asked
+        number = tasks_worth(len(sizes), 0 if few else slots_of(frame.sparkSession))
         return Tasks(number if number < len(sizes) else None, number <= BRIEF_TASKS_MAX)
 
     def _may(self, frame: DataFrame) -> bool:
@@ -84,6 +86,20 @@ class SmallEpochs:
         if above and self._view_suited is None:
             self._view_suited = self._suited and is_light_view(frame)
         return self._suited and above is not None and (not above or bool(self._view_suited))
+
+
+def tasks_worth(partitions: int, slots: int) -> int:
+    """In how many tasks so many partitions with few rows each are read soonest, where ``slots``
+    tasks run at once: one for ``PARTITIONS_PER_TASK``, but no more than run at once.
+    """
+    return min(-(-partitions // PARTITIONS_PER_TASK), max(BRIEF_TASKS_MAX, slots))
+
+
+def slots_of(session: SparkSession) -> int:
+    """How many tasks run at once: the cores of the executors that are there now, unless the user
+    has set ``spark.default.parallelism``.
+    """
+    return int(session.sparkContext.defaultParallelism)
 
 
 def partition_sizes(offsets: SourceOffsets) -> list[int]:

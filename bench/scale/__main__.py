@@ -1,0 +1,44 @@
+"""Run it: python -m bench.scale [--rounds N] [--widths 1,4,16] [--only
+batches|cluster|rate|coordinator].
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from bench import report
+from bench.scale import batches, coordinator, rate
+from exactum.local import LocalKafka
+
+WIDTHS = "1,4,16,64,256"
+CLUSTER_WIDTHS = "16,64"
+BROKER = {"log.retention.ms": -1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="of each part (3)")
+    parser.add_argument(
+        "--widths",
+        help=f"partitions, tasks and producers ({WIDTHS}; on the cluster {CLUSTER_WIDTHS})",
+    )
+    parser.add_argument("--only", choices=("batches", "cluster", "rate", "coordinator"))
+    chosen = parser.parse_args()
+    report.console.print(report.machine())
+
+    def widths(default: str) -> list[int]:
+        return [int(width) for width in (chosen.widths or default).split(",")]
+
+    with LocalKafka(properties=BROKER) as kafka:
+        if chosen.only in (None, "coordinator"):
+            coordinator.bench(kafka, widths(WIDTHS), chosen.rounds)
+        if chosen.only in (None, "rate"):
+            rate.bench(kafka, widths(WIDTHS), chosen.rounds)
+        if chosen.only in (None, "batches"):
+            batches.local(kafka, widths(WIDTHS), chosen.rounds)
+        if chosen.only in (None, "cluster"):
+            batches.cluster(kafka, widths(CLUSTER_WIDTHS), chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
