@@ -65,6 +65,14 @@ def test_the_first_program_of_the_readme_is_that_of_the_index() -> None:
     assert [first] == blocks(DOCS / "index.md")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_whole_program_waits_for_its_query(page: Path) -> None:
+    """One that is saved and run as it stands would otherwise end before its first micro-batch."""
+    whole = [code for code in blocks(page) if "session(" in code or "SparkSession.builder" in code]
+    hasty = [code for code in whole if ".start()" in code and ".awaitTermination()" not in code]
+    assert hasty == []
+
+
 def test_every_page_with_code_has_a_test() -> None:
     """A page that is new says who runs it, or why nobody does."""
     found = {(str(page.relative_to(ROOT)), n) for page in PAGES for n in range(len(blocks(page)))}

@@ -59,11 +59,13 @@ def test_a_terminal_without_the_environment_is_told_what_to_do(project: Path) ->
     own = {"PATH": "/usr/bin:/bin"}
     assert shutil.which("exactum", path=own["PATH"]) is None
     for target in ("install", "servers", "run", "send", "read", "test"):
-        done = subprocess.run(["make", target], cwd=project, env=own, text=True, capture_output=True)
+        done = subprocess.run(
+            ["make", target], cwd=project, env=own, text=True, capture_output=True, check=False
+        )
         assert done.returncode == 2
         assert done.stdout == ""
         assert done.stderr.startswith("In this terminal exactum is not on the PATH. Activate")
-    assert subprocess.run(["make", "help"], cwd=project, env=own).returncode == 0
+    subprocess.run(["make", "help"], cwd=project, env=own, check=True)
 
 
 @pytest.mark.usefixtures("modules")

@@ -29,7 +29,8 @@ def count_sent(servers: str) -> int:
     topics = consumer.list_topics(timeout=10).topics
     missing = [name for name in ("orders", "shouted") if name not in topics]
     if missing:
-        sys.exit(f"Kafka at {servers} has no topic {' and no topic '.join(missing)}. Make it first.")
+        names = " and no topic ".join(missing)
+        sys.exit(f"Kafka at {servers} has no topic {names}. Make it first.")
     partitions = topics["orders"].partitions
     ends = [consumer.get_watermark_offsets(TopicPartition("orders", p))[1] for p in partitions]
     consumer.close()
