@@ -27,7 +27,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from exactum._version import __version__
-from exactum.packages import require_pyspark
+from exactum.packages import in_the_way, require_pyspark
 
 if TYPE_CHECKING:
     from exactum import errors, events, local
@@ -148,7 +148,13 @@ def __getattr__(name: str) -> Any:
         importlib.import_module("exactum.spark.supervised.process").current()
     if name in _MODULES:
         return importlib.import_module(f"exactum.{name}")
-    value = getattr(importlib.import_module(_WHERE[name]), name)
+    try:
+        value = getattr(importlib.import_module(_WHERE[name]), name)
+    except (ImportError, AttributeError):
+        told = in_the_way()
+        if told is None:
+            raise
+        raise ImportError(told) from None
     globals()[name] = value
     return value
 

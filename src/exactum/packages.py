@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 
 PYSPARK_MIN, PYSPARK_BELOW = (4, 0), (4, 3)
 """As the extra ``exactum[spark]`` has them in pyproject.toml; a test compares them."""
+NEEDED = ("confluent_kafka", "kafka", "numpy", "pyarrow", "pyspark")
 EVERYWHERE = "On the driver and on every executor"
 HERE = "In this environment"
 _ASSIGNED = re.compile(r"^__version__\b[^=]*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -83,6 +84,25 @@ def require_pyspark() -> None:
             "own PySpark, choose a runtime with such a Spark. Nothing was started.",
             name="pyspark",
         )
+
+
+def in_the_way() -> str | None:
+    """What to say of a file in the script's folder that has the name of a package which exactum
+    needs, or of a module of Python's own; None where there is none.
+
+    Python looks into that folder first. A first script about Kafka is soon called ``kafka.py``.
+    """
+    folder = os.path.abspath(sys.path[0] if sys.path else "")
+    if os.path.basename(folder) in ("site-packages", "dist-packages"):
+        return None
+    for name in (*NEEDED, *sorted(sys.stdlib_module_names)):
+        for path in (os.path.join(folder, f"{name}.py"), os.path.join(folder, name, "__init__.py")):
+            if os.path.isfile(path):
+                return (
+                    f"{path} is imported instead of the package {name}, which exactum needs: "
+                    "Python looks in the script's folder first. Give it another name."
+                )
+    return None
 
 
 def _range() -> str:

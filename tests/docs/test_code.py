@@ -65,6 +65,31 @@ def test_the_first_program_of_the_readme_is_that_of_the_index() -> None:
     assert [first] == blocks(DOCS / "index.md")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_whole_program_waits_for_its_query(page: Path) -> None:
+    """One that is saved and run as it stands would otherwise end before its first micro-batch."""
+    whole = [code for code in blocks(page) if "session(" in code or "SparkSession.builder" in code]
+    hasty = [code for code in whole if ".start()" in code and ".awaitTermination()" not in code]
+    assert hasty == []
+
+
+def test_no_two_guides_have_one_checkpoint() -> None:
+    """Who pastes one program after the other would go on where the first one was."""
+    programs = [
+        program
+        for page in sorted(DOCS.glob("*.md"))
+        for program in blocks(page)
+        if "exactum.local_session(" in program
+    ]
+    kept = [
+        place
+        for program in programs
+        for place in re.findall(r'"checkpointLocation", ("/data/[^"]+")', program)
+    ]
+    assert len(kept) >= 6
+    assert len(set(kept)) == len(kept)
+
+
 def test_every_page_with_code_has_a_test() -> None:
     """A page that is new says who runs it, or why nobody does."""
     found = {(str(page.relative_to(ROOT)), n) for page in PAGES for n in range(len(blocks(page)))}

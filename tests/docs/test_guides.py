@@ -8,6 +8,7 @@ import http.server
 import itertools
 import json
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -46,10 +47,11 @@ def run(
         producer.produce(orders, json.dumps(value))
     assert producer.flush(20) == 0
     (program, *_) = blocks(ROOT / "docs" / page)
+    (kept,) = re.findall(r'"checkpointLocation", ("/data/[\w-]+")', program)
     ours = {
         'read_kafka(spark, "orders"': f'read_kafka(spark, "{orders}"',
         "localhost:9092": kafka.bootstrap_servers,
-        '"/data/orders"': f'"{folder / "checkpoint"}"',
+        f'Location", {kept}': f'Location", "{folder / "checkpoint"}"',
         "query.awaitTermination()": "",
         **names,
     }

@@ -40,7 +40,7 @@ def test_what_is_made_is_in_the_makefile() -> None:
         for command in step.commands
         if command.startswith("make ")
     }
-    assert typed == targets - {"help", "clean"}
+    assert typed == targets - {"help", "clean", "environment"}
 
 
 def test_a_line_of_the_page_stands_for_what_is_printed() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from exactum.errors import LocalServerError
 from exactum.java import jars
+from exactum.java.program import java_program
 from exactum.local import broker, broker_jars, spark_kafka_jars
 
 CALL_BROKER_JARS = "from exactum.local import broker_jars; print(*broker_jars(), sep='\\n')"
@@ -59,8 +60,58 @@ def test_missing_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("JAVA_HOME", "")
-    with pytest.raises(LocalServerError, match="JAVA_HOME"):
+    with pytest.raises(LocalServerError, match="not found on the PATH, and JAVA_HOME is not set"):
         broker_jars()
+
+
+def test_a_java_home_without_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although there is a Java on the PATH: Spark runs the one of JAVA_HOME."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert java_program("java")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(LocalServerError) as failure:
+        java_program("java")
+    assert f"JAVA_HOME is {tmp_path}, and there is no program bin/java in it" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "folder"), [("11.0.20", ""), ("1.8.0_402", "jre"), ("9", "")], ids=str
+)
+def test_an_old_java_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, folder: str
+) -> None:
+    """Before a JVM is started, which would only say that it does not know Spark's classes."""
+    fake_java(tmp_path / folder, "exit 1")
+    (tmp_path / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / folder))
+    with pytest.raises(LocalServerError) as failure:
+        java_program("java")
+    assert f"{tmp_path / folder / 'bin' / 'java'} is of Java {version}" in str(failure.value)
+    assert "Java 17 or later" in str(failure.value)
+
+
+@pytest.mark.parametrize("release", ['JAVA_VERSION="17.0.15"', 'JAVA_VERSION="25"', "X=1", None])
+def test_another_java_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str | None
+) -> None:
+    """One that is new enough, and one whose files do not say."""
+    fake_java(tmp_path, "exit 1")
+    if release is not None:
+        (tmp_path / "release").write_text(release)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_program("java") == str(tmp_path / "bin" / "java")
+
+
+def test_no_pyspark_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jars are fetched by PySpark's Ivy, also where only a broker is wanted."""
+    fake_java(tmp_path, "exit 1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(LocalServerError) as failure:
+        broker_jars()
+    assert "needs the package pyspark, which is not installed here" in str(failure.value)
+    assert "pip install 'exactum[spark]'" in str(failure.value)
 
 
 def test_failed_retrieval_is_explained_and_leaves_nothing(

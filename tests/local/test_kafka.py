@@ -258,6 +258,14 @@ def test_taken_port_is_refused(kafka: LocalKafka) -> None:
         LocalKafka(port=port)
 
 
+def test_a_folder_that_kafka_takes_for_several_is_refused(tmp_path: Path) -> None:
+    """It would make them, relative to wherever the process is."""
+    folder = tmp_path / "one,two"
+    with pytest.raises(LocalServerError, match=f"{folder} has a comma"):
+        LocalKafka(data_dir=folder)
+    assert list(tmp_path.iterdir()) == []
+
+
 OWNER = """
 import time
 from exactum.local import LocalKafka

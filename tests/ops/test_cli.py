@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -96,3 +97,24 @@ def test_the_demo_ends_with_its_verdict(
     monkeypatch.setattr("exactum.ops.demo.show.Show.run", lambda show: exact)
     monkeypatch.setattr("exactum.ops.cli.signal.signal", lambda number, handler: None)
     assert CliRunner().invoke(cli.main, ["demo"]).exit_code == status
+
+
+def test_an_option_of_the_script_is_told_where_it_stands(tmp_path: Path) -> None:
+    """Also one that exactum has, too, for something else."""
+    script = tmp_path / "app.py"
+    script.touch()
+    for option, said in (("--topic", "No such option"), ("--checkpoint", "belong together")):
+        done = CliRunner().invoke(cli.main, ["run", str(script), option, "orders"])
+        assert done.exit_code != 0
+        assert said in done.output
+        assert f"stand behind --, as in: exactum run app.py -- {option} ..." in done.output
+
+
+def test_a_script_without_the_named_sinks_is_told_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app.py").touch()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.main, ["doctor", "--sinks", "app.py:SINKS"])
+    assert done.exit_code == 2
+    assert "app.py has no 'SINKS'. Give the query's sinks that name in it" in done.output

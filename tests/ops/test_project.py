@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -42,6 +44,41 @@ def test_the_command_makes_every_file_and_says_what_to_do_next(tmp_path: Path) -
     assert f"exactum[spark]=={__version__}\n" in (made / "requirements.txt").read_text()
 
 
+def test_a_folder_that_begins_with_a_dash_can_be_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.main, ["init", "--", "-new"])
+    (line,) = (line for line in done.output.splitlines() if line.startswith("    cd "))
+    entered = ["sh", "-c", f"{line} && cat requirements.txt"]
+    assert "exactum[spark]" in subprocess.check_output(entered, cwd=tmp_path, text=True)
+
+
+def test_a_terminal_without_the_environment_is_told_what_to_do(project: Path) -> None:
+    """The one mistake that everybody makes who opens a second terminal."""
+    own = {"PATH": "/usr/bin:/bin"}
+    assert shutil.which("exactum", path=own["PATH"]) is None
+    for target in ("install", "servers", "run", "send", "read", "test"):
+        done = subprocess.run(
+            ["make", target], cwd=project, env=own, text=True, capture_output=True, check=False
+        )
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.startswith("In this terminal exactum is not on the PATH. Activate")
+    subprocess.run(["make", "help"], cwd=project, env=own, check=True)
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_kafka_without_the_topics_is_named(kafka: LocalKafka) -> None:
+    """Sending would say nothing: the producer's flush does not tell of records that were refused."""
+    orders = importlib.import_module("orders")
+    with pytest.raises(SystemExit, match=f"{kafka.bootstrap_servers} has no topic orders and no"):
+        orders.count_sent(kafka.bootstrap_servers)
+    with topics_named(kafka, "orders", partitions=1):
+        with pytest.raises(SystemExit, match="has no topic shouted. Make it first"):
+            orders.count_sent(kafka.bootstrap_servers)
+
+
 def test_every_file_of_the_template_is_used() -> None:
     there = {path.name for path in TEMPLATE.iterdir() if path.is_file()}
     assert there == set(FILES.values())
@@ -74,7 +111,7 @@ def test_where_one_file_cannot_be_written_nothing_is_left(tmp_path: Path) -> Non
     while left > 200:
         folder, left = folder / ("x" * 100), left - 101
     folder /= "x" * (left - 1)
-    with pytest.raises(SettingRefused, match="Nothing was written"):
+    with pytest.raises(SettingRefused, match="Nothing was written. Name a folder that you may"):
         make_project(folder)
     assert list(tmp_path.iterdir()) == []
 

@@ -55,6 +55,28 @@ def test_without_pyspark_the_import_says_what_to_install() -> None:
     assert "During handling" not in done.stderr
 
 
+@pytest.mark.parametrize("name", ["kafka.py", "kafka/__init__.py", "pyspark.py", "queue.py"])
+def test_a_file_in_the_way_of_a_package_is_named(name: str, tmp_path: Path) -> None:
+    """The script itself, or one beside it."""
+    script = tmp_path / ("app.py" if "/" in name else name)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    script.write_text("import exactum\nexactum.KafkaSink\nexactum.exactly_once\n")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    package = name.removesuffix("/__init__.py").removesuffix(".py")
+    assert last_line(done) == (
+        f"ImportError: {tmp_path / name} is imported instead of the package {package}, which "
+        "exactum needs: Python looks in the script's folder first. Give it another name."
+    )
+    assert "During handling" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "code", ["from exactum import errors", "import exactum as e, exactum.errors"]
 )

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
 from tests.kit.crash import oracle
-from tests.kit.docs.program import ran
+from tests.kit.docs.program import ran, replaced
 
 DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 
@@ -27,6 +27,7 @@ def test_the_examples_of_the_document(
     and folders.
     """
     program, readers, *_ = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    program = replaced(program, {"query.awaitTermination()": ""})
     names = {
         "localhost:9092": kafka.bootstrap_servers,
         "/data/totals": str(tmp_path / "checkpoint"),

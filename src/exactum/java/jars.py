@@ -103,21 +103,24 @@ def pyspark_version() -> str:
     try:
         installed = packages.pyspark_version()
     except ModuleNotFoundError as error:
-        raise LocalServerError(
-            packages.not_installed(
-                "Jars are retrieved by PySpark's Ivy, which needs", "pyspark", "spark", HERE
-            )
-        ) from error
+        raise _no_pyspark() from error
     release = re.match(r"\d+\.\d+\.\d+", installed)  # 4.2.0.dev1 uses the jars of 4.2.0
     if release is None:
         raise LocalServerError(f"PySpark's version {installed!r} is not of the form 4.2.0.")
     return release.group()
 
 
+def _no_pyspark() -> LocalServerError:
+    need = "Jars are retrieved by PySpark's Ivy, which needs"
+    return LocalServerError(packages.not_installed(need, "pyspark", "spark", HERE))
+
+
 def pyspark_jars() -> Path:
     """Return PySpark's folder of jars, found without importing PySpark: the import takes long."""
     spec = importlib.util.find_spec("pyspark")
-    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
+    if spec is None:
+        raise _no_pyspark()
+    folder = Path(spec.origin).parent / "jars" if spec.origin else None
     if folder is None or not folder.is_dir():
         raise LocalServerError(
             f"the installed PySpark has no folder of jars (looked for {folder}). "

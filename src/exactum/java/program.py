@@ -3,27 +3,67 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from pathlib import Path
 
 from exactum.errors import LocalServerError
 
 # A JVM that is up at once and stays small: for short programs and for several nodes.
 SMALL_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JAVA_MIN = 17
+_NEED = (
+    f"Kafka and Spark need Java {JAVA_MIN} or later "
+    f"(Debian: apt-get install openjdk-{JAVA_MIN}-jre-headless)"
+)
+_RELEASE = re.compile(r'^JAVA_VERSION="((?:1\.)?(\d+)[^"]*)"', re.MULTILINE)
 
 
 def java_program(name: str) -> str:
     """Return the path of the Java program `name` (``java``, ``keytool``).
 
-    ``$JAVA_HOME/bin`` is asked first and the PATH second, as Spark's own launcher does.
-    Raises LocalServerError where it is found in neither.
+    Where JAVA_HOME is set it is that of ``$JAVA_HOME/bin``, else the first on the PATH: so does
+    Spark's own launcher, which would end with "Java gateway process exited" where that is not one.
+
+    Raises:
+        LocalServerError: it is not there, or its Java is older than 17.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which(name, path=os.path.join(home, "bin")) if home else None
-    found = found or shutil.which(name)
-    if found is None:
+    if home:
+        found = shutil.which(name, path=os.path.join(home, "bin"))
+        if found is None:
+            raise LocalServerError(
+                f"JAVA_HOME is {home}, and there is no program bin/{name} in it. Spark runs the "
+                f"Java that JAVA_HOME names. {_NEED}: correct JAVA_HOME, or unset it if {name} is "
+                "on the PATH."
+            )
+    else:
+        found = shutil.which(name)
+        if found is None:
+            raise LocalServerError(
+                f"{name} was not found on the PATH, and JAVA_HOME is not set. {_NEED}; install "
+                "it, or set JAVA_HOME."
+            )
+    version = _old_version(Path(found))
+    if version:
         raise LocalServerError(
-            f"{name} was found neither in $JAVA_HOME/bin nor on the PATH. Kafka and Spark need "
-            "Java 17 or later (Debian: apt-get install openjdk-17-jre-headless); "
-            "install it, or set JAVA_HOME."
+            f"{found} is of Java {version}, which is too old. {_NEED}; install one, and set "
+            "JAVA_HOME to its folder."
         )
     return found
+
+
+def _old_version(program: Path) -> str:
+    """Its version where that is too old; empty where it is not, or its files do not say.
+
+    Java's own file ``release`` says it without a start of a JVM. It lies above ``bin``, in Java 8
+    above ``jre/bin``. A program that only starts another one (macOS) has none.
+    """
+    for folder in program.resolve().parents[1:3]:
+        try:
+            told = _RELEASE.search((folder / "release").read_text())
+        except (OSError, ValueError):
+            continue
+        if told:
+            return told[1] if int(told[2]) < JAVA_MIN else ""
+    return ""

@@ -80,6 +80,11 @@ class LocalKafka:
         if users and security is None:
             raise LocalServerError('users need a cluster that asks who they are: "SASL_SSL".')
         self._given_folder = None if data_dir is None else Path(data_dir).absolute()
+        if "," in str(self._given_folder):
+            raise LocalServerError(
+                f"data_dir {self._given_folder} has a comma in its path, where Kafka's log.dirs "
+                "begins another folder. Choose a folder without one. Nothing was made."
+            )
         self._folder: Path | None = None
         self._ports = choose_ports(nodes, port)
         self._extra = {key: str(value) for key, value in (properties or {}).items()}

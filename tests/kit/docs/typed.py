@@ -18,7 +18,7 @@ from tests.kit.environment import ROOT
 
 TEMPLATE = ROOT / "src" / "exactum" / "ops" / "project" / "template"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_OUTPUT = ("text", "python", "yaml", "json", "sql")
+_OUTPUT = ("text", "python", "yaml", "json", "sql", "properties")
 """Blocks that nobody types into a shell."""
 _SPAN = re.compile(r"``?(exactum [a-z-][^`]*)`")
 _IN_A_STRING = re.compile(r"'(exactum [a-z][^'\"{}]*)'")
@@ -33,11 +33,15 @@ def outside_blocks(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
+def shell_blocks(text: str) -> Iterator[str]:
+    """What the blocks of a page have that are typed into a shell."""
+    yield from (content for kind, content in _BLOCK.findall(text) if kind not in _OUTPUT)
+
+
 def typed_lines(text: str) -> Iterator[str]:
     """The whole command lines of a page: those of its blocks, without comments, one a line."""
-    for kind, content in _BLOCK.findall(text):
-        if kind not in _OUTPUT:
-            yield from _LINE.findall(content.replace("\\\n", " "))
+    for content in shell_blocks(text):
+        yield from _LINE.findall(content.replace("\\\n", " "))
 
 
 def named_commands(text: str) -> Iterator[str]:

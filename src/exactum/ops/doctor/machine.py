@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.errors import LocalServerError
-from exactum.java.program import java_program
+from exactum.java.program import JAVA_MIN, java_program
 from exactum.ops.doctor.finding import DoctorFinding, error, ok, unknown, warning
 
 AREA = "machine"
-JAVA_MIN = 17
 JAVA_TIMEOUT_S = 20
 PYTHON_MIN, PYTHON_TESTED_MAX = (3, 10), (3, 13)
 MEMORY_MIN_BYTES = 2 * 2**30

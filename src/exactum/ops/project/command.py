@@ -21,7 +21,8 @@ def init(folder: Path) -> None:
     made = make_project(folder)
     click.echo(f"{made} has a query that works: {', '.join(FILES)}.")
     click.echo("Next:")
-    click.echo(f"    cd {shlex.quote(os.fspath(folder))}")
+    dashes = "-- " if os.fspath(folder).startswith("-") else ""
+    click.echo(f"    cd {dashes}{shlex.quote(os.fspath(folder))}")
     click.echo("    make install    # pytest, and exactum with Spark")
     click.echo("    make test       # the query on a Kafka of its own")
     click.echo("    make servers    # a Kafka on this machine; README.md says how to go on")

@@ -42,7 +42,9 @@ def make_project(folder: Path) -> Path:
             raise SettingRefused(f"{whole} is not empty. {NOTHING} Name a new folder.")
         _write(whole, [each for each in (whole, *whole.parents) if not each.exists()])
     except OSError as error:
-        raise SettingRefused(f"{whole} cannot be written: {error}. {NOTHING}") from error
+        raise SettingRefused(
+            f"{whole} cannot be written: {error}. {NOTHING} Name a folder that you may write."
+        ) from error
     return whole
 
 

@@ -22,6 +22,7 @@ from exactum.ops.run.restart import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+OWN_OPTIONS = "Options of the script itself stand behind --, as in: exactum run app.py --"
 PREFIX = "--restart-strategy."
 STRATEGIES = ("exponential-delay", "fixed-delay", "failure-rate", "none")
 
@@ -39,7 +40,18 @@ def _option(strategy: str, name: str, **more: Any) -> Callable[[F], F]:
     return click.option(f"{PREFIX}{strategy}.{name}", parameter, show_default=True, **more)
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+class RunCommand(click.Command):
+    """Says where the script's own options stand, to somebody who gives one to exactum."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            told = f"{error.format_message()} {OWN_OPTIONS} {error.option_name} ..."
+            raise click.UsageError(told, ctx) from None
+
+
+@click.command(cls=RunCommand)
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -226,7 +238,8 @@ def _restore(
     if savepoint is None or checkpoint is None:
         raise SettingRefused(
             "--from-savepoint and --checkpoint belong together: the savepoint, and the "
-            "checkpointLocation that the script gives to its query. Nothing was started."
+            "checkpointLocation that the script gives to its query. Nothing was started. "
+            f"{OWN_OPTIONS} --checkpoint ..."
         )
     from exactum.checkpoint.savepoint.restore import Identity, restore
 

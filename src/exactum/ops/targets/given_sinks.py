@@ -39,7 +39,10 @@ def given_sinks(place: str) -> dict[str, Sink]:
             f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     if not hasattr(module, name):
-        raise SettingRefused(f"{where}: {module_name} has no {name!r}.")
+        raise SettingRefused(
+            f"{where}: {module_name} has no {name!r}. Give the query's sinks that name "
+            "in it: one sink, a list of them, or a function that returns them."
+        )
     value = getattr(module, name)
     if callable(value) and not _is_sink(value):
         try:

@@ -26,7 +26,12 @@ def send(servers: str, count: int) -> list[str]:
 def count_sent(servers: str) -> int:
     """How many orders there are in the topic "orders"."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "counter"})
-    partitions = consumer.list_topics("orders", timeout=10).topics["orders"].partitions
+    topics = consumer.list_topics(timeout=10).topics
+    missing = [name for name in ("orders", "shouted") if name not in topics]
+    if missing:
+        names = " and no topic ".join(missing)
+        sys.exit(f"Kafka at {servers} has no topic {names}. Make it first.")
+    partitions = topics["orders"].partitions
     ends = [consumer.get_watermark_offsets(TopicPartition("orders", p))[1] for p in partitions]
     consumer.close()
     return sum(ends)
