@@ -104,8 +104,8 @@ class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
         self._first = first
         super().__init__(net, **{**configs, "metrics": None})
         if first is not None:
-            self.cluster = first.cluster
-            self.broker_version_data = first.broker_version_data
+            self.cluster: Any = first.cluster
+            self.broker_version_data: Any = first.broker_version_data
 
     @property
     def bootstrapped(self) -> bool:
@@ -219,7 +219,7 @@ class AdminConnection:
     def _managers(self) -> list[Any]:
         return [self._manager, *self._beside]
 
-    def _make_beside(self) -> None:
+    async def _make_beside(self) -> None:
         first = self._manager
         self._beside = [
             ReportingManager(first._net, self._is_refusal, first.config, first)
