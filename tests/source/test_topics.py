@@ -127,6 +127,30 @@ def test_retention_passed_the_next_offset(
     assert [o for _, _, o in stream.rows()] == [0, 1, 2, 3, 4, 5, 8, 9]
 
 
+def test_another_topic_with_the_checkpoint(
+    stream: Any, topics: Any, topic: Callable[..., str]
+) -> None:
+    """Neither the query that has taken another's checkpoint writes anything, nor does that one
+    write its records twice, where both do what Spark advises: failOnDataLoss=False.
+    """
+    mine, other = topic("mine", partitions=2), topic("other", partitions=2)
+    topics.give(mine, 5)
+    topics.give(other, 3)
+    assert stream.run(stream.read(mine)) is None
+    before = stream.rows()
+    assert "have been deleted" in (stream.run(stream.read(other)) or ""), "Spark's own words"
+    for name in (other, mine):
+        error = stream.run(stream.read(name, failOnDataLoss=False)) or ""
+        assert "CheckpointRefused" in error
+        assert f"its checkpoint has read '{mine}', and batch 1 reads '{other}' alone" in error
+    assert stream.rows() == before
+    for left in ("1", ".1.crc"):  # as the message says
+        (stream.checkpoint / "offsets" / left).unlink(missing_ok=True)
+    topics.give(mine, 1)
+    assert stream.run(stream.read(mine)) is None
+    assert stream.rows() == sorted([*before, (mine, 0, 5), (mine, 1, 5)])
+
+
 def test_open_transaction_upstream(
     stream: Any,
     kafka: LocalKafka,

@@ -15,6 +15,7 @@ from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
 from exactum.spark.source.stop_guard import StopGuard
+from exactum.spark.source.topic_guard import TopicGuard
 from exactum.spark.source.topic_watch import TopicWatch
 from exactum.spark.source.watched_source import WatchedSource
 
@@ -65,7 +66,11 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
     recorded = [
         (source, record) for source in sources if (record := records[source.index]) is not None
     ]
-    listeners: list[EpochListener] = [StopGuard(context, recorded), StartReport(context, sources)]
+    listeners: list[EpochListener] = [
+        TopicGuard(running, sources),
+        StopGuard(context, recorded),
+        StartReport(context, sources),
+    ]
     if watched:
         listeners.insert(0, TopicWatch(watched, context))
     if committed:
