@@ -153,6 +153,8 @@ def test_given_folder_is_kept_and_reused(tmp_path: Path) -> None:
     """Data outlive the object when the folder is the caller's; another shape of it is refused."""
     with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as first:
         first.create_topic("kept", partitions=1)
+        with pytest.raises(LocalServerError, match=f"a Kafka runs on {tmp_path} already"):
+            LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS).start()
         send(first, "kept", [b"value"])
         assert first.pid() != os.getpid()
     with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as second:

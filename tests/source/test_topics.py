@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from exactum import events
 from exactum.local import LocalKafka
+from exactum.spark.last_words import LastWords
 from exactum.spark.source import topic_watch
 from exactum.spark.source.subscription import Subscription
 from tests.kit.source.source_stream import eventually
@@ -138,7 +139,10 @@ def test_another_topic_with_the_checkpoint(
     topics.give(other, 3)
     assert stream.run(stream.read(mine)) is None
     before = stream.rows()
-    assert "have been deleted" in (stream.run(stream.read(other)) or ""), "Spark's own words"
+    spoken = stream.run(stream.read(other)) or ""
+    assert "failOnDataLoss to false" in spoken, "Spark's own advice"
+    told = LastWords().text(RuntimeError(spoken)) or ""
+    assert re.search(rf"to read next: Partitions Set\({mine}-0, .*have been deleted\. Is the", told)
     for name in (other, mine):
         error = stream.run(stream.read(name, failOnDataLoss=False)) or ""
         assert "CheckpointRefused" in error

@@ -26,7 +26,7 @@ from exactum.local.settings import (
     render_properties,
     server_properties,
 )
-from exactum.local.storage import format_nodes, identify
+from exactum.local.storage import format_nodes, identify, locked
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -86,6 +86,7 @@ class LocalKafka:
                 "begins another folder. Choose a folder without one. Nothing was made."
             )
         self._folder: Path | None = None
+        self._lock: int | None = None
         self._ports = choose_ports(nodes, port)
         self._extra = {key: str(value) for key, value in (properties or {}).items()}
         self._shape: dict[str, Any] = {
@@ -171,6 +172,9 @@ class LocalKafka:
         if self._folder is not None and self._given_folder is None:
             shutil.rmtree(self._folder)
         self._folder = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
         self._nodes = {}
         atexit.unregister(self._stop_at_exit)
 
@@ -296,6 +300,7 @@ class LocalKafka:
         """Make the folder, write the properties and format what is not formatted. Idempotent."""
         folder = self._given_folder or Path(tempfile.mkdtemp(prefix="exactum-kafka-"))
         folder.mkdir(parents=True, exist_ok=True)
+        self._lock = locked(folder)
         self._folder = folder
         atexit.register(self._stop_at_exit, os.getpid())
         try:

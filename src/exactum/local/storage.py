@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
+import os
 import subprocess
 import time
 import uuid
@@ -17,6 +19,24 @@ from exactum.local.broker import kafka_archive, kafka_command
 
 FORMAT_TIMEOUT_S = 60.0
 FORMAT_HEAP_MB = 128
+
+
+def locked(folder: Path) -> int:
+    """Take the folder for this process; returns the descriptor that holds it, to be closed.
+
+    The system frees it when the process dies, however it dies. Raises LocalServerError where
+    another cluster runs there: two of them would ruin each other's data.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise LocalServerError(
+            f"a Kafka runs on {folder} already, whatever its port. Use that one or stop it first; "
+            "or give this one another data_dir. Nothing was changed."
+        ) from None
+    return descriptor
 
 
 def identify(folder: Path, shape: dict[str, Any]) -> str:

@@ -159,6 +159,7 @@ class ForeachBatch:
         self._at_hand = threading.Lock()  # two queries that were given this object may ask at once
         standby.wait_for_turn()  # under a supervisor that has another one running
         WAITING.watch()
+        LAST_WORDS.listen()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Bring one micro-batch into every sink. Called by Spark, once for each batch, in order.
