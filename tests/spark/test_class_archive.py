@@ -12,7 +12,6 @@ import pytest
 from exactum.java.class_archive import MADE_NAME, ClassArchive
 from exactum.ops.training import make_class_archive
 from exactum.spark.runtime import driver_archive
-from exactum.spark.runtime.carried_jar import kept_copy
 
 SESSION = """
 import os, pathlib, sys, exactum
@@ -62,32 +61,3 @@ def test_jars_that_were_installed_again_have_another_archive(
     assert driver_archive.spark_archive().path == before
     os.utime(jar, (1, 1))
     assert driver_archive.spark_archive().path != before
-
-
-def test_an_install_of_the_same_jars_has_the_same_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """exactum's own jars are written anew by each install, and only their content counts."""
-    monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
-    jar = tmp_path / "own.jar"
-    jar.write_bytes(b"one")
-    first = kept_copy(jar)
-    seen = first.stat()
-    first.unlink()
-    os.utime(jar, (1, 1))
-    assert kept_copy(jar) == first
-    assert (first.read_bytes(), first.stat().st_mtime_ns) == (b"one", seen.st_mtime_ns)
-    jar.write_bytes(b"two")
-    assert kept_copy(jar) != first
-    assert first.read_bytes() == b"one", "a JVM may be reading it"
-
-
-def test_without_a_cache_the_jar_is_used_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_folder = tmp_path / "file"
-    no_folder.write_bytes(b"")
-    monkeypatch.setenv("EXACTUM_CACHE", str(no_folder / "cache"))
-    jar = tmp_path / "own.jar"
-    jar.write_bytes(b"one")
-    assert kept_copy(jar) == jar

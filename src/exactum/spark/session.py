@@ -18,7 +18,7 @@ from exactum.errors import LocalServerError, SettingRefused
 from exactum.java.jars import pyspark_version
 from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
-from exactum.spark.runtime.driver_archive import driver_class_path, spark_archive
+from exactum.spark.runtime.driver_archive import spark_archive
 from exactum.spark.startup import class_path, warm_up
 
 logger = logging.getLogger("exactum")
@@ -120,13 +120,13 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
     if "spark.jars" not in given:
         jars = spark_kafka_jars()
         _tell_connector(connector_version(jars))
+        ours = [checkpoint_fs.checkpoint_jar(), columnar_kafka.columnar_kafka_jar()]
         if class_path.is_ours(given):
-            defaults[class_path.SETTING] = class_path.text_of(driver_class_path())
-        else:
-            ours = [checkpoint_fs.checkpoint_jar(), columnar_kafka.columnar_kafka_jar()]
-            defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
+            defaults[class_path.SETTING] = os.pathsep.join(map(str, jars))
+            jars = []
+        defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
         defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
-        archive = spark_archive().reading_options()  # which is made for this very class path
+        archive = spark_archive().reading_options()  # which is made for these very jars
         if archive:
             defaults["spark.driver.defaultJavaOptions"] = java_options(archive)
     package = _package_path()

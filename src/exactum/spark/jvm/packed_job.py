@@ -52,10 +52,13 @@ class PackedJob:
             Exception: Spark's error, inside of Java's ExecutionException.
         """
         given = arrays if tasks.number is None else arrays.coalesce(tasks.number)
-        applied = self._python_rdd(given.rdd(), self._function, False, False)
         # As in collected_briefly: the one action whose closure Spark need not search.
-        lines = str(self._batches.lines(applied.asJavaRDD().collectAsync().get()))
+        lines = str(self._batches.lines(self.applied(given).collectAsync().get()))
         return lines.split("\n") if lines else []
+
+    def applied(self, arrays: Any) -> Any:
+        """The JavaRDD of what the task makes of these ``arrays``, a JavaRDD; no job yet."""
+        return self._python_rdd(arrays.rdd(), self._function, False, False).asJavaRDD()
 
 
 def _of_sql(session: SparkSession) -> dict[str, str]:

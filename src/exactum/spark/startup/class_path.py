@@ -1,14 +1,16 @@
-"""The class path of a local session's JVM, where that is exactum's to say.
+"""The class path of a local session's JVM, where that is exactum's to say: the connector's jars
+are on it.
 
 Of jars in ``spark.jars`` Spark reads the classes with a class loader of its own, which takes none
-from a class archive; and it sends itself each jar over a socket, to keep a copy for its tasks.
+from a class archive, and it sends itself each jar over a socket, to keep a copy for its tasks: 10
+MB, a second of CPU. exactum's own jars are small, and written anew by every install, with which an
+archive made for them would be lost. They stay in ``spark.jars``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from pyspark import SparkContext
 
@@ -29,8 +31,3 @@ def is_ours(given: Mapping[str, str]) -> bool:
         and SETTING not in given
         and not any(name in os.environ for name in OTHERS)
     )
-
-
-def text_of(jars: Iterable[Path]) -> str:
-    """The value of ``SETTING`` for these jars."""
-    return os.pathsep.join(map(str, jars))

@@ -2,8 +2,8 @@
 workers.
 
 Both run in the background while there is something else to wait for (docs/performance.md): the
-imports while the JVM starts; a tiny job, while the query is planned, that brings up the daemon, its
-workers and the JVM's Arrow classes. Nothing depends on either.
+imports while the JVM starts; a tiny job, while the query is planned, that brings up the daemon and
+its workers. Nothing depends on either.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ first call to the JVM (``NumpyScalarConverter``): it brings pandas, where that i
 
 
 class Touch:
-    """What a warming task does: import what a write task imports, and return nothing."""
+    """What a warming task does with Arrow batches: import what a write task imports, and return
+    nothing.
+    """
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         from exactum.kafka import writer  # noqa: F401  (its import is the purpose)
@@ -43,6 +45,17 @@ class Touch:
         for _ in batches:
             pass
         yield record_batch([])
+
+
+class TouchArrays:
+    """The same with arrays of bytes."""
+
+    def __call__(self, partition: int, arrays: Iterator[bytes]) -> Iterator[bytes]:
+        from exactum.kafka import writer  # noqa: F401  (its import is the purpose)
+
+        for _ in arrays:
+            pass
+        return iter(())
 
 
 def import_modules() -> None:
@@ -67,13 +80,15 @@ def start_workers(spark: SparkSession) -> None:
 
 def touch_workers(spark: SparkSession) -> None:
     """Run a job that starts the session's Python workers, or keeps them from ending. Never
-    raises.
+    raises. It is a job of Spark's core: to plan one of SQL takes a cold JVM a second of CPU.
     """
-    from exactum.spark.write import write_job
+    from exactum.spark.jvm.packed_job import PackedJob
 
     try:
-        workers = min(WORKERS_MAX, spark.sparkContext.defaultParallelism)
-        spark.sparkContext.setJobDescription("exactum starts Python workers")
-        write_job.map_in_arrow(spark.range(0, workers, 1, workers), Touch()).collect()
+        context: Any = spark.sparkContext
+        workers = min(WORKERS_MAX, context.defaultParallelism)
+        context.setJobDescription("exactum starts Python workers")
+        arrays = context._jsc.parallelize([bytearray(1)] * workers, workers)
+        PackedJob(spark, TouchArrays()).applied(arrays).count()
     except Exception as error:  # noqa: BLE001  (the session may have been stopped; nothing depends on this job)
         logger.debug("Python workers could not be started ahead of need: %s", error)

@@ -1,0 +1,69 @@
+"""What is started before a query needs it, in a session of its own process: in this one the workers
+are there already.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit.environment import environment
+
+SESSION = """
+import json, logging, os, pathlib, sys
+import exactum
+from exactum.spark.startup import warm_up
+from exactum.spark.write import write_job
+from exactum.spark.write.write_task import record_batch
+
+def children(parent):
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = process.read_text()
+        except OSError:
+            continue
+        if int(text.rpartition(")")[2].split()[1]) == parent:
+            found.append(int(process.parent.name))
+    return sorted(found)
+
+def workers():
+    return [worker for daemon in children(jvm) for worker in children(daemon)]
+
+def write(batches):
+    pathlib.Path(folder, str(os.getpid())).touch()
+    return (record_batch([]) for batch in batches)
+
+folder = sys.argv[1]
+logging.basicConfig()
+logging.getLogger("exactum").setLevel(logging.DEBUG)
+session = exactum.local_session(
+    "warm up", master="local[2]", **{"spark.exactum.warmWorkers": "false"}
+)
+jvm = session._jvm.java.lang.ProcessHandle.current().pid()
+before = workers()
+warm_up.touch_workers(session)
+warm = workers()
+write_job.map_in_arrow(session.range(0, 2, 1, 2), write).collect()
+used = sorted(int(path.name) for path in pathlib.Path(folder).iterdir())
+print(json.dumps({"before": before, "warm": warm, "used": used, "after": workers()}))
+"""
+
+
+@pytest.mark.spark
+def test_a_write_job_finds_its_workers_there(tmp_path: Path) -> None:
+    """Spark gives a job the workers of another one whose environment is the same."""
+    command = [sys.executable, "-c", SESSION, str(tmp_path)]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert found["before"] == []
+    assert len(found["warm"]) == 2, done.stderr[-3000:]
+    assert set(found["used"]) <= set(found["warm"])
+    assert found["after"] == found["warm"]
