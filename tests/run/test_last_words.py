@@ -27,6 +27,12 @@ TIMEOUT_S = 240
             "exactum.errors.SettingRefused: Spark called exactum.exactly_once itself",
             marks=pytest.mark.deep,
         ),
+        ("folder", "The query was not started: Spark cannot make or write /proc/data/orders."),
+        pytest.param(
+            "file",
+            f"The query was not started: Spark cannot make or write {JOB}.",
+            marks=pytest.mark.deep,
+        ),
         pytest.param("handled", "KeyError: 'something else'", marks=pytest.mark.deep),
     ],
 )

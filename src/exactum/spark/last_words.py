@@ -2,8 +2,8 @@
 
 An error of exactum reaches the script inside Spark's own, in the middle of its text: a Java trace
 stands above it and the query's plan below. Where such an error ends the script, its message is
-printed once more at the very end. So is what Spark itself says of topics that it does not find, in
-exactum's words: Spark's own advice loses records.
+printed once more at the very end. So is what Spark itself says of a checkpoint that cannot be made,
+or whose topics it does not find: there Spark's own advice loses records.
 """
 
 from __future__ import annotations
@@ -18,12 +18,26 @@ ERRORS_MAX = 20
 """Errors that are remembered, of as many queries."""
 _LOST = "Some data may have been lost because they are not available in Kafka any more"
 _REASON = re.compile(r"^Reason: (.*?)\.?(?: SQLSTATE.*)?$", re.MULTILINE)
+_UNMADE = re.compile(
+    r"^An error occurred while calling o\d+\.start\.\n: \S+: "
+    r"(?:mkdir of (?:file:)?(?P<made>.+) failed"
+    r"|Destination exists and is not a directory: (?P<file>.+)"
+    r"|(?P<denied>.+) \(Permission denied\))$",
+    re.MULTILINE,
+)
 
 
-def lost(spoken: str) -> str | None:
-    """What to say where Spark does not find in Kafka what the checkpoint names; None where
-    ``spoken`` is something else.
+def plainly(spoken: str) -> str | None:
+    """What Spark has said of a checkpoint, in one sentence and with what to do; None where it has
+    said something else.
     """
+    unmade = _UNMADE.search(spoken)
+    if unmade is not None:
+        place = next(filter(None, unmade.groups()))
+        return (
+            f"The query was not started: Spark cannot make or write {place}. Give it a "
+            "checkpointLocation in a folder that this user may write. Nothing was written."
+        )
     if _LOST not in spoken:
         return None
     reason = _REASON.search(spoken)
@@ -56,13 +70,13 @@ class LastWords:
 
     def text(self, uncaught: BaseException) -> str | None:
         """What is to be said after Python has printed ``uncaught``; None where it is none of these
-        errors, and nothing that Spark says of topics.
+        errors, and nothing that Spark says of a checkpoint.
         """
         shown = str(uncaught)
         for error in reversed(self._errors):
             if error is not uncaught and str(error) in shown:
                 return f"{type(error).__module__}.{type(error).__name__}: {error}"
-        return lost(shown)
+        return plainly(shown)
 
     def _say(self) -> None:
         # Set by Python where nobody caught the error that ends the script, when it has printed it.

@@ -8,25 +8,40 @@ from exactum.sql.dialect import ServerFailure, SqlFailure
 TRANSIENT = frozenset({ServerFailure.LOST, ServerFailure.BUSY, ServerFailure.PREPARED_BUSY})
 """The same again may succeed."""
 
+AT_LOGIN = frozenset({"", "1044", "1045", "1129", "1130", "1251", "1524", "1698", "1820", "1862"})
+"""Codes of MySQL and MariaDB for who is not let in; PostgreSQL's client gives none there."""
+
+
+def sentence(failure: SqlFailure) -> str:
+    """The server's words, with a full stop unless they end with a question."""
+    said = str(failure)
+    return said if said.endswith((".", "?", "!")) else f"{said}."
+
 
 def port_error(failure: SqlFailure, where: str) -> ExactumError:
     """For the driver, where nothing is known to have changed."""
+    said = sentence(failure)
     match failure.failure:
+        case ServerFailure.DENIED if failure.code in AT_LOGIN:
+            return SettingRefused(
+                f"{where}: the server does not let the user in: {said} Correct user, "
+                "password and database in the URL, or what the server allows."
+            )
         case ServerFailure.DENIED:
             return SettingRefused(
-                f"{where}: the server refused the user: {failure}. It needs to read and insert in "
+                f"{where}: the server refused the user: {said} It needs to read and insert in "
                 "the table (to update and delete, too, for an upsert), and once to create "
                 "exactum's tables beside it."
             )
         case (
             ServerFailure.MISSING | ServerFailure.EXISTS | ServerFailure.UNFIT | ServerFailure.ROWS
         ):
-            return SettingRefused(f"{where}: {failure}.")
+            return SettingRefused(f"{where}: {said}")
         case ServerFailure.NO_SLOT:
-            return SettingRefused(f"{where}: {failure}. {NO_SLOT}")
+            return SettingRefused(f"{where}: {said} {NO_SLOT}")
         case _:
             return Unavailable(
-                f"{where}: {failure}. Nothing is known to have changed; start the query again."
+                f"{where}: {said} Nothing is known to have changed; start the query again."
             )
 
 
@@ -40,10 +55,11 @@ NO_SLOT = (
 
 def task_error(failure: SqlFailure, where: str) -> EpochAborted | SettingRefused | RowsRefused:
     """For a task: nothing of it becomes visible. ``where`` names the task and the sink."""
+    said = sentence(failure)
     match failure.failure:
         case ServerFailure.ROWS:
             return RowsRefused(
-                f"{where}: the server refused the rows: {failure}. Nothing of the epoch is "
+                f"{where}: the server refused the rows: {said} Nothing of the epoch is "
                 "visible. Correct the rows in the query, or the table."
             )
         case (
@@ -52,10 +68,10 @@ def task_error(failure: SqlFailure, where: str) -> EpochAborted | SettingRefused
             | ServerFailure.EXISTS
             | ServerFailure.UNFIT
         ):
-            return SettingRefused(f"{where}: {failure}. Nothing of the epoch is visible.")
+            return SettingRefused(f"{where}: {said} Nothing of the epoch is visible.")
         case ServerFailure.NO_SLOT:
             return EpochAborted(
-                f"{where}: {failure}. {NO_SLOT} The attempt is void; start the query again."
+                f"{where}: {said} {NO_SLOT} The attempt is void; start the query again."
             )
         case _:
-            return EpochAborted(f"{where}: {failure}. The attempt is void; start the query again.")
+            return EpochAborted(f"{where}: {said} The attempt is void; start the query again.")

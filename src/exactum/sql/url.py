@@ -89,6 +89,7 @@ def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
         ) from None
     if parts.scheme not in schemes:
         raise SettingRefused(f"{where}: the URL must begin with {schemes[0]}://, like {example}.")
+    refuse_plain_signs(url, parts.hostname, where)
     return SplitUrl(
         user=_decoded(parts.username),
         password=_decoded(parts.password),
@@ -97,6 +98,27 @@ def split_url(url: str, schemes: Sequence[str], where: str) -> SplitUrl:
         database=_decoded(parts.path.lstrip("/")),
         options=tuple(parse_qsl(parts.query, keep_blank_values=True)),
     )
+
+
+def refuse_plain_signs(url: str, host: str | None, where: str) -> None:
+    """Refuse a URL whose password has an @ or a / as they are. What stands behind it would be taken
+    for a part of the host or the database, and shown wherever these are.
+
+    Args:
+        host: as the client has read it.
+
+    Raises:
+        SettingRefused: it has; the message does not repeat the URL.
+    """
+    scheme, _, rest = url.partition("://")
+    if not scheme.isalpha():  # libpq's other form: host=... password=...
+        return
+    _, _, path = rest.partition("?")[0].partition("/")
+    if "@" in path or "@" in (host or ""):
+        raise SettingRefused(
+            f"{where}: the URL has an @ in its host or its database. If it is of the password, "
+            "write special characters in it as %XX: @ as %40, / as %2F, : as %3A."
+        )
 
 
 def merged(

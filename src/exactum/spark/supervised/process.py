@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from exactum import events
 from exactum.errors import ExactumError, Fenced, InvariantBroken, Unavailable
-from exactum.spark.last_words import lost
+from exactum.spark.last_words import plainly
 from exactum.spark.supervised.supervisor_channel import (
     BODY_BYTES_MAX,
     VARIABLE,
@@ -121,7 +121,7 @@ class SupervisedProcess:
         disposition = None if ours is None else ours.disposition.value
         fields = {
             "name": type(told).__name__,
-            "message": lost(_text(told)) or _text(told),
+            "message": plainly(_text(told)) or _text(told),
             "disposition": disposition,
             "queries": queries,
         }

@@ -12,7 +12,7 @@ from exactum.errors import SettingRefused
 from exactum.packages import not_installed
 from exactum.sql.dialect import Role, ServerFailure, SqlFailure
 from exactum.sql.postgres.statements import sql
-from exactum.sql.url import Address, merged
+from exactum.sql.url import Address, merged, refuse_plain_signs
 from exactum.sql.watchdog import watchdog
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def address_of(url: str, further: Any, where: str) -> Address:
             "look like postgresql://user:password@host:port/database?sslmode=require. (Special "
             "characters in a password are written as %XX.)"
         ) from None
+    refuse_plain_signs(url, read.get("host"), where)
     final = dict(options)
     user = f"{final['user']}@" if "user" in final else ""
     host = final.get("host") or final.get("hostaddr") or "localhost"

@@ -1,0 +1,49 @@
+"""A password that is not written as a URL wants it is shown to nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from exactum import MySQLSink, PostgresSink
+from exactum.errors import SettingRefused
+
+SINKS = [(PostgresSink, "postgresql"), (MySQLSink, "mysql")]
+PASSWORDS = [
+    "p@secret",
+    "p/secret",
+    "12/secret",
+    "12/34/secret",
+    "1#secret",
+    "1?secret",
+    "a:secret",
+]
+
+
+@pytest.mark.parametrize(("sink", "scheme"), SINKS)
+@pytest.mark.parametrize("password", PASSWORDS)
+def test_no_part_of_it_is_shown(sink: type, scheme: str, password: str) -> None:
+    """Where the client takes the rest for a host, a port or a database, it is refused."""
+    try:
+        made = sink(f"{scheme}://shop:{password}@localhost/shop", table="orders")
+        shown = repr(made) + str(made)
+        assert "shop@localhost" in shown, "the client has read it as it was meant"
+    except SettingRefused as error:
+        shown = str(error)
+        assert "%XX" in shown or "it must look like" in shown
+    assert "secret" not in shown
+
+
+@pytest.mark.parametrize(("sink", "scheme"), SINKS)
+def test_what_is_written_right_is_taken(sink: type, scheme: str) -> None:
+    made = sink(f"{scheme}://shop:p%40%2Fsecret@localhost/sh%40p", table="orders")
+    assert f"{scheme}://shop@localhost" in repr(made)
+
+
+def test_the_form_of_keywords_needs_no_such_writing() -> None:
+    text = "host=localhost dbname=shop password=a://b/c@secret"
+    assert "secret" not in repr(PostgresSink(text, table="orders"))
+
+
+def test_an_at_sign_in_the_password_is_said() -> None:
+    with pytest.raises(SettingRefused, match="an @ in its host or its database.*@ as %40"):
+        PostgresSink("postgresql://shop:p@secret@localhost/shop", table="orders")
