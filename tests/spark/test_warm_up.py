@@ -1,5 +1,5 @@
-"""What is started before a query needs it, in a session of its own process: in this one the workers
-are there already.
+"""What is started and imported before it is needed, in processes of its own: in this one it is
+there already.
 """
 
 from __future__ import annotations
@@ -67,3 +67,27 @@ def test_a_write_job_finds_its_workers_there(tmp_path: Path) -> None:
     assert len(found["warm"]) == 2, done.stderr[-3000:]
     assert set(found["used"]) <= set(found["warm"])
     assert found["after"] == found["warm"]
+
+
+CONVERTED = """
+import sys
+from exactum.spark.startup import warm_up
+warm_up._import()
+before = set(sys.modules)
+from pyspark.sql.types import NumpyScalarConverter
+NumpyScalarConverter().can_convert(object())
+print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_the_first_call_to_the_jvm_imports_nothing_more() -> None:
+    """PySpark imports its own test tools then, and pandas with them, while everybody waits."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONVERTED],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

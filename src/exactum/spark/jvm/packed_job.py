@@ -29,6 +29,7 @@ class PackedJob:
 
     def __init__(self, session: SparkSession, task: Task) -> None:
         context: Any = session.sparkContext
+        self._session = session
         self._python_rdd = java_class(session, f"{_PYTHON}.PythonRDD")
         self._batches = java_class(session, CLASS)
         as_it_is = NoOpSerializer()
@@ -53,10 +54,16 @@ class PackedJob:
         """
         given = arrays if tasks.number is None else arrays.coalesce(tasks.number)
         # As in collected_briefly: the one action whose closure Spark need not search.
-        lines = str(self._batches.lines(self.applied(given).collectAsync().get()))
+        lines = str(self._batches.lines(self._applied(given).collectAsync().get()))
         return lines.split("\n") if lines else []
 
-    def applied(self, arrays: Any) -> Any:
+    def run_side_by_side(self, tasks: int) -> None:
+        """Run so many tasks, each of which is given one array of one byte, and wait for them."""
+        context: Any = self._session.sparkContext
+        arrays = context._jsc.parallelize([bytearray(1)] * tasks, tasks)
+        self._applied(arrays).count()
+
+    def _applied(self, arrays: Any) -> Any:
         """The JavaRDD of what the task makes of these ``arrays``, a JavaRDD; no job yet."""
         return self._python_rdd(arrays.rdd(), self._function, False, False).asJavaRDD()
 

@@ -22,6 +22,11 @@ def ping() -> None:
         JavaClass("java.lang.System", context._gateway._gateway_client).nanoTime()
 
 
+def has_started() -> bool:
+    """Whether there is one, of this process or one that Spark was told to use."""
+    return SparkContext._gateway is not None
+
+
 def is_running(session: SparkSession) -> bool:
     """False once the session's Spark was stopped, and where the JVM is gone."""
     plain: Any = session

@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from pyspark import SparkContext
-
+from exactum.spark.jvm import virtual_machine
 from exactum.spark.master import is_one_process
 
 SETTING = "spark.driver.extraClassPath"
@@ -26,7 +25,7 @@ def is_ours(given: Mapping[str, str]) -> bool:
     nobody else says what is on its class path.
     """
     return (
-        SparkContext._gateway is None
+        not virtual_machine.has_started()
         and is_one_process(given.get("spark.master", ""))
         and SETTING not in given
         and not any(name in os.environ for name in OTHERS)

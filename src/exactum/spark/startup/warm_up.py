@@ -85,10 +85,8 @@ def touch_workers(spark: SparkSession) -> None:
     from exactum.spark.jvm.packed_job import PackedJob
 
     try:
-        context: Any = spark.sparkContext
-        workers = min(WORKERS_MAX, context.defaultParallelism)
-        context.setJobDescription("exactum starts Python workers")
-        arrays = context._jsc.parallelize([bytearray(1)] * workers, workers)
-        PackedJob(spark, TouchArrays()).applied(arrays).count()
+        spark.sparkContext.setJobDescription("exactum starts Python workers")
+        workers = min(WORKERS_MAX, spark.sparkContext.defaultParallelism)
+        PackedJob(spark, TouchArrays()).run_side_by_side(workers)
     except Exception as error:  # noqa: BLE001  (the session may have been stopped; nothing depends on this job)
         logger.debug("Python workers could not be started ahead of need: %s", error)
