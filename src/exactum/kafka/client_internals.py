@@ -94,10 +94,10 @@ class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
         net: Any,
         is_refusal: IsRefusal,
         configs: Mapping[str, Any],
-        first: ReportingManager | None = None,
+        first: Any = None,
     ) -> None:
-        """``first``: the manager, bootstrapped, to whose nodes this one has connections of its
-        own. To be called on the loop.
+        """``first``: the ``ReportingManager``, bootstrapped, to whose nodes this one has
+        connections of its own, made on the loop; None: this is the first.
         """
         self.last_failure: BaseException | None = None
         self._is_refusal = is_refusal
@@ -219,7 +219,7 @@ class AdminConnection:
     def _managers(self) -> list[Any]:
         return [self._manager, *self._beside]
 
-    def _make_beside(self) -> None:
+    async def _make_beside(self) -> None:
         first = self._manager
         self._beside = [
             ReportingManager(first._net, self._is_refusal, first.config, first)
