@@ -5,6 +5,8 @@ batches|cluster|rate|coordinator].
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 
 from bench import report
 from bench.scale import batches, coordinator, rate
@@ -24,6 +26,7 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=("batches", "cluster", "rate", "coordinator"))
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the cluster is ended as well
     report.console.print(report.machine())
 
     def widths(default: str) -> list[int]:

@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from exactum.errors import Unavailable
-from exactum.kafka.client_internals import CONNECTIONS
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import Again
 from exactum.kafka.sink import KafkaSink
@@ -104,26 +103,6 @@ def test_others_are_answered_while_many_commit(
                 thread.join()
             requests.close()
         assert len(ended) == 4
-
-
-def test_they_go_by_several_connections(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    """A broker takes up one request of a connection at a time; the answers come to the same, and
-    one transaction needs one connection.
-    """
-    name, servers = topic("lanes", partitions=PARTITIONS), kafka.bootstrap_servers
-    with opened(KafkaSink(name, bootstrap_servers=servers)) as sink:
-        made = open_many(servers, sink, name, PARTITIONS, 9)
-        first, *others = [(t.transactional_id, t.producer) for t in map(KafkaTransaction.of, made)]
-        requests = BrokerRequests(servers, (), "test")
-        try:
-            for ends, connections in ((dict([first]), 1), (dict(others), CONNECTIONS)):
-                assert requests.commit_transactions(ends) == dict.fromkeys(ends, 0)
-                assert sum(len(m._conns) for m in requests._client._managers) == connections
-            kafka.restart()  # all of them are gone at once, and are made again
-            assert requests.commit_transactions(dict(others)) == dict.fromkeys(dict(others), 0)
-        finally:
-            requests.close()
-    assert len(read_all(servers, name)) == 9
 
 
 def test_leaders_are_heard_of_some_producers(kafka: LocalKafka, topic: Callable[..., str]) -> None:

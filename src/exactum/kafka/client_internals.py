@@ -6,9 +6,8 @@ nor to hear why a login failed.
     KafkaNetClient(net=, manager=), _manager  the same
     NetworkSelector, stop                     the loop and its thread; ended where nothing connected
     KafkaConnectionManager
-        send, call_soon, run, close           requests to a node, on the client's loop
-        cluster, broker_version_data          the nodes; what a broker knows; shared with managers
-        config, _net                          of further connections to the same nodes
+        send, call_soon, run                  requests to a node, on the client's loop
+        cluster, broker_version_data          the nodes; what a broker knows
         bootstrapped, get_connection,
         init_future of a connection           why a connection failed
         _build_transport,
@@ -74,11 +73,6 @@ __all__ = [
 
 IsRefusal = Callable[[BaseException], bool]
 
-CONNECTIONS = 4
-"""To a node, at most. A broker takes up one request of a connection at a time, whatever the number
-of its threads.
-"""
-
 
 class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
     """Remembers why a connection failed, and ends the bootstrap where repeating it is of no use.
@@ -89,28 +83,10 @@ class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
     off: a commit is a request for each task.
     """
 
-    def __init__(
-        self,
-        net: Any,
-        is_refusal: IsRefusal,
-        configs: Mapping[str, Any],
-        first: ReportingManager | None = None,
-    ) -> None:
-        """``first``: the manager, bootstrapped, to whose nodes this one has connections of its
-        own. To be called on the loop.
-        """
+    def __init__(self, net: Any, is_refusal: IsRefusal, configs: Mapping[str, Any]) -> None:
         self.last_failure: BaseException | None = None
         self._is_refusal = is_refusal
-        self._first = first
         super().__init__(net, **{**configs, "metrics": None})
-        if first is not None:
-            self.cluster: Any = first.cluster
-            self.broker_version_data: Any = first.broker_version_data
-
-    @property
-    def bootstrapped(self) -> bool:
-        """Whether the nodes are known."""
-        return self._first is not None or bool(super().bootstrapped)
 
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
         """As the base class's, unless every further attempt would fail alike.
@@ -148,12 +124,10 @@ class AdminConnection:
         self._is_refusal = is_refusal
         self._made: KafkaNetClient | None = None
         self._admin: KafkaAdminClient | None = None
-        self._beside: list[ReportingManager] = []
 
     def open(self, **configs: Any) -> None:
         """Connect. Whatever kafka-python raises is raised."""
         self._admin = KafkaAdminClient(kafka_client=self._client, **configs)
-        self.run(self._make_beside)
 
     @property
     def last_failure(self) -> BaseException | None:
@@ -175,15 +149,11 @@ class AdminConnection:
         except UnsupportedVersionError:
             return -1
 
-    def send(self, request: Any, node_id: int | None, lane: int = 0) -> Awaitable[Any]:
-        """For use on the client's loop; None: to any node. Its answer may be a ``KafkaError``.
-
-        ``lane``: requests of different lanes, up to ``CONNECTIONS``, go by connections of their
-        own, which are made at need.
-        """
+    def send(self, request: Any, node_id: int | None) -> Awaitable[Any]:
+        """For use on the client's loop; None: to any node. Its answer may be a ``KafkaError``."""
         sent: Awaitable[Any]
         try:
-            sent = self._managers[lane % CONNECTIONS].send(request, node_id)
+            sent = self._manager.send(request, node_id)
         except UnknownBrokerIdError as error:
             # Raised at once for a node that has died and left the metadata. As the answer of that
             # one request it makes the callers forget who sent them there, and the others' answers
@@ -201,8 +171,6 @@ class AdminConnection:
 
     def close(self) -> None:
         """Idempotent; also of what did not come to be connected."""
-        for manager in self._beside:
-            manager.close()
         if self._admin is not None:
             self._admin.close()
         elif self._made is not None:
@@ -214,17 +182,6 @@ class AdminConnection:
         if self._made is None:
             raise RuntimeError("the connection was not opened")
         return self._made._manager
-
-    @property
-    def _managers(self) -> list[Any]:
-        return [self._manager, *self._beside]
-
-    async def _make_beside(self) -> None:
-        first = self._manager
-        self._beside = [
-            ReportingManager(first._net, self._is_refusal, first.config, first)
-            for _ in range(1, CONNECTIONS)
-        ]
 
     def _client(self, **configs: Any) -> KafkaNetClient:
         net = NetworkSelector(**configs)

@@ -49,8 +49,8 @@ COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
 
 
 class BrokerRequests(LogRequests):
-    """One connection to each node, some more where many transactions are ended, for as long as a
-    run of a query lasts. Safe to use from threads.
+    """One connection to each node, for as long as a run of a query lasts. Safe to use from
+    threads.
     """
 
     def __init__(

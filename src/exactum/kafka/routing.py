@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import kafka.errors as kafka_errors
@@ -32,8 +31,8 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 LANES = 16
-"""Requests under way at each node, for one call, shared by ``CONNECTIONS``: a broker takes up one
-request of a connection at a time, and finds the next one there.
+"""Requests under way at each node, for one call. A broker takes up one request of a connection
+at a time.
 """
 IDS_MAX = 500
 """Most transactional ids in one request."""
@@ -86,11 +85,9 @@ class Router:
         """
         return self._connection.api_version(request)
 
-    def send(self, request: Any, node_id: int | None, lane: int = 0) -> Awaitable[Any]:
-        """For a step's use. Its answer may be a ``KafkaError``. ``lane``: see
-        ``AdminConnection.send``.
-        """
-        return self._connection.send(request, node_id, lane)
+    def send(self, request: Any, node_id: int | None) -> Awaitable[Any]:
+        """For a step's use. Its answer may be a ``KafkaError``."""
+        return self._connection.send(request, node_id)
 
     def partitions(
         self, topics: Iterable[str], *, all_visible: bool = False
@@ -207,11 +204,11 @@ class _Call(Generic[K]):
         question, size = self._question, self._question.each_max
         queue = deque(keys[i : i + size] for i in range(0, len(keys), size))
 
-        async def lane(number: int) -> None:
+        async def lane() -> None:
             while queue:
                 part = queue.popleft()
                 try:
-                    answer = await self._router.send(question.request(part), node, number)
+                    answer = await self._router.send(question.request(part), node)
                     rows = list(question.read(answer, part))
                 except kafka_errors.KafkaError as error:
                     # the rest would meet the same; the next step asks for where it is now
@@ -223,7 +220,7 @@ class _Call(Generic[K]):
                 else:
                     self._take(rows)
 
-        return [partial(lane, number) for number in range(min(LANES, len(queue)))]
+        return [lane] * min(LANES, len(queue))
 
     def _take(self, rows: Iterable[tuple[K, int, Any]]) -> None:
         for key, error, value in rows:
