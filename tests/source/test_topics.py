@@ -155,6 +155,50 @@ def test_another_topic_with_the_checkpoint(
     assert stream.rows() == sorted([*before, (mine, 0, 5), (mine, 1, 5)])
 
 
+def test_a_topic_is_left_out_and_read_again(
+    stream: Any, topics: Any, topic: Callable[..., str]
+) -> None:
+    """Spark would read it from its beginning once more."""
+    kept, left = topic("kept", partitions=1), topic("left", partitions=1)
+    for name in (kept, left):
+        topics.give(name, 3, partitions=1)
+    both = [kept, left]
+    assert stream.run(stream.read(both)) is None
+    topics.give(kept, 2, partitions=1)
+    assert stream.run(stream.read(kept, failOnDataLoss=False)) is None
+    before = stream.rows()
+    assert len(before) == 8
+    topics.give(left, 1, partitions=1)
+    for options in ({}, {"failOnDataLoss": False}):
+        error = stream.run(stream.read(both, **options)) or ""
+        assert "CheckpointRefused" in error
+        assert f"it has read the topic '{left}', then went on without it" in error
+    assert stream.rows() == before
+    for planned in ("2", ".2.crc"):  # as the message says
+        (stream.checkpoint / "offsets" / planned).unlink(missing_ok=True)
+    topics.give(kept, 1, partitions=1)
+    assert stream.run(stream.read(kept)) is None
+    assert stream.rows() == sorted([*before, (kept, 0, 5)])
+
+
+def test_a_new_topic_is_read_after_a_failed_attempt(
+    stream: Any, topics: Any, topic: Callable[..., str]
+) -> None:
+    """It is on record by then, and was not left out."""
+    old, new = topic("old", partitions=1), topic("new", partitions=1)
+    topics.give(old, 3, partitions=1)
+    assert stream.run(stream.read(old)) is None
+    topics.give(new, 2, partitions=1)
+    broken = stream.read([old, new]).selectExpr(
+        "topic",
+        "partition",
+        "coalesce(CAST(raise_error('broken today') AS LONG), offset) AS offset",
+    )
+    assert "broken today" in (stream.run(broken) or "")
+    assert stream.run(stream.read([old, new])) is None
+    assert len(stream.rows()) == 5
+
+
 def test_open_transaction_upstream(
     stream: Any,
     kafka: LocalKafka,

@@ -3,12 +3,15 @@ backfill ends.
 
     <checkpoint>/exactum/source/<n>/topics/<topic>.json
         {"version": 1, "topic": "orders", "topic_id": ...}
+    <checkpoint>/exactum/source/<n>/left-out/<topic>.json
+        {"version": 1, "topic": "orders"}
     <checkpoint>/exactum/source/<n>/stops/<k>.json
         {"version": 1, "given": "latest", "offsets": {"orders": ...}}
 
 ``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable,
-and never changed; of the stops the highest ``k`` counts. A topic's file is removed when the query
-has gone on without the topic.
+and never changed; of the stops the highest ``k`` counts. A topic is left out when the query has
+gone on without it: Spark has forgotten by then how far it was read. A topic's files are removed
+when the query has gone on without the topic because it was deleted.
 """
 
 from __future__ import annotations
@@ -77,15 +80,20 @@ class SourceRecord:
         Raises:
             Unavailable: the file system failed.
         """
-        path = self.folder / "topics" / f"{name}.json"
-        try:
-            path.unlink(missing_ok=True)
-            if path.parent.is_dir():
-                sync_folder(path.parent)
-        except OSError as error:
-            raise Unavailable(
-                f"exactum could not remove {path} ({error}); start the query again."
-            ) from error
+        _remove(self.left_out_file(name))
+        _remove(self.folder / "topics" / f"{name}.json")
+
+    def left_out_file(self, name: str) -> Path:
+        """What says that the query has gone on without this topic of its record."""
+        return self.folder / "left-out" / f"{name}.json"
+
+    def leave_out(self, name: str) -> None:
+        """Put on record that the query goes on without the topic. Idempotent.
+
+        Raises:
+            CheckpointRefused, Unavailable: as ``add_topic``.
+        """
+        _create(self.left_out_file(name), {"version": VERSION, "topic": name})
 
     def stop(self) -> Stop | None:
         """The stop that was last put on record; None: the source had none.
@@ -135,6 +143,18 @@ def _create(path: Path, value: dict[str, Any]) -> None:
             ) from error
         raise Unavailable(
             f"{what} Nothing of this batch was written; start the query again."
+        ) from error
+
+
+def _remove(path: Path) -> None:
+    """Durably. Idempotent."""
+    try:
+        path.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            sync_folder(path.parent)
+    except OSError as error:
+        raise Unavailable(
+            f"exactum could not remove {path} ({error}); start the query again."
         ) from error
 
 

@@ -143,14 +143,15 @@ class WatchedSource:
     def check(self, look: Look, start: str | None, end: str | None) -> None:
         """Refuse a batch (its offsets in Spark's JSON) that the topics do not have any more.
 
-        Topics that are read for the first time are put on record.
+        Topics that are read for the first time are put on record, and those that are read no more.
 
         Raises:
-            CheckpointRefused: a topic has fewer partitions, or records that come next are gone and
-                ``failOnDataLoss`` is not false.
+            CheckpointRefused: a topic has fewer partitions, was read before and left out since, or
+                records that come next are gone and ``failOnDataLoss`` is not false.
         """
         begins, ends = from_json(start), from_json(end)
         self._forget_gone({topic for topic, _ in (*begins, *ends)})
+        self._refuse_left_out({topic for topic, _ in begins}, {topic for topic, _ in ends})
         for topic in sorted({topic for topic, _ in ends} & look.topics.keys()):
             highest, now = (
                 max(index for name, index in ends if name == topic),
@@ -173,6 +174,27 @@ class WatchedSource:
                     f"{name_of(partition)} begins at {beginning} now, but the next offset to read "
                     f"is {offset}: the {beginning - offset} offsets between were deleted, by "
                     "retention or by an operator, before they were read"
+                )
+
+    def _refuse_left_out(self, begins: set[str], ends: set[str]) -> None:
+        """Of a topic that it does not know from the batch before, Spark reads all, as of a new one.
+        Without failOnDataLoss=False it refuses by itself to go on without a topic.
+        """
+        if self._record is None or not ends:
+            return
+        for name in sorted(self._known.keys() - self._gone):
+            mark = self._record.left_out_file(name)
+            if name not in ends:
+                self._record.leave_out(name)
+            elif name not in begins and mark.exists():
+                raise CheckpointRefused(
+                    f"{self._running}: it has read the topic {name!r}, then went on without it, "
+                    "and is to read it again. Spark has forgotten how far it was: it would begin "
+                    "at the first record, and write each once more. Read "
+                    f"{name!r} with a query and a checkpointLocation of its own, from where this "
+                    "one was. To go on without it, remove the planned batch (docs/misuse.md: "
+                    f"another topic). If nothing of it was ever written, remove {mark}. Nothing of "
+                    "this batch was written."
                 )
 
     def _forget_gone(self, named: set[str]) -> None:
