@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
+import exactum
 from exactum.spark.session import _defaults
 from exactum.spark.startup import class_path
 from tests.kit.environment import environment
@@ -100,3 +102,13 @@ def test_each_jar_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     named = [*local[class_path.SETTING].split(os.pathsep), *local["spark.jars"].split(",")]
     assert named == cluster["spark.jars"].split(",")
     assert len(set(named)) == len(named)
+
+
+def test_a_session_that_runs_keeps_its_jars(spark: SparkSession, settings_put_back: object) -> None:
+    """It is returned with what SQL can still take."""
+    before = spark.conf.getAll
+    again = exactum.local_session("again", master=spark.sparkContext.master)
+    assert again is spark
+    assert again.conf.get("spark.sql.shuffle.partitions") == "4"
+    changed = {name for name, value in again.conf.getAll.items() if before.get(name) != value}
+    assert all(name.startswith("spark.sql.") or name == "spark.app.name" for name in changed)

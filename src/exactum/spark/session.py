@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.errors import LocalServerError, SettingRefused
 from exactum.java.jars import pyspark_version
+from exactum.spark.jvm import virtual_machine
 from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
 from exactum.spark.runtime.driver_archive import spark_archive
@@ -27,6 +28,8 @@ ARROW_BATCH_BYTES = 2 * 2**20
 """Of one Arrow batch between the JVM and Python, about: a batch that is larger than a core's cache
 is written to memory and read from there at every copy, and a task holds several. Spark's own limit
 is 10,000 records, of any size."""
+OF_SQL = "spark.sql."
+"""What a session that runs can take: the rest is of the JVM, and of who has started it."""
 SHUFFLE_PARTITIONS = 4
 """Spark's default of 200 makes 200 state stores and 200 tasks for each micro-batch on one
 machine.
@@ -77,6 +80,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
         defaults = _defaults(given)
     except LocalServerError as error:
         raise error.with_traceback(None) from None  # how Ivy was run would bury what to do
+    if virtual_machine.has_context():
+        defaults = {name: value for name, value in defaults.items() if name.startswith(OF_SQL)}
     for name, value in {**defaults, **given}.items():
         builder = builder.config(name, value)
     warm_up.import_modules()

@@ -34,7 +34,7 @@ class PageStep:
 def steps(page: Path) -> Iterator[PageStep]:
     """The steps of a page: its ``sh`` blocks, each with the ``text`` block behind it, and the
     ``python`` blocks that are to be saved. A ``python`` block that only shows something is none, nor
-    is ``yaml``.
+    are ``yaml`` and ``sql``.
     """
     text = page.read_text()
     step: PageStep | None = None
@@ -48,7 +48,7 @@ def steps(page: Path) -> Iterator[PageStep]:
             step.seen = content.splitlines()
             step.seen_in = int(terminals[-1]) if terminals else step.terminal
             continue
-        if kind == "yaml" or (kind == "python" and not _SAVED.search(between)):
+        if kind in ("yaml", "sql") or (kind == "python" and not _SAVED.search(between)):
             continue
         if step is not None:
             yield step

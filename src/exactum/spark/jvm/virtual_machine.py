@@ -27,6 +27,11 @@ def has_started() -> bool:
     return SparkContext._gateway is not None
 
 
+def has_context() -> bool:
+    """Whether Spark runs in this process: its jars and what its JVM was started with stay."""
+    return SparkContext._active_spark_context is not None
+
+
 def is_running(session: SparkSession) -> bool:
     """False once the session's Spark was stopped, and where the JVM is gone."""
     plain: Any = session
