@@ -4,7 +4,7 @@ VENV := .venv
 PROCESSES ?= 4
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
-SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml README.md LICENSE
+SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
 .PHONY: help setup lint format types contract dead duplicates check archive checkpoint-jar columnar-jar servers test test-fast deep model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
 
@@ -30,12 +30,12 @@ $(VENV)/.installed: $(VENV)/.locked $(SOURCES)
 	@touch $@
 
 lint: setup
-	$(BIN)/ruff check src tests bench examples model chaos
-	$(BIN)/ruff format --check src tests bench examples model chaos
+	$(BIN)/ruff check src tests bench examples model chaos hatch_build.py
+	$(BIN)/ruff format --check src tests bench examples model chaos hatch_build.py
 
 format: setup ## rewrite the sources in the project's format
-	$(BIN)/ruff check --fix src tests bench examples model chaos
-	$(BIN)/ruff format src tests bench examples model chaos
+	$(BIN)/ruff check --fix src tests bench examples model chaos hatch_build.py
+	$(BIN)/ruff format src tests bench examples model chaos hatch_build.py
 
 types: setup
 	$(BIN)/mypy

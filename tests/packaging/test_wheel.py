@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import email
 import email.message
+import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -25,12 +27,14 @@ EXTRAS = {
 }
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+HOME = "https://example.org/somebody/exactum"
+
+
+def built(folder: Path, **settings: str) -> Path:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
         cwd=ROOT,
+        env=os.environ | settings,
         check=True,
         capture_output=True,
     )
@@ -38,11 +42,47 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def metadata(wheel: Path) -> email.message.Message:
+def metadata_of(wheel: Path) -> email.message.Message:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         return email.message_from_bytes(archive.read(name))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("wheel"), EXACTUM_HOME="")
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> email.message.Message:
+    return metadata_of(wheel)
+
+
+def test_the_index_shows_the_readme_with_links_that_lead_somewhere(tmp_path: Path) -> None:
+    """It has no other file of the repository. Each link leads to a file of it at the version's tag,
+    pictures to their content.
+    """
+    metadata = metadata_of(built(tmp_path, EXACTUM_HOME=f"{HOME}/"))
+    text = str(metadata.get_payload())
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    tag = f"v{metadata['Version']}"
+    assert len(targets) > 30
+    for target in targets:
+        assert target.startswith((f"{HOME}/blob/{tag}/", f"{HOME}/raw/{tag}/")), target
+        path = target.partition(f"/{tag}/")[2].partition("#")[0]
+        assert (ROOT / path).is_file(), target
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert pictures == [f"{HOME}/raw/{tag}/docs/pictures/demo.svg"]
+    named = dict(str(each).split(", ") for each in metadata.get_all("Project-URL") or [])
+    assert named.keys() == {"Homepage", "Documentation", "Changelog", "Issues"}
+    assert all(url.startswith(HOME) for url in named.values())
+
+
+def test_without_an_address_the_readme_is_that_of_the_repository(
+    metadata: email.message.Message,
+) -> None:
+    assert metadata.get_all("Project-URL") is None
+    assert str(metadata.get_payload()).strip() == (ROOT / "README.md").read_text().strip()
 
 
 def test_it_stays_small(wheel: Path) -> None:

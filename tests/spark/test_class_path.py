@@ -104,7 +104,8 @@ def test_each_jar_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(named)) == len(named)
 
 
-def test_a_session_that_runs_keeps_its_jars(spark: SparkSession, settings_put_back: object) -> None:
+@pytest.mark.usefixtures("settings_put_back")
+def test_a_session_that_runs_keeps_its_jars(spark: SparkSession) -> None:
     """It is returned with what SQL can still take."""
     before = spark.conf.getAll
     again = exactum.local_session("again", master=spark.sparkContext.master)
