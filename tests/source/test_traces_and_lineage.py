@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from openlineage.client import OpenLineageClient
 from openlineage.client.transport.http import HttpConfig, HttpTransport
@@ -21,6 +23,8 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.local import LocalKafka
+from exactum.monitor.fact import Fact
+from exactum.monitor.lineage import Lineage
 from exactum.monitor.recorder import RECORDER
 
 
@@ -111,6 +115,28 @@ def test_what_they_are_told(
                 onlooker.close()
     check_traces(exporter.get_finished_spans(), out)
     check_lineage(told, servers, source, out, tmp_path)
+
+
+def test_a_run_that_openlineage_does_not_take_hides_no_other() -> None:
+    def begun(query_id: str, run_id: str) -> Fact:
+        fields = {
+            "query_id": query_id,
+            "run_id": run_id,
+            "name": query_id,
+            "incarnation": "i",
+            "inputs": {},
+            "checkpoint": "",
+        }
+        return Fact(1, "RunStarted", fields)
+
+    with lineage_server() as (url, told):
+        client = OpenLineageClient(
+            transport=HttpTransport(HttpConfig.from_dict({"type": "http", "url": url}))
+        )
+        outlet = Lineage(client, "shop")
+        with pytest.raises(ValueError, match="UUID"):
+            outlet.take([begun("odd", "not a UUID"), begun("even", str(uuid.uuid4()))])
+    assert [event["job"]["name"] for event in told] == ["even"]
 
 
 def check_traces(spans: Any, out: str) -> None:

@@ -50,23 +50,35 @@ class Lineage:
         RECORDER.remove(self)
 
     def take(self, facts: Sequence[Fact]) -> None:
-        """See ``recorder.Outlet``. Raises what the client's transport raises."""
+        """See ``recorder.Outlet``. Raises what the client's transport raises, and ValueError at the
+        end where OpenLineage does not take a run, such as one whose id is no UUID.
+        """
+        refused: ValueError | None = None
         for fact in facts:
-            if fact.name == "RunStarted":
-                self._runs[fact.query_id] = _LineageRun(fact)
-                self._emit("START", self._runs[fact.query_id], fact)
-                continue
-            run = self._runs.get(fact.query_id)
-            if run is None:
-                continue
-            if fact.name == "EpochCompleted":
-                run.rows.update(fact.fields["rows_by_sink"])
-                if fact.at_ms - run.told_ms >= RUNNING_EVERY_MS:
-                    self._emit("RUNNING", run, fact)
-            elif fact.name == "RunEnded" and fact.fields["incarnation"] == run.incarnation:
-                del self._runs[fact.query_id]
-                failed = bool(fact.fields["error"])
-                self._emit("FAIL" if failed else "COMPLETE", run, fact)
+            try:
+                self._tell(fact)
+            except ValueError as error:  # of this one; the others are told
+                self._runs.pop(fact.query_id, None)
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    def _tell(self, fact: Fact) -> None:
+        if fact.name == "RunStarted":
+            self._runs[fact.query_id] = _LineageRun(fact)
+            self._emit("START", self._runs[fact.query_id], fact)
+            return
+        run = self._runs.get(fact.query_id)
+        if run is None:
+            return
+        if fact.name == "EpochCompleted":
+            run.rows.update(fact.fields["rows_by_sink"])
+            if fact.at_ms - run.told_ms >= RUNNING_EVERY_MS:
+                self._emit("RUNNING", run, fact)
+        elif fact.name == "RunEnded" and fact.fields["incarnation"] == run.incarnation:
+            del self._runs[fact.query_id]
+            failed = bool(fact.fields["error"])
+            self._emit("FAIL" if failed else "COMPLETE", run, fact)
 
     def _emit(self, kind: str, run: _LineageRun, fact: Fact) -> None:
         from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent
