@@ -128,6 +128,14 @@ class SlotLog(ABC):
             f"The decision log {self._where} changed {RACES_MAX} times while it was read."
         )
 
+    def first_batch(self) -> int | None:
+        """The lowest batch that has a record; None: there is none.
+
+        Raises:
+            Unavailable: the storage failed.
+        """
+        return min((batch for batch, _ in slots(self._list())), default=None)
+
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         """See the port.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
+from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
 from exactum.protocol.resolve import standing_commit
@@ -74,10 +75,16 @@ def promises(
     found: list[Promise] = []
     undecided: list[int] = []
     forgotten: int | None = None
+    adopted = _adopted_at(log)
     for batch_id in range(end, begin - 1, -1):
         try:
             records = log.read(batch_id)
         except CheckpointRefused:  # pruned
+            forgotten = batch_id + 1
+            break
+        except InvariantBroken:
+            if batch_id >= adopted:
+                raise
             forgotten = batch_id + 1
             break
         standing = standing_commit(records)
@@ -92,6 +99,21 @@ def promises(
         tuple(b for b in reversed(undecided) if b <= done),
         forgotten,
     )
+
+
+def _adopted_at(log: DecisionLog) -> int:
+    """The batch at which exactum took over a checkpoint of Spark's, whose batches before it have no
+    records; 0: it has written all.
+
+    Every start begins with an ABORT. Where the first record that there is is none, older ones are
+    missing.
+    """
+    first = log.first_batch() if isinstance(log, SlotLog) else None
+    try:
+        begun = first is not None and log.read(first)[0].decision is Decision.ABORT
+    except CheckpointRefused:  # pruned
+        return 0
+    return first if first is not None and begun else 0
 
 
 def _superseded(
