@@ -28,8 +28,6 @@ ARROW_BATCH_BYTES = 2 * 2**20
 """Of one Arrow batch between the JVM and Python, about: a batch that is larger than a core's cache
 is written to memory and read from there at every copy, and a task holds several. Spark's own limit
 is 10,000 records, of any size."""
-OF_SQL = "spark.sql."
-"""What a session that runs can take: the rest is of the JVM, and of who has started it."""
 SHUFFLE_PARTITIONS = 4
 """Spark's default of 200 makes 200 state stores and 200 tasks for each micro-batch on one
 machine.
@@ -80,8 +78,6 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
         defaults = _defaults(given)
     except LocalServerError as error:
         raise error.with_traceback(None) from None  # how Ivy was run would bury what to do
-    if virtual_machine.has_context():
-        defaults = {name: value for name, value in defaults.items() if name.startswith(OF_SQL)}
     for name, value in {**defaults, **given}.items():
         builder = builder.config(name, value)
     warm_up.import_modules()
@@ -109,15 +105,19 @@ def setting_name(name: str) -> str:
 
 def _defaults(given: dict[str, str]) -> dict[str, str]:
     defaults = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",  # a bar for each micro-batch tells nobody anything
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.maintenanceInterval": SNAPSHOTS_EVERY,
+    }
+    if virtual_machine.has_context():
+        return defaults  # the rest is of the JVM, and of who has started it
+    defaults |= {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",  # a bar for each micro-batch tells nobody anything
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
         "spark.python.daemon.module": "exactum.spark.startup.daemon",
     }
     if sockets.ENABLED not in given:

@@ -29,7 +29,7 @@ def has_started() -> bool:
 
 def has_context() -> bool:
     """Whether Spark runs in this process: its jars and what its JVM was started with stay."""
-    return SparkContext._active_spark_context is not None
+    return has_started() and SparkContext._active_spark_context is not None
 
 
 def is_running(session: SparkSession) -> bool:
