@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import Producer as Client
 
 import exactum
-from bench import micro_batch_picture, report
+from bench import epochs, micro_batch_picture, report
 from exactum.local import LocalKafka
 
 PARTITIONS = 4
@@ -37,7 +37,7 @@ STEPS: Mapping[str, str] = {
     "commitOffsets": "writes the commit log",
 }
 """Of ``durationMs``, in the order in which Spark takes them; they follow each other."""
-PHASES = ("write", "verify", "decide", "commit", "sweep")
+PHASES = ("write", *epochs.PHASES)
 """exactum's, within addBatch."""
 OURS, SPARKS = "exactum, exactly once", "Spark's own sink, at least once"
 

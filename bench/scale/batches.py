@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import report
+from bench import epochs, report
 from bench.load import fill
 from bench.process import run
 from bench.scale.formula import shown
@@ -30,7 +30,7 @@ WARM_UP = Point(4, planned=False, batches=50, skipped=50)
 """At the start of a life, while the JVM is cold, before a whole round that does not count."""
 WORKERS = 10
 HOSTS = tuple(f"127.0.0.{number}" for number in range(2, 2 + WORKERS))
-PHASES = ("write", "verify", "decide", "commit", "sweep")
+PHASES = ("write", *epochs.PHASES)
 CLUSTER = {
     "spark.cores.max": WORKERS,
     "spark.executor.cores": 1,

@@ -220,10 +220,7 @@ class SqlParticipant:
             ).append(p)
         if gids and not expired:
             last = SqlTransaction.of(gids[0])
-            try:
-                self._session.run(lambda session: self._prune(session, last))
-            except SqlFailure as failure:
-                raise self._undecided(permit, failure) from failure
+            self._carried_out(permit, lambda session: self._prune(session, last))
         return CommitReport(tuple(committed), tuple(expired))
 
     def _commit_staged(self, permit: CommitPermit, epoch: StagedEpoch) -> bool:
@@ -278,6 +275,10 @@ class SqlParticipant:
                 session.rollback()
             return self._is_committed(session, transaction)
 
+        return self._carried_out(permit, step)
+
+    def _carried_out(self, permit: CommitPermit, step: Callable[[Session], T]) -> T:
+        """A step of a commit that is decided, whatever its error."""
         try:
             return self._session.run(step)
         except SqlFailure as failure:

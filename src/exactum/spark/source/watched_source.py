@@ -185,7 +185,8 @@ class WatchedSource:
         for name in sorted(self._known.keys() - self._gone):
             mark = self._record.left_out_file(name)
             if name not in ends:
-                self._record.leave_out(name)
+                if not mark.exists():
+                    self._record.leave_out(name)
             elif name not in begins and mark.exists():
                 raise CheckpointRefused(
                     f"{self._running}: it has read the topic {name!r}, then went on without it, "

@@ -112,6 +112,7 @@ class SupervisedProcess:
         if ours is None and any(how in text for text in texts for how in CONCURRENT):
             ours = Fenced(FENCED_BY_SPARK)
         told = error if ours is None else ours
+        text = _text(told)
         failed = [*self._failed.items()]
         queries = [
             query_id
@@ -121,7 +122,7 @@ class SupervisedProcess:
         disposition = None if ours is None else ours.disposition.value
         fields = {
             "name": type(told).__name__,
-            "message": plainly(_text(told)) or _text(told),
+            "message": plainly(text) or text,
             "disposition": disposition,
             "queries": queries,
         }
