@@ -30,7 +30,8 @@ PAUSE_S = 0.1
 
 def kept(checkpoint: Path) -> tuple[int, dict[str, int]]:
     """The last batch that is done, and where it ends."""
-    done = max((int(p.name) for p in (checkpoint / "commits").iterdir()), default=-1)
+    # Not what a kill has left of one that was being written: .30.tmp
+    done = max((int(p.name) for p in (checkpoint / "commits").glob("[0-9]*")), default=-1)
     if done < 0:
         return done, {}
     ends = json.loads((checkpoint / "offsets" / str(done)).read_text().splitlines()[2])
