@@ -21,9 +21,22 @@ import sys
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 BATCH_RECORDS = 20
+COORDINATOR_TIMEOUT_S = 20.0
+NO_COORDINATOR = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 PAUSE_S = 0.1
 """Between output and position. Nearly all of a micro-batch, for a kill should fall into it."""
 
@@ -98,12 +111,26 @@ def with_positions(mode: str, brokers: str, source: str, output: str, checkpoint
             keep(checkpoint / "commits", done, "v1\n{}")
 
 
+def committed_by(group: Consumer, parts: list[TopicPartition]) -> list[TopicPartition]:
+    """Where the group is. A broker that has just begun may have no coordinator for it yet, and the
+    client hands that on.
+    """
+    deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
+    while True:
+        try:
+            return group.committed(parts, 20)
+        except KafkaException as error:
+            if error.args[0].code() not in NO_COORDINATOR or time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.1)
+
+
 def in_transactions(brokers: str, source: str, output: str) -> None:
     producer = Producer({"bootstrap.servers": brokers, "transactional.id": output})
     producer.init_transactions(20)
     consumer = consumer_of(brokers, source, {})
     group = Consumer({"bootstrap.servers": brokers, "group.id": output})
-    committed = group.committed(consumer.assignment(), 20)
+    committed = committed_by(group, consumer.assignment())
     consumer.assign([TopicPartition(p.topic, p.partition, max(0, p.offset)) for p in committed])
     while messages := consumer.consume(BATCH_RECORDS, 1.0):
         producer.begin_transaction()
