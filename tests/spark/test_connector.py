@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 import exactum
 from exactum.errors import LocalServerError
@@ -66,6 +67,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
     repository = Published(tmp_path)
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EXACTUM_IVY_SETTINGS", str(repository.settings))
+    monkeypatch.setattr(SparkContext, "_gateway", None)  # as before any test has started a session
     return repository
 
 
