@@ -100,6 +100,26 @@ def no_descriptors_are_left() -> Iterator[None]:
     )
 
 
+SETTINGS = pytest.StashKey[dict[str, str]]()
+"""Of the session that all tests of a process share, once one of them has asked for it."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session_is_left_as_found(pytestconfig: pytest.Config) -> Iterator[None]:
+    """A setting that a file leaves in the session fails that file, and not a later one, which
+    differs from run to run.
+    """
+    yield
+    if SETTINGS in pytestconfig.stash:
+        left = settings_of(SparkSession.active()).items() - pytestconfig.stash[SETTINGS].items()
+        assert not left, f"left in the session that all files share: {dict(left)}"
+
+
+def settings_of(session: SparkSession) -> dict[str, str]:
+    """But for its name, which each ``local_session`` gives it anew."""
+    return {name: value for name, value in session.conf.getAll.items() if name != "spark.app.name"}
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[LocalKafka]:
     """One broker for the session. A missing Java or jar is an error here, never a skip."""
@@ -129,7 +149,7 @@ SNAPSHOTS_OFTEN = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """One Spark for the session: a process can have only one, and whoever asks for a second is
     given the first.
 
@@ -140,7 +160,9 @@ def spark() -> Iterator[SparkSession]:
         "exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2, **SNAPSHOTS_OFTEN
     )
     session.sparkContext.setLogLevel("OFF")
+    pytestconfig.stash[SETTINGS] = settings_of(session)
     yield session
+    del pytestconfig.stash[SETTINGS]
     session.stop()
 
 
