@@ -4,6 +4,7 @@ schedules.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import time
@@ -29,7 +30,7 @@ from model.broken import BROKEN, Broken
 
 CHUNK = 2_500
 """Schedules that one process plays in a row; chunk n of a seed is the same whoever plays it."""
-HUNT_MAX = 100_000
+HUNT_MAX = 300_000
 """Schedules after which a broken protocol counts as unnoticed."""
 QUIET = ("OlderRuns", "Epoch", "Leftovers", "ended: ran to the end", "ended: Crash")
 """Begin the names of what happens without any disturbance."""
@@ -149,7 +150,7 @@ def _tallies(console: Console, seed: int, runs: int, processes: int) -> Iterator
     # threads and no clients, for to fork one that has them, and to collect their garbage, ends in a
     # segmentation fault.
     with (
-        multiprocessing.get_context("forkserver").Pool(processes) as pool,
+        multiprocessing.get_context("forkserver").Pool(processes, _be_quiet) as pool,
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,
     ):
         task = progress.add_task("", total=runs)
@@ -161,6 +162,11 @@ def _tallies(console: Console, seed: int, runs: int, processes: int) -> Iterator
                 rate = done / (time.monotonic() - began_s)
                 console.print(f"{done:,} schedules, {rate:,.0f} a second")
             yield tally
+
+
+def _be_quiet() -> None:
+    """What the coordinator warns of is what the schedules do to it."""
+    logging.getLogger("exactum").setLevel(logging.CRITICAL)
 
 
 def _what_happened(total: Tally) -> Table:
@@ -194,7 +200,7 @@ def hunt(console: Console, seed: int, processes: int) -> bool:
     """
     table = Table("broken on purpose", "caught after", "by", "schedule")
     table.columns[1].justify = "right"
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, _be_quiet) as pool:
         found = pool.starmap(
             _caught_after, [(seed, number) for number in range(len(BROKEN))], chunksize=1
         )

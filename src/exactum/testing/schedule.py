@@ -33,6 +33,9 @@ OPERATORS = "DEF"
 FAULTS = "-~+"
 """Steps that strike one call."""
 
+OTHERS_SHARES = (0.0, 0.04, 0.04, 0.25)
+"""Of the steps of a random schedule, those of finishers and operators: each as likely."""
+
 _STEP = re.compile(rf"[{LETTERS}{FINISHERS}{OPERATORS}](\d+|[*!~+-])|x|t")
 _SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)(o?)(g?)(s?)")
 
@@ -89,12 +92,14 @@ class Schedule:
 
 
 def draw(rng: random.Random, setup: Setup, *, incarnations: int, steps_max: int) -> Schedule:
-    """A random schedule of up to ``steps_max`` steps."""
-    letters = LETTERS[:incarnations]
+    """A random schedule of up to ``steps_max`` steps. Some have many of finishers and operators:
+    what only they can break takes several steps of theirs.
+    """
+    letters, others = LETTERS[:incarnations], rng.choice(OTHERS_SHARES)
     steps: list[str] = []
     for _ in range(rng.randint(3, steps_max)):
         letter, dice = rng.choice(letters), rng.random()
-        if dice < 0.04:
+        if dice < others:
             letter, dice = rng.choice(FINISHERS[:2] + OPERATORS[:2]), rng.random()
         if dice < 0.06:
             steps.append(f"{letter}!")
