@@ -86,6 +86,8 @@ PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 # Tests marked sweep play a fault at every third call, another third in each run; make deep plays every call.
 test: export EXACTUM_SWEEP_EVERY = 3
+# Where bytecode may not be kept, each test process and each Spark worker compiles the tests anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: setup ## everything that CI runs: check, then the tests on real servers
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types contract dead duplicates servers archive
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not deep" --durations=40
