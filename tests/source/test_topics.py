@@ -8,12 +8,15 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from exactum import events
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import restore
 from exactum.local import LocalKafka
 from exactum.spark.last_words import LastWords
 from exactum.spark.source import topic_watch
@@ -156,9 +159,9 @@ def test_another_topic_with_the_checkpoint(
 
 
 def test_a_topic_is_left_out_and_read_again(
-    stream: Any, topics: Any, topic: Callable[..., str]
+    stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Spark would read it from its beginning once more."""
+    """Spark would read it from its beginning once more. A savepoint remembers it as well."""
     kept, left = topic("kept", partitions=1), topic("left", partitions=1)
     for name in (kept, left):
         topics.give(name, 3, partitions=1)
@@ -173,6 +176,11 @@ def test_a_topic_is_left_out_and_read_again(
         error = stream.run(stream.read(both, **options)) or ""
         assert "CheckpointRefused" in error
         assert f"it has read the topic '{left}', then went on without it" in error
+    create(str(stream.checkpoint), tmp_path / "saved")
+    restore(tmp_path / "saved", str(tmp_path / "fork"))
+    own, stream.checkpoint = stream.checkpoint, tmp_path / "fork"
+    assert "then went on without it" in (stream.run(stream.read(both)) or "")
+    stream.checkpoint = own
     assert stream.rows() == before
     for planned in ("2", ".2.crc"):  # as the message says
         (stream.checkpoint / "offsets" / planned).unlink(missing_ok=True)
