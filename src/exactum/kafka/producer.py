@@ -234,8 +234,9 @@ class Producer:
         client, end_s = self._client, time.monotonic() + timeout_ms / 1000
         fields, begins, counts = record_fields.joined(self._topic(topic), messages, headers, counts)
         addresses = fields.ctypes.data + begins * fields.itemsize
+        send = self._c.rd_kafka_produceva
         for address, count in zip(addresses.tolist(), counts.tolist(), strict=True):
-            while error := self._c.rd_kafka_produceva(client, address, count):
+            while error := send(client, address, count):
                 self._refused_for_now(error, end_s)
 
     def produce_record(
