@@ -7,8 +7,15 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
-from exactum.errors import SettingRefused
+from exactum.errors import RowsRefused
 from exactum.kafka.messages import HEADED_ROWS
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
@@ -65,6 +72,14 @@ def test_every_record_keeps_its_own(
         commit(sink, whole.slice(3, len(rows) - 5))
     expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)][3:-2]
     assert arrived(read_all(kafka.bootstrap_servers, name)) == expected
+
+
+def test_a_batch_without_any(kafka: LocalKafka, topic: TopicFactory) -> None:
+    name = topic("no-headers", partitions=1)
+    columns = [column([None, None]), column([[], None]), pa.nulls(2, TYPE)]
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        commit(sink, *(frame([b"v", b""], None, headers=headers) for headers in columns))
+    assert arrived(read_all(kafka.bootstrap_servers, name)) == [(b"v", ()), (b"", ())] * 3
 
 
 def test_rows_of_several_topics_and_partitions(kafka: LocalKafka, topic: TopicFactory) -> None:
@@ -142,10 +157,14 @@ def test_a_queue_with_less_room_than_the_rows_need(kafka: LocalKafka, topic: Top
 
 
 def test_a_record_with_headers_that_fails_is_found(kafka: LocalKafka, topic: TopicFactory) -> None:
-    """Its topic goes while the task runs."""
-    name = topic("gone-headers", partitions=1)
-    sink = KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)
-    with opened(sink) as one:
-        kafka.delete_topic(name)
-        with pytest.raises(SettingRefused, match=name):
-            one.write(frame([b"v"], None, headers=column([[("a", b"1")]])))
+    """By its delivery report: the topic takes no record without a key any more."""
+    name = topic("turned", partitions=1)
+    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    headers = column([[("a", b"1")], [("b", None)]])
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        for future in admin.incremental_alter_configs([changed]).values():
+            future.result(30)
+        with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
+            sink.write(frame([b"v", b"w"], [b"k", None], headers=headers))

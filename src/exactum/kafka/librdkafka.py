@@ -195,7 +195,8 @@ def library() -> Any:
     Raises:
         SettingRefused: it is not the one that exactum needs.
     """
-    if ctypes.sizeof(c_void_p) != 8 or ctypes.sizeof(DeliveryReport) != MESSAGE.itemsize:
+    sizes = ctypes.sizeof(DeliveryReport), ctypes.sizeof(Field)
+    if ctypes.sizeof(c_void_p) != 8 or sizes != (MESSAGE.itemsize, FIELD.itemsize):
         raise SettingRefused("exactum needs a 64-bit Python.")
     from confluent_kafka import cimpl  # its import loads librdkafka into the process
 
