@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from exactum.errors import RowsRefused
 from exactum.kafka.messages import HEADED_ROWS
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
+from exactum.protocol.sink import TaskName, WriteOrder
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
 from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened, read_all
@@ -154,6 +156,36 @@ def test_a_queue_with_less_room_than_the_rows_need(kafka: LocalKafka, topic: Top
         commit(one, frame(values, None, headers=column(rows)))
     expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)]
     assert arrived(read_all(kafka.bootstrap_servers, name)) == expected
+
+
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_the_memory_of_a_batch_may_be_used_again(
+    kafka: LocalKafka, topic: TopicFactory, with_headers: bool
+) -> None:
+    """Its task goes on while the records wait: all that they have was copied."""
+    name = topic("memory", partitions=1)
+    memory = bytearray(b"abcdefgh" * 2)
+
+    def texts(begin: int, kind: pa.DataType) -> pa.Array:
+        offsets = pa.py_buffer(array("i", [begin, begin + 2, begin + 4]).tobytes())
+        return pa.Array.from_buffers(kind, 2, [None, offsets, pa.py_buffer(memory)])
+
+    columns = {"key": texts(0, pa.binary()), "value": texts(4, pa.binary())}
+    if with_headers:
+        parts = [texts(8, pa.string()), texts(12, pa.binary())]
+        cells = pa.StructArray.from_arrays(parts, names=["key", "value"])
+        columns["headers"] = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), cells)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
+        assert writer.write(pa.record_batch(columns)) is None
+        memory[:] = b"-" * len(memory)
+        writer.prepare()
+        records = read_all(kafka.bootstrap_servers, name, committed=False)
+    expected = [
+        (b"ab", b"ef", (("ab", b"ef"),) if with_headers else ()),
+        (b"cd", b"gh", (("cd", b"gh"),) if with_headers else ()),
+    ]
+    assert [(r.key, r.value, r.headers) for r in records] == expected
 
 
 def test_a_record_with_headers_that_fails_is_found(kafka: LocalKafka, topic: TopicFactory) -> None:

@@ -121,7 +121,7 @@ def test_fuzz(
         topics.append(topic(f"fuzz{number}", partitions=partitions, config=config))
         give(kafka.bootstrap_servers, topics[-1], partitions, some)
     expected = committed(kafka.bootstrap_servers, topics)
-    headers = some.random() < 0.5
+    headers = seed_default is not None or some.random() < 0.5
     if not headers:
         expected = [row[:-1] for row in expected]
     for way in WAYS:
