@@ -1,5 +1,5 @@
 """Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only
-drain|epochs|targets|size|tunings|micro-batch].
+drain|epochs|targets|size|tunings|micro-batch|writer].
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench import drain, epochs, micro_batch, report, size, targets, tunings
+from bench import drain, epochs, micro_batch, report, size, targets, tunings, writer
 from exactum.local import LocalKafka
 
 
@@ -24,8 +24,8 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("drain", "epochs", "targets", "size", "tunings", "micro-batch"),
-        help="size, tunings and micro-batch only if asked for",
+        choices=("drain", "epochs", "targets", "size", "tunings", "micro-batch", "writer"),
+        help="size, tunings, micro-batch and writer only if asked for",
     )
     parser.add_argument(
         "--tuning", action="append", default=[], metavar="NAME", help="of the tunings, this one"
@@ -44,6 +44,8 @@ def main() -> None:
             size.bench(kafka, chosen.rounds, chosen.scale)
         if chosen.only == "tunings":
             tunings.bench(kafka, chosen.rounds, chosen.tuning)
+        if chosen.only == "writer":
+            writer.bench(kafka, chosen.rounds, chosen.scale)
         if chosen.only == "micro-batch":
             micro_batch.bench(kafka, chosen.rounds, chosen.picture)
         if chosen.only in (None, "epochs"):

@@ -287,19 +287,6 @@ def test_a_frame_of_another_batch(
     assert packed_jobs == []
 
 
-def test_headers(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
-    """Read by Spark's own source, which has them."""
-    name = topic("headers", partitions=1)
-    producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
-    producer.produce(name, b"v", headers=[("h", b"1")])
-    producer.flush(30)
-    frame = stream.read(name, includeHeaders=True)
-    assert run(stream, frame) is None
-    (row,) = written(stream.out)
-    assert row["headers"] == [{"key": "h", "value": b"1"}]
-    assert packed_jobs == []
-
-
 def test_a_task_that_fails_once(stream: Any, topic: Callable[..., str], way: str) -> None:
     """Its second try reads the same records."""
     name = topic("retried", partitions=2)

@@ -34,6 +34,17 @@ MESSAGE = np.dtype(
 )
 """``rd_kafka_message_t`` on a 64-bit machine (rdkafka.h)."""
 
+FIELD = np.dtype(
+    {
+        "names": ["vtype", "i32", "first", "second", "third"],
+        "formats": ["<i4", "<i4", "<u8", "<u8", "<i8"],
+        "offsets": [0, 8, 8, 16, 24],
+        "itemsize": 72,
+    }
+)
+"""``rd_kafka_vu_t`` on a 64-bit machine (rdkafka.h), as ``Field`` has it: ``first`` to ``third``
+are the members of its union's structures, ``i32`` is a number alone."""
+
 PRODUCER = 0
 CONF_OK, CONF_UNKNOWN = 0, -2
 F_COPY = 0x2
@@ -42,7 +53,7 @@ ERR_QUEUE_FULL, ERR_TIMED_OUT, ERR_TOPIC_EXCEPTION = -184, -185, 17
 EVENT_DR, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 EVENTS = EVENT_DR | EVENT_LOG | EVENT_ERROR
 VTYPE_RKT, VTYPE_PARTITION, VTYPE_VALUE, VTYPE_KEY = 2, 3, 4, 5
-VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADERS = 7, 8, 10
+VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADER, VTYPE_HEADERS = 7, 8, 9, 10
 
 
 class Memory(ctypes.Structure):
@@ -161,7 +172,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_headers_new": (c_void_p, [c_size_t]),
     "rd_kafka_headers_destroy": (None, [c_void_p]),
     "rd_kafka_header_add": (c_int, [c_void_p, c_void_p, c_ssize_t, c_void_p, c_ssize_t]),
-    "rd_kafka_produceva": (c_void_p, [c_void_p, POINTER(Field), c_size_t]),
+    "rd_kafka_produceva": (c_void_p, [c_void_p, c_void_p, c_size_t]),
     "rd_kafka_flush": (c_int, [c_void_p, c_int]),
     "rd_kafka_outq_len": (c_int, [c_void_p]),
     "rd_kafka_purge": (c_int, [c_void_p, c_int]),
@@ -184,7 +195,8 @@ def library() -> Any:
     Raises:
         SettingRefused: it is not the one that exactum needs.
     """
-    if ctypes.sizeof(c_void_p) != 8 or ctypes.sizeof(DeliveryReport) != MESSAGE.itemsize:
+    sizes = ctypes.sizeof(DeliveryReport), ctypes.sizeof(Field)
+    if ctypes.sizeof(c_void_p) != 8 or sizes != (MESSAGE.itemsize, FIELD.itemsize):
         raise SettingRefused("exactum needs a 64-bit Python.")
     from confluent_kafka import cimpl  # its import loads librdkafka into the process
 

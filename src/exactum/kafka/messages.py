@@ -31,6 +31,9 @@ TYPES = {
 }
 """Column -> the types it may have, in Spark's spelling. Other columns are not looked at."""
 
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+HEADED_ROWS = 1_000
+"""Rows with headers that are made ready at a time: 72 bytes for each field and each header."""
 DEAD_LETTER_COLUMNS = (("key", "binary"), ("value", "binary"), ("headers", TYPES["headers"][0]))
 """A dead letter in Kafka: the original bytes; who refused them, why and whence they came stand
 in the headers.
@@ -98,16 +101,46 @@ def produce(
         if int(rows["partition"].max()) >= producer.partition_count(name) and not anywhere:
             producer.learn(name, timeout_ms)  # of one that was added, librdkafka may not know yet
         for part in _parts(batch, chosen, (narrow or {}).get(name)):
-            if headers is not None:
-                made = map(
-                    headers.of,
-                    range(batch.num_rows)[part] if chosen is None else chosen[part].tolist(),
-                )
-                producer.produce_with_headers(name, rows[part], made, timeout_ms=timeout_ms)
-            else:
+            if headers is None:
                 producer.produce_array(name, rows[part], timeout_ms=timeout_ms, anywhere=anywhere)
+            elif headers.names_hold_nul:
+                for row in _numbers(batch, chosen)[part].tolist():
+                    _produce_row(producer, name, batch, row, timeout_ms=timeout_ms)
+            else:
+                numbers = _numbers(batch, chosen)[part]
+                for begin in range(0, len(numbers), HEADED_ROWS):
+                    some = slice(begin, begin + HEADED_ROWS)
+                    producer.produce_with_headers(
+                        name, rows[part][some], *headers.of(numbers[some]), timeout_ms=timeout_ms
+                    )
             if narrow and name in narrow:
                 producer.flush(timeout_ms)
+
+
+def _numbers(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+    """Of the rows of one topic."""
+    return np.arange(batch.num_rows) if chosen is None else chosen
+
+
+def _produce_row(
+    producer: Producer, topic: str, batch: pa.RecordBatch, row: int, *, timeout_ms: int
+) -> None:
+    """Enqueue one row by Python objects: the only way for a header's name that holds NUL."""
+    record = batch.slice(row, 1)
+
+    def value(name: str, kind: pa.DataType) -> Any:
+        return record.column(name).cast(kind)[0].as_py() if name in record.schema.names else None
+
+    headers = value("headers", HEADERS) or []
+    partition = value("partition", pa.int32())
+    producer.produce_record(
+        topic,
+        value("key", pa.binary()),
+        value("value", pa.binary()),
+        [(header["key"], header["value"]) for header in headers],
+        partition=PARTITION_UNASSIGNED if partition is None else partition,
+        timeout_ms=timeout_ms,
+    )
 
 
 def _messages(batch: pa.RecordBatch, names: set[str]) -> np.ndarray[Any, Any]:

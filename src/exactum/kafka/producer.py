@@ -12,14 +12,20 @@ import ctypes
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int
 from typing import Any
 
 import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.kafka import client_settings, librdkafka, record_headers, topic_name
+from exactum.kafka import (
+    client_settings,
+    librdkafka,
+    record_fields,
+    record_headers,
+    topic_name,
+)
 from exactum.kafka.delivery_errors import DeliveryError, DeliveryErrors, raise_error, refused
 from exactum.kafka.failure import KafkaFailure
 from exactum.kafka.learned_topics import LearnedTopics
@@ -211,27 +217,27 @@ class Producer:
         self,
         topic: str,
         messages: np.ndarray[Any, Any],
-        headers: Iterable[int | None],
+        headers: np.ndarray[Any, Any],
+        counts: np.ndarray[Any, Any],
         *,
         timeout_ms: int,
     ) -> None:
-        """Enqueue messages (dtype ``MESSAGE``), each with its headers or None; slower than
+        """Enqueue messages (dtype ``MESSAGE``) with their headers: one call for each, slower than
         ``produce_array``.
 
-        The headers are made by ``record_headers``, and belong to librdkafka from here on.
+        ``headers`` (dtype ``FIELD``) are those of all messages, one after the other, and ``counts``
+        how many each has, as ``HeaderColumn`` tells; they are copied as well.
 
         Raises:
             DeliveryError: as ``produce_array``.
         """
-        handle, end_s = self._topic(topic), time.monotonic() + timeout_ms / 1000
-        columns = [
-            messages[name].tolist() for name in ("payload", "len", "key", "key_len", "partition")
-        ]
-        for value, value_size, key, key_size, partition, made in zip(
-            *columns, headers, strict=True
-        ):
-            values = librdkafka.Memory(value, value_size), librdkafka.Memory(key, key_size)
-            self._enqueue(librdkafka.fields(handle, *values, partition, 0), made, end_s)
+        client, end_s = self._client, time.monotonic() + timeout_ms / 1000
+        fields, begins, counts = record_fields.joined(self._topic(topic), messages, headers, counts)
+        addresses = fields.ctypes.data + begins * fields.itemsize
+        send = self._c.rd_kafka_produceva
+        for address, count in zip(addresses.tolist(), counts.tolist(), strict=True):
+            while error := send(client, address, count):
+                self._refused_for_now(error, end_s)
 
     def produce_record(
         self,
@@ -256,23 +262,27 @@ class Producer:
     def _enqueue(self, fields: Any, headers: int | None, end_s: float) -> None:
         """Hand over one record: the first six of ``fields``, and its headers if there are any."""
         fields[6].vtype, fields[6].u.headers = librdkafka.VTYPE_HEADERS, headers
+        count = 6 if headers is None else 7
         try:
-            while True:
-                try:
-                    raise_error(
-                        self._c.rd_kafka_produceva(
-                            self._client, fields, 6 if headers is None else 7
-                        )
-                    )
-                    headers = None  # they are the record's now
-                    return
-                except DeliveryError as error:
-                    if error.failure is not KafkaFailure.FULL or time.monotonic() > end_s:
-                        raise
-                self._wait_for_room()
+            while error := self._c.rd_kafka_produceva(self._client, fields, count):
+                self._refused_for_now(error, end_s)
+            headers = None  # they are the record's now
         finally:
             if headers is not None:
                 self._c.rd_kafka_headers_destroy(headers)
+
+    def _refused_for_now(self, error: int, end_s: float) -> None:
+        """Wait for room where a record was not taken because the queue is full.
+
+        Raises:
+            DeliveryError: it was not taken for another reason, or the time is over.
+        """
+        try:
+            raise_error(error)
+        except DeliveryError as refusal:
+            if refusal.failure is not KafkaFailure.FULL or time.monotonic() > end_s:
+                raise
+        self._wait_for_room()
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged.

@@ -1,5 +1,5 @@
-"""Headers as librdkafka keeps them: built with lengths, so that NUL in a name is a letter like any
-other.
+"""Headers for librdkafka: of whole columns, as C reads them; and of one record, built with lengths,
+so that NUL in a name is a letter like any other.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from ctypes import c_char_p, c_void_p
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from exactum.errors import InvariantBroken
 from exactum.kafka import librdkafka, record_size
@@ -17,35 +19,47 @@ from exactum.kafka.arrow_memory import pointers
 
 
 class HeaderColumn:
-    """The headers of a batch's rows, for ``Producer.produce_array``: none of them is null or lacks
-    its key.
+    """The headers of a batch's rows, for ``Producer.produce_with_headers``: none of them is null or
+    lacks its key.
     """
 
     def __init__(self, column: pa.Array) -> None:
-        self._c = librdkafka.library()
-        self._ends = record_size.header_counts(column).cumsum().tolist()
-        self._names, self._values = (
-            column.flatten().flatten()
-        )  # kept: the addresses are into their memory
-        if self._names.null_count:
+        self._counts = record_size.header_counts(column)
+        self._begins = np.cumsum(self._counts) - self._counts
+        names, values = column.flatten().flatten()
+        if names.null_count:
             raise InvariantBroken("A header without a key was to be sent.")
-        self._cells = [
-            array.tolist() for each in (self._names, self._values) for array in pointers(each)
-        ]
+        # C knows the end of a name by NUL. Both are kept: the addresses are into their memory.
+        ended = pc.binary_join_element_wise(names.cast(pa.binary()), b"", b"\0")
+        self._kept = ended, values
+        self._names, _ = pointers(ended)
+        self._values, self._value_sizes = pointers(values)
+        self.names_hold_nul = _count_of_nul(ended) > len(names)
+        """Whether C would take the beginning of a name for all of it."""
 
-    def of(self, row: int) -> int | None:
-        """New headers of one row, which whoever asked owns; None where it has none."""
-        begin, end = self._ends[row - 1] if row else 0, self._ends[row]
-        if begin == end:
-            return None
-        names, name_sizes, values, value_sizes = self._cells
-        made = self._c.rd_kafka_headers_new(end - begin)
-        for place in range(begin, end):
-            # Address 0 is a null value: rd_kafka_header_add() knows it by that.
-            self._c.rd_kafka_header_add(
-                made, names[place], name_sizes[place], values[place], value_sizes[place]
-            )
-        return int(made)
+    def of(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The headers of these rows (dtype ``FIELD``), one after the other, and how many each row
+        has. Valid as long as this object lives.
+        """
+        counts = self._counts[rows]
+        before = np.cumsum(counts) - counts
+        places = np.repeat(self._begins[rows] - before, counts) + np.arange(int(counts.sum()))
+        fields = np.zeros(len(places), dtype=librdkafka.FIELD)
+        fields["vtype"] = librdkafka.VTYPE_HEADER
+        fields["first"] = self._names[places]
+        # Address 0 is a null value: librdkafka knows it by that.
+        fields["second"], fields["third"] = self._values[places], self._value_sizes[places]
+        return fields, counts
+
+
+def _count_of_nul(column: pa.Array) -> int:
+    """How many bytes of a column's values are 0."""
+    if not len(column):
+        return 0
+    addresses, sizes = pointers(column)
+    begin = int(addresses[0] - np.uint64(column.buffers()[2].address))
+    content = np.frombuffer(column.buffers()[2], dtype=np.uint8)[begin : begin + int(sizes.sum())]
+    return int(np.count_nonzero(content == 0))
 
 
 def made_of(headers: Sequence[tuple[str, bytes | None]]) -> int | None:

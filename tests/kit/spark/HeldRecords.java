@@ -10,10 +10,17 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.record.TimestampType;
 
-/** Says whether records in columns keep what a broker's answer had for their headers: "kept" or "free". */
+/**
+ * Says whether records in columns keep what a broker's answer had for their headers: "kept" or "free", first where headers
+ * are not asked for, then where they are.
+ */
 final class HeldRecords {
     public static void main(String[] arguments) throws InterruptedException {
-        KafkaRecords records = new KafkaRecords(new TopicPartition("topic", 0));
+        look(new KafkaRecords(new TopicPartition("topic", 0), false));
+        look(new KafkaRecords(new TopicPartition("topic", 0), true));
+    }
+
+    private static void look(KafkaRecords records) throws InterruptedException {
         WeakReference<byte[]> answer = added(records);
         for (int tries = 0; tries < 50 && answer.get() != null; tries++) {
             System.gc();

@@ -29,11 +29,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  *
  * <p>All that a driver does is Spark's: options, offsets, limits, partitions, the checkpoint. Executors read the same
  * ranges through the same cached consumers with the same checks. So a checkpoint of one goes on with the other. Batch
- * reads, other triggers than micro-batches, and headers are left to Spark's source as it is.
+ * reads and other triggers than micro-batches are left to Spark's source as it is.
  */
 public final class ColumnarKafka implements TableProvider {
-    private static final String HEADERS = "includeHeaders";
-
     private final KafkaSourceProvider spark = new KafkaSourceProvider();
 
     @Override
@@ -44,8 +42,7 @@ public final class ColumnarKafka implements TableProvider {
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
         CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(properties);
-        SupportsRead table = (SupportsRead) spark.getTable(options);
-        return options.getBoolean(HEADERS, false) ? table : new ColumnarTable(table);
+        return new ColumnarTable((SupportsRead) spark.getTable(options));
     }
 
     /** Spark's table, under its own name. */

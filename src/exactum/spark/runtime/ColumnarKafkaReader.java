@@ -17,7 +17,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 final class ColumnarKafkaReader implements PartitionReader<ColumnarBatch> {
     private static final int RECORDS_MAX = 10_000;
-    /** Of keys and values; a batch holds one record more than fits. */
+    /** Of keys, values and headers; a batch holds one record more than fits. */
     private static final int BYTES_MAX = 2 << 20;
 
     private final KafkaBatchInputPartition range;
@@ -41,7 +41,7 @@ final class ColumnarKafkaReader implements PartitionReader<ColumnarBatch> {
 
     @Override
     public boolean next() {
-        KafkaRecords records = new KafkaRecords(range.offsetRange().topicPartition());
+        KafkaRecords records = new KafkaRecords(range.offsetRange().topicPartition(), range.includeHeaders());
         while (nextOffset < untilOffset && records.count() < RECORDS_MAX && records.bytes() < BYTES_MAX) {
             if (task != null) {
                 task.killTaskIfInterrupted(); // Spark asks between batches only, and a slow broker takes long for one

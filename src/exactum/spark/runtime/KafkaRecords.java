@@ -6,22 +6,22 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Some records of one partition, with the columns of Spark's Kafka source.
  *
  * <p>Keys and values are the consumer's own arrays. The consumer's records are not kept: their headers hold on to all that
- * came with them from the broker, which may be many times what the columns have.
+ * came with them from the broker, which may be many times what the columns have. Headers that are asked for are copied.
  */
 final class KafkaRecords {
     /** The columns, in the order of KafkaRecordToRowConverter's schema. */
     static final int KEY = 0, VALUE = 1, TOPIC = 2, PARTITION = 3, OFFSET = 4, TIMESTAMP = 5, TIMESTAMP_TYPE = 6;
+    /** Only where the source has {@code includeHeaders}. */
+    static final int HEADERS = 7;
 
     private static final DataType[] TYPES = {
         DataTypes.BinaryType,
@@ -30,7 +30,8 @@ final class KafkaRecords {
         DataTypes.IntegerType,
         DataTypes.LongType,
         DataTypes.TimestampType,
-        DataTypes.IntegerType
+        DataTypes.IntegerType,
+        KafkaHeaders.TYPE
     };
     /** From 1900 to 9999 the calendars and time zones of Java and Spark agree. */
     private static final long PLAIN_MS_MIN = -2_208_988_800_000L + 86_400_000L, PLAIN_MS_MAX = 253_402_300_799_999L;
@@ -42,11 +43,13 @@ final class KafkaRecords {
     private long[] offsets = new long[64];
     private long[] timestamps = new long[64];
     private int[] timestampTypes = new int[64];
+    private final KafkaHeaders headers;
     private int count = 0;
     private long bytes = 0;
 
-    KafkaRecords(TopicPartition partition) {
+    KafkaRecords(TopicPartition partition, boolean withHeaders) {
         this.partition = partition;
+        headers = withHeaders ? new KafkaHeaders() : null;
         topic = UTF8String.fromString(partition.topic());
     }
 
@@ -64,13 +67,16 @@ final class KafkaRecords {
         timestamps[count] = record.timestamp();
         timestampTypes[count++] = record.timestampType().id;
         bytes += size(record.key()) + size(record.value());
+        if (headers != null) {
+            bytes += headers.add(record.headers());
+        }
     }
 
     int count() {
         return count;
     }
 
-    /** Of keys and values. */
+    /** Of keys, values and headers. */
     long bytes() {
         return bytes;
     }
@@ -85,6 +91,16 @@ final class KafkaRecords {
 
     byte[] binary(int column, int row) {
         return column == KEY ? keys[row] : values[row];
+    }
+
+    /** All keys or all values, and room for more behind them. */
+    byte[][] binaries(int column) {
+        return column == KEY ? keys : values;
+    }
+
+    /** Null where there are none. */
+    KafkaHeaders headers() {
+        return headers;
     }
 
     long offset(int row) {
@@ -103,7 +119,7 @@ final class KafkaRecords {
     }
 
     ColumnarBatch batch() {
-        ColumnVector[] columns = new ColumnVector[TYPES.length];
+        ColumnVector[] columns = new ColumnVector[headers == null ? HEADERS : TYPES.length];
         for (int column = 0; column < columns.length; column++) {
             columns[column] = new Column(this, column);
         }
@@ -119,7 +135,7 @@ final class KafkaRecords {
         return value == null ? 0 : value.length;
     }
 
-    private static final class Column extends ColumnVector {
+    private static final class Column extends PlainColumn {
         private final KafkaRecords records;
         private final int column;
 
@@ -130,17 +146,9 @@ final class KafkaRecords {
         }
 
         @Override
-        public void close() {}
-
-        @Override
-        public boolean hasNull() {
-            return numNulls() > 0;
-        }
-
-        @Override
         public int numNulls() {
             int nulls = 0;
-            for (int row = 0; column <= VALUE && row < records.count; row++) {
+            for (int row = 0; (column <= VALUE || column == HEADERS) && row < records.count; row++) {
                 nulls += isNullAt(row) ? 1 : 0;
             }
             return nulls;
@@ -148,7 +156,9 @@ final class KafkaRecords {
 
         @Override
         public boolean isNullAt(int row) {
-            return column <= VALUE && records.binary(column, row) == null;
+            return column == HEADERS
+                    ? records.headers.isNull(row)
+                    : column <= VALUE && records.binary(column, row) == null;
         }
 
         @Override
@@ -172,52 +182,8 @@ final class KafkaRecords {
         }
 
         @Override
-        public boolean getBoolean(int row) {
-            throw noSuchType();
-        }
-
-        @Override
-        public byte getByte(int row) {
-            throw noSuchType();
-        }
-
-        @Override
-        public short getShort(int row) {
-            throw noSuchType();
-        }
-
-        @Override
-        public float getFloat(int row) {
-            throw noSuchType();
-        }
-
-        @Override
-        public double getDouble(int row) {
-            throw noSuchType();
-        }
-
-        @Override
         public ColumnarArray getArray(int row) {
-            throw noSuchType();
-        }
-
-        @Override
-        public ColumnarMap getMap(int row) {
-            throw noSuchType();
-        }
-
-        @Override
-        public Decimal getDecimal(int row, int precision, int scale) {
-            throw noSuchType();
-        }
-
-        @Override
-        public ColumnVector getChild(int ordinal) {
-            throw noSuchType();
-        }
-
-        private UnsupportedOperationException noSuchType() {
-            return new UnsupportedOperationException("Kafka's column " + column + " is " + type);
+            return records.headers.array(row);
         }
     }
 }

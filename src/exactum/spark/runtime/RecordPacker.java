@@ -15,12 +15,14 @@ import java.nio.ByteOrder;
  *   <li>topic: its length (long) and bytes, once;
  *   <li>partition: once (long);
  *   <li>offset, timestamp (microseconds): longs;
- *   <li>timestampType: ints.
+ *   <li>timestampType: ints;
+ *   <li>headers: the number of records without any (long), which are null, and unless all are: Arrow's bits of validity if
+ *       there are nulls, Arrow's offsets, and of all headers the names and then the values, each as a key or a value is.
  * </ul>
  */
 final class RecordPacker {
     /** Another one for each change: executors may have another jar than the workers' exactum. */
-    private static final int LAYOUT = 1;
+    private static final int LAYOUT = 2;
 
     private RecordPacker() {}
 
@@ -42,19 +44,7 @@ final class RecordPacker {
         switch (column) {
             case KafkaRecords.KEY:
             case KafkaRecords.VALUE:
-                long bytes = 0;
-                int nulls = 0;
-                for (int row = 0; row < count; row++) {
-                    byte[] value = records.binary(column, row);
-                    if (value == null) {
-                        nulls++;
-                    } else {
-                        bytes += value.length;
-                    }
-                }
-                return nulls == count
-                        ? 8
-                        : 8 + (nulls > 0 ? padded(bits(count)) : 0) + padded(4L * (count + 1)) + padded(bytes);
+                return binarySize(records.binaries(column), count);
             case KafkaRecords.TOPIC:
                 return 8 + padded(records.topic().numBytes());
             case KafkaRecords.PARTITION:
@@ -62,9 +52,38 @@ final class RecordPacker {
             case KafkaRecords.OFFSET:
             case KafkaRecords.TIMESTAMP:
                 return 8L * count;
+            case KafkaRecords.HEADERS:
+                return headersSize(records.headers(), count);
             default:
                 return padded(4L * count);
         }
+    }
+
+    private static long binarySize(byte[][] values, int count) {
+        long bytes = 0;
+        int nulls = 0;
+        for (int row = 0; row < count; row++) {
+            byte[] value = values[row];
+            if (value == null) {
+                nulls++;
+            } else {
+                bytes += value.length;
+            }
+        }
+        return nulls == count
+                ? 8
+                : 8 + (nulls > 0 ? padded(bits(count)) : 0) + padded(4L * (count + 1)) + padded(bytes);
+    }
+
+    private static long headersSize(KafkaHeaders headers, int count) {
+        int nulls = nulls(headers, count);
+        return nulls == count
+                ? 8
+                : 8
+                        + (nulls > 0 ? padded(bits(count)) : 0)
+                        + padded(4L * (count + 1))
+                        + binarySize(headers.names(), headers.count())
+                        + binarySize(headers.values(), headers.count());
     }
 
     private static void put(KafkaRecords records, int column, ByteBuffer to) {
@@ -72,7 +91,7 @@ final class RecordPacker {
         switch (column) {
             case KafkaRecords.KEY:
             case KafkaRecords.VALUE:
-                putBinary(records, column, to);
+                putBinary(records.binaries(column), count, to);
                 break;
             case KafkaRecords.TOPIC:
                 to.putLong(records.topic().numBytes()).put(records.topic().getBytes());
@@ -90,6 +109,9 @@ final class RecordPacker {
                     to.putLong(records.timestampMicros(row));
                 }
                 break;
+            case KafkaRecords.HEADERS:
+                putHeaders(records.headers(), count, to);
+                break;
             default:
                 for (int row = 0; row < count; row++) {
                     to.putInt(records.timestampType(row));
@@ -98,10 +120,10 @@ final class RecordPacker {
         pad(to);
     }
 
-    private static void putBinary(KafkaRecords records, int column, ByteBuffer to) {
-        int count = records.count(), nulls = 0;
+    private static void putBinary(byte[][] values, int count, ByteBuffer to) {
+        int nulls = 0;
         for (int row = 0; row < count; row++) {
-            nulls += records.binary(column, row) == null ? 1 : 0;
+            nulls += values[row] == null ? 1 : 0;
         }
         to.putLong(nulls);
         if (nulls == count) {
@@ -110,9 +132,8 @@ final class RecordPacker {
         if (nulls > 0) {
             int first = to.position();
             for (int row = 0; row < count; row++) {
-                if (records.binary(column, row) != null) {
-                    int place = first + row / 8;
-                    to.put(place, (byte) (to.get(place) | 1 << row % 8));
+                if (values[row] != null) {
+                    putBit(first, row, to);
                 }
             }
             to.position(first + bits(count));
@@ -122,13 +143,52 @@ final class RecordPacker {
         to.position(offsets + 4 * (count + 1));
         pad(to);
         for (int row = 0; row < count; row++) {
-            byte[] value = records.binary(column, row);
+            byte[] value = values[row];
             if (value != null) {
                 to.put(value);
                 bytes += value.length;
             }
             to.putInt(offsets + 4 * (row + 1), bytes);
         }
+    }
+
+    private static void putHeaders(KafkaHeaders headers, int count, ByteBuffer to) {
+        int nulls = nulls(headers, count);
+        to.putLong(nulls);
+        if (nulls == count) {
+            return;
+        }
+        if (nulls > 0) {
+            int first = to.position();
+            for (int row = 0; row < count; row++) {
+                if (!headers.isNull(row)) {
+                    putBit(first, row, to);
+                }
+            }
+            to.position(first + bits(count));
+            pad(to);
+        }
+        to.putInt(0);
+        for (int row = 0; row < count; row++) {
+            to.putInt(headers.end(row));
+        }
+        pad(to);
+        putBinary(headers.names(), headers.count(), to);
+        pad(to);
+        putBinary(headers.values(), headers.count(), to);
+    }
+
+    private static int nulls(KafkaHeaders headers, int count) {
+        int nulls = 0;
+        for (int row = 0; row < count; row++) {
+            nulls += headers.isNull(row) ? 1 : 0;
+        }
+        return nulls;
+    }
+
+    private static void putBit(int first, int row, ByteBuffer to) {
+        int place = first + row / 8;
+        to.put(place, (byte) (to.get(place) | 1 << row % 8));
     }
 
     private static int bits(int count) {

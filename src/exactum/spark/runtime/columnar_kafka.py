@@ -21,8 +21,10 @@ SOURCES = tuple(
         "ColumnarKafka",
         "ColumnarKafkaReader",
         "ColumnarKafkaStream",
+        "KafkaHeaders",
         "KafkaRecords",
         "PackedBatches",
+        "PlainColumn",
         "RecordPacker",
     )
 )

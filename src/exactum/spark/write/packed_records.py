@@ -13,10 +13,10 @@ from typing import Any
 
 from exactum.errors import SettingRefused
 
-KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE = range(7)
+KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, HEADERS = range(8)
 """The columns of Spark's Kafka source, as ``KafkaRecords.java`` numbers them."""
 
-LAYOUT = 1
+LAYOUT = 2
 """As ``RecordPacker.java`` numbers the layout that is read here."""
 OTHER_JAR = (
     "The records of Kafka were packed by another version of columnar-kafka.jar than this "
@@ -105,7 +105,9 @@ class _Reader:
         import pyarrow as pa
 
         if number in (KEY, VALUE):
-            return self._binary()
+            return self._binary(self._count)
+        if number == HEADERS:
+            return self._headers()
         if number == TOPIC:
             return self._repeated(pa.scalar(self._take(self._long()).to_pybytes().decode()))
         if number == PARTITION:
@@ -114,18 +116,32 @@ class _Reader:
             return self._numbers(pa.int32(), 4)
         return self._numbers(pa.int64() if number == OFFSET else pa.timestamp("us", time_zone), 8)
 
-    def _binary(self) -> Any:
+    def _binary(self, count: int) -> Any:
         import pyarrow as pa
 
         nulls = self._long()
+        if nulls == count:
+            return pa.nulls(count, pa.binary())
+        valid = self._take((count + 7) // 8) if nulls else None
+        offsets = self._take(4 * (count + 1))
+        (size,) = unpack_from("<i", offsets, 4 * count)
+        return pa.Array.from_buffers(pa.binary(), count, [valid, offsets, self._take(size)], nulls)
+
+    def _headers(self) -> Any:
+        import pyarrow as pa
+
+        kind = pa.list_(
+            pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        )
+        nulls = self._long()
         if nulls == self._count:
-            return pa.nulls(self._count, pa.binary())
+            return pa.nulls(self._count, kind)
         valid = self._take((self._count + 7) // 8) if nulls else None
         offsets = self._take(4 * (self._count + 1))
-        (size,) = unpack_from("<i", offsets, 4 * self._count)
-        return pa.Array.from_buffers(
-            pa.binary(), self._count, [valid, offsets, self._take(size)], nulls
-        )
+        (cells,) = unpack_from("<i", offsets, 4 * self._count)
+        parts = [self._binary(cells).view(pa.string()), self._binary(cells)]
+        structs = pa.Array.from_buffers(kind.value_type, cells, [None], 0, children=parts)
+        return pa.Array.from_buffers(kind, self._count, [valid, offsets], nulls, children=[structs])
 
     def _repeated(self, scalar: Any) -> Any:
         import pyarrow as pa

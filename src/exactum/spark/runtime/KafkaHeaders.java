@@ -1,0 +1,138 @@
+package exactum;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.Headers;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarArray;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** The headers of some records: names and values of all of them, one after the other. A record without headers has null. */
+final class KafkaHeaders {
+    /** As KafkaRecordToRowConverter has it. */
+    static final ArrayType TYPE = DataTypes.createArrayType(DataTypes.createStructType(new StructField[] {
+        DataTypes.createStructField("key", DataTypes.StringType, true),
+        DataTypes.createStructField("value", DataTypes.BinaryType, true)
+    }));
+
+    private byte[][] names = new byte[64][];
+    private byte[][] values = new byte[64][];
+    private int count = 0;
+    private int[] ends = new int[64];
+    private int rows = 0;
+    private final ColumnVector cells = new Cells();
+
+    /** Those of one more record; returns their bytes. */
+    long add(Headers headers) {
+        long bytes = 0;
+        for (Header header : headers) {
+            if (count == names.length) {
+                names = Arrays.copyOf(names, 2 * count);
+                values = Arrays.copyOf(values, 2 * count);
+            }
+            // By way of a String, as Spark does: bytes that are no text become what Java makes of them.
+            byte[] name = header.key().getBytes(StandardCharsets.UTF_8), value = header.value();
+            names[count] = name;
+            values[count++] = value;
+            bytes += name.length + (value == null ? 0 : value.length);
+        }
+        if (rows == ends.length) {
+            ends = Arrays.copyOf(ends, 2 * rows);
+        }
+        ends[rows++] = count;
+        return bytes;
+    }
+
+    /** Of all records. */
+    int count() {
+        return count;
+    }
+
+    /** Of all headers, and room for more behind them. */
+    byte[][] names() {
+        return names;
+    }
+
+    /** Of all headers, and room for more behind them. */
+    byte[][] values() {
+        return values;
+    }
+
+    /** How many headers this record and those before it have. */
+    int end(int row) {
+        return ends[row];
+    }
+
+    boolean isNull(int row) {
+        return begin(row) == ends[row];
+    }
+
+    ColumnarArray array(int row) {
+        return new ColumnarArray(cells, begin(row), ends[row] - begin(row));
+    }
+
+    private int begin(int row) {
+        return row == 0 ? 0 : ends[row - 1];
+    }
+
+    /** Structures of a name and a value. */
+    private final class Cells extends PlainColumn {
+        private final ColumnVector[] parts = {new Part(true), new Part(false)};
+
+        Cells() {
+            super(TYPE.elementType());
+        }
+
+        @Override
+        public int numNulls() {
+            return 0;
+        }
+
+        @Override
+        public boolean isNullAt(int row) {
+            return false;
+        }
+
+        @Override
+        public ColumnVector getChild(int ordinal) {
+            return parts[ordinal];
+        }
+    }
+
+    private final class Part extends PlainColumn {
+        private final boolean isName;
+
+        Part(boolean isName) {
+            super(isName ? DataTypes.StringType : DataTypes.BinaryType);
+            this.isName = isName;
+        }
+
+        @Override
+        public int numNulls() {
+            int nulls = 0;
+            for (int row = 0; row < count; row++) {
+                nulls += isNullAt(row) ? 1 : 0;
+            }
+            return nulls;
+        }
+
+        @Override
+        public boolean isNullAt(int row) {
+            return !isName && values[row] == null;
+        }
+
+        @Override
+        public UTF8String getUTF8String(int row) {
+            return UTF8String.fromBytes(names[row]);
+        }
+
+        @Override
+        public byte[] getBinary(int row) {
+            return values[row];
+        }
+    }
+}

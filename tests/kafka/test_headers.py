@@ -1,0 +1,202 @@
+"""Headers of whole columns arrive as they were given: each with its record, and in order."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from exactum.errors import RowsRefused
+from exactum.kafka.messages import HEADED_ROWS
+from exactum.kafka.sink import KafkaSink
+from exactum.local import LocalKafka
+from exactum.protocol.sink import TaskName, WriteOrder
+from kafka import KafkaConsumer
+from kafka import TopicPartition as Partition
+from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened, read_all
+
+pytestmark = pytest.mark.broker
+
+Headers = Sequence[tuple[str, bytes | None]] | None
+TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+LARGE = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
+TopicFactory = Callable[..., str]
+
+
+def column(rows: Sequence[Headers], kind: pa.DataType = TYPE) -> pa.Array:
+    cells = [None if row is None else [{"key": n, "value": v} for n, v in row] for row in rows]
+    return pa.array(cells, kind)
+
+
+def made_up(count: int) -> list[Headers]:
+    """None, none at all, and up to four of each row, with names and values of all sorts."""
+    chance = random.Random(7)
+    names = ["", "a", "trace-id", "é€", "n" * 300]
+    values = [None, b"", b"\0", b"v", b"w" * 300]
+    return [
+        None
+        if chance.random() < 0.1
+        else [(chance.choice(names), chance.choice(values)) for _ in range(chance.randrange(5))]
+        for _ in range(count)
+    ]
+
+
+def commit(sink: OpenedSink, *frames: pa.RecordBatch) -> None:
+    verified = sink.participant.verify(sink.write(*frames))
+    sink.participant.commit(sink.permit(verified), verified)
+    assert sink.rejections == [None] * len(sink.rejections)
+
+
+def arrived(records: Sequence[Record]) -> list[tuple[bytes | None, tuple[object, ...]]]:
+    return [(record.value, record.headers) for record in records]
+
+
+@pytest.mark.parametrize("kind", [TYPE, LARGE])
+def test_every_record_keeps_its_own(
+    kafka: LocalKafka, topic: TopicFactory, kind: pa.DataType
+) -> None:
+    """More rows than are made ready at a time, out of the middle of an array."""
+    name = topic("own-headers", partitions=1)
+    rows = made_up(2 * HEADED_ROWS + 7)
+    values = [str(number).encode() for number in range(len(rows))]
+    whole = frame(values, None, headers=column(rows, kind))
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        commit(sink, whole.slice(3, len(rows) - 5))
+    expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)][3:-2]
+    assert arrived(read_all(kafka.bootstrap_servers, name)) == expected
+
+
+def test_a_batch_without_any(kafka: LocalKafka, topic: TopicFactory) -> None:
+    name = topic("no-headers", partitions=1)
+    columns = [column([None, None]), column([[], None]), pa.nulls(2, TYPE)]
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        commit(sink, *(frame([b"v", b""], None, headers=headers) for headers in columns))
+    assert arrived(read_all(kafka.bootstrap_servers, name)) == [(b"v", ()), (b"", ())] * 3
+
+
+def test_rows_of_several_topics_and_partitions(kafka: LocalKafka, topic: TopicFactory) -> None:
+    names = [topic("first", partitions=2), topic("second", partitions=2)]
+    rows = made_up(200)
+    values = [str(number).encode() for number in range(len(rows))]
+    places = [(names[number % 3 % 2], number % 2) for number in range(len(rows))]
+    batch = frame(
+        values,
+        [None if number % 5 else b"k" for number in range(len(rows))],
+        headers=column(rows),
+        topic=pa.array([name for name, _ in places]),
+        partition=pa.array([partition for _, partition in places], pa.int32()),
+    )
+    with opened(KafkaSink(bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        commit(sink, batch)
+    for name in names:
+        records = read_all(kafka.bootstrap_servers, name)
+        assert sorted(
+            (r.partition, int(r.value or b""), r.key, r.headers) for r in records
+        ) == sorted(
+            (partition, number, None if number % 5 else b"k", tuple(row or ()))
+            for number, (row, (place, partition)) in enumerate(zip(rows, places, strict=True))
+            if place == name
+        )
+
+
+def test_a_name_that_holds_nul_beside_others(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """C ends a name at NUL, so such a batch is sent in another way: to the same end."""
+    name = topic("nul-beside", partitions=2)
+    rows: list[Headers] = [[("a", b"1"), ("a\0b", None)], None, [], [("\0", b"\0")]]
+    batch = frame(
+        [b"0", None, b"", b"3"],
+        [b"k", b"", None, b"k"],
+        headers=column(rows),
+        partition=pa.array([1, 1, 1, 1], pa.int32()),
+    )
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        commit(sink, batch)
+    # By kafka-python: librdkafka's consumers show the name of a header up to its first NUL.
+    reader = KafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed"
+    )
+    try:
+        partition = Partition(name, 1)
+        reader.assign([partition])
+        reader.seek_to_beginning(partition)
+        records = [r for some in reader.poll(30_000).values() for r in some]
+    finally:
+        reader.close()
+    assert [(r.value, r.key) for r in records] == [
+        (b"0", b"k"),
+        (None, b""),
+        (b"", None),
+        (b"3", b"k"),
+    ]
+    shown = [[(n, None if v is None else bytes(v)) for n, v in r.headers] for r in records]
+    assert shown == [list(row or ()) for row in rows]
+
+
+def test_a_queue_with_less_room_than_the_rows_need(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """Each waits for its turn; none is lost, doubled or overtaken."""
+    name = topic("narrow-queue", partitions=1)
+    rows = made_up(500)
+    values = [str(number).encode() for number in range(len(rows))]
+    sink = KafkaSink(
+        name,
+        bootstrap_servers=kafka.bootstrap_servers,
+        producer={"queue.buffering.max.messages": 50, "batch.num.messages": 50},
+    )
+    with opened(sink) as one:
+        commit(one, frame(values, None, headers=column(rows)))
+    expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)]
+    assert arrived(read_all(kafka.bootstrap_servers, name)) == expected
+
+
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_the_memory_of_a_batch_may_be_used_again(
+    kafka: LocalKafka, topic: TopicFactory, with_headers: bool
+) -> None:
+    """Its task goes on while the records wait: all that they have was copied."""
+    name = topic("memory", partitions=1)
+    memory = bytearray(b"abcdefgh" * 2)
+
+    def texts(begin: int, kind: pa.DataType) -> pa.Array:
+        offsets = pa.py_buffer(array("i", [begin, begin + 2, begin + 4]).tobytes())
+        return pa.Array.from_buffers(kind, 2, [None, offsets, pa.py_buffer(memory)])
+
+    columns = {"key": texts(0, pa.binary()), "value": texts(4, pa.binary())}
+    if with_headers:
+        parts = [texts(8, pa.string()), texts(12, pa.binary())]
+        cells = pa.StructArray.from_arrays(parts, names=["key", "value"])
+        columns["headers"] = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), cells)
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
+        assert writer.write(pa.record_batch(columns)) is None
+        memory[:] = b"-" * len(memory)
+        writer.prepare()
+        records = read_all(kafka.bootstrap_servers, name, committed=False)
+    expected = [
+        (b"ab", b"ef", (("ab", b"ef"),) if with_headers else ()),
+        (b"cd", b"gh", (("cd", b"gh"),) if with_headers else ()),
+    ]
+    assert [(r.key, r.value, r.headers) for r in records] == expected
+
+
+def test_a_record_with_headers_that_fails_is_found(kafka: LocalKafka, topic: TopicFactory) -> None:
+    """By its delivery report: the topic takes no record without a key any more."""
+    name = topic("turned", partitions=1)
+    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    headers = column([[("a", b"1")], [("b", None)]])
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        for future in admin.incremental_alter_configs([changed]).values():
+            future.result(30)
+        with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
+            sink.write(frame([b"v", b"w"], [b"k", None], headers=headers))
