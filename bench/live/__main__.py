@@ -1,0 +1,143 @@
+"""Consumers that live on in the workers, against the columnar source: python -m bench.live
+[--rounds N] [--records N] [--bytes N] [--per-epoch N] [--ways a,b].
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import defaultdict
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench import report
+from bench.live.job import COLUMNAR, WAYS
+from bench.load import PARTITIONS, Load, fill
+from exactum.local import LocalKafka
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.live", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="after one that does not count (3)")
+    parser.add_argument("--records", type=int, default=4_000_000)
+    parser.add_argument("--bytes", type=int, default=100, help="of a record's value (100)")
+    parser.add_argument("--per-epoch", type=int, default=500_000)
+    parser.add_argument("--ways", default=",".join(WAYS))
+    chosen = parser.parse_args()
+    report.console.print(report.machine())
+    ways = chosen.ways.split(",")
+    load = Load(chosen.records, chosen.bytes)
+    with LocalKafka(
+        properties={"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
+    ) as kafka:
+        fill(kafka, load)
+        # The order turned round each time.
+        turns = [ways if number % 2 else ways[::-1] for number in range(chosen.rounds + 1)]
+        lives = [(number, way) for number, turn in enumerate(turns) for way in turn]
+        targets = [f"out-{number}-{way}" for number, way in lives]
+        for target in targets:
+            kafka.create_topic(target, partitions=PARTITIONS)
+        found = run(kafka, load, chosen.per_epoch, [way for _, way in lives], targets)
+        for target in targets:
+            records = committed(kafka, target)
+            if records != load.records:
+                raise RuntimeError(f"{target} has {records} records of {load.records}")
+    show(load, chosen.per_epoch, found[len(ways) :])
+
+
+def run(
+    kafka: LocalKafka, load: Load, per_epoch: int, ways: list[str], targets: list[str]
+) -> list[dict[str, object]]:
+    """What the job says of each life."""
+    job = {
+        "servers": kafka.bootstrap_servers,
+        "source": load.topic,
+        "targets": targets,
+        "ways": ways,
+        "broker": kafka.pid(),
+        "per_epoch": per_epoch,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.live.job", json.dumps(job)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found = []
+    for line in process.stdout or ():
+        if not line.startswith("{"):
+            continue
+        life = json.loads(line)
+        rate, cpu_us, broker_us = figures(life, load)
+        report.console.print(
+            f"{life['way']:10} {rate:7.0f} k/s {cpu_us:5.2f} us, broker {broker_us:5.2f}, "
+            f"{len(life['told'])} epochs, whole query {life['query_s']:.1f} s"
+        )
+        found.append(life)
+    if process.wait() != 0:
+        raise RuntimeError(f"the job ended with {process.returncode}")
+    return found
+
+
+def figures(life: dict[str, object], load: Load) -> tuple[float, float, float]:
+    """k records a second, and us of CPU a record of client and broker, without the first epoch."""
+    told = life["told"]
+    (began_s, client_s, broker_s), last = told[0], told[-1]
+    records = load.records * (len(told) - 1) / len(told)
+    return (
+        records / (last[0] - began_s) / 1000,
+        (last[1] - client_s) * 1e6 / records,
+        (last[2] - broker_s) * 1e6 / records,
+    )
+
+
+def committed(kafka: LocalKafka, topic: str) -> int:
+    """How many committed records the topic has."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "count",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.queue.backoff.ms": 1,
+            "fetch.wait.max.ms": 5,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    records, open_ = 0, PARTITIONS
+    while open_:
+        for message in consumer.consume(10_000, 0.1):
+            if message.error() is None:
+                records += 1
+            else:
+                open_ -= 1
+    consumer.close()
+    return records
+
+
+def show(load: Load, per_epoch: int, lives: list[dict[str, object]]) -> None:
+    of_way = defaultdict(list)
+    for life in lives:
+        of_way[str(life["way"])].append(figures(life, load))
+    base = of_way.get(COLUMNAR) or next(iter(of_way.values()))
+    report.table(
+        f"{load.records:,} records of {load.bytes} bytes, {per_epoch:,} an epoch, without the "
+        "first epoch: median (min to max)",
+        ["way", "k/s", "ratio", "client CPU us a record", "ratio", "broker CPU us"],
+        [
+            [
+                way,
+                report.spread([one[0] for one in all_], 0),
+                report.ratios([one[0] for one in all_], [one[0] for one in base]),
+                report.spread([one[1] for one in all_]),
+                report.ratios([one[1] for one in all_], [one[1] for one in base]),
+                report.spread([one[2] for one in all_]),
+            ]
+            for way, all_ in of_way.items()
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
