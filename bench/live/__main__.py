@@ -8,6 +8,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 
 from confluent_kafka import Consumer, TopicPartition
@@ -29,9 +30,12 @@ def main() -> None:
     report.console.print(report.machine())
     ways = chosen.ways.split(",")
     load = Load(chosen.records, chosen.bytes)
-    with LocalKafka(
-        properties={"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
-    ) as kafka:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalKafka(
+            properties={"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
+        ) as kafka,
+    ):
         fill(kafka, load)
         # The order turned round each time.
         turns = [ways if number % 2 else ways[::-1] for number in range(chosen.rounds + 1)]
@@ -39,7 +43,7 @@ def main() -> None:
         targets = [f"out-{number}-{way}" for number, way in lives]
         for target in targets:
             kafka.create_topic(target, partitions=PARTITIONS)
-        found = run(kafka, load, chosen.per_epoch, [way for _, way in lives], targets)
+        found = run(kafka, load, chosen.per_epoch, [way for _, way in lives], targets, folder)
         for target in targets:
             records = committed(kafka, target)
             if records != load.records:
@@ -48,7 +52,7 @@ def main() -> None:
 
 
 def run(
-    kafka: LocalKafka, load: Load, per_epoch: int, ways: list[str], targets: list[str]
+    kafka: LocalKafka, load: Load, per_epoch: int, ways: list[str], targets: list[str], folder: str
 ) -> list[dict[str, object]]:
     """What the job says of each life."""
     job = {
@@ -56,6 +60,7 @@ def run(
         "source": load.topic,
         "targets": targets,
         "ways": ways,
+        "folder": folder,
         "broker": kafka.pid(),
         "per_epoch": per_epoch,
     }

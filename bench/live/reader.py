@@ -26,7 +26,8 @@ Numbers = np.ndarray[Any, Any]
 
 CONSUMER = 1
 RECORDS_MAX = 10_000
-"""In one Arrow batch."""
+BYTES_MAX = 2 << 20
+"""In one Arrow batch, about."""
 POLL_MS = 5
 """How long one partition is waited for, until ``RECORDS_MAX`` are there."""
 STALL_S = 60.0
@@ -175,6 +176,7 @@ class PartitionReader:
         self._held: Messages | None = None
         self._end = -1
         self._pointers = np.zeros(RECORDS_MAX, dtype=np.uint64)
+        self._count_max = 1_000
 
     def stop(self) -> None:
         """Fetch nothing ahead."""
@@ -205,7 +207,7 @@ class PartitionReader:
             RuntimeError: records are lost.
         """
         at = self._at or 0
-        messages = self._next(min(RECORDS_MAX, self._until - at))
+        messages = self._next(min(self._count_max, self._until - at))
         if messages is None:
             if self._end >= self._until:
                 self._at = self._until
@@ -222,6 +224,7 @@ class PartitionReader:
             return None
         batch = messages.batch(columns)
         messages.free()
+        self._count_max = max(1, min(RECORDS_MAX, BYTES_MAX * batch.num_rows // (batch.nbytes + 1)))
         return batch
 
     def _go_to(self, first: int) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from unittest import mock
 
+from exactum.spark.write import write_task
 from exactum.spark.write.packed_records import Task
 
 
@@ -26,8 +29,10 @@ class LiveTask:
         found = readers(self.servers)
         for text in given:
             ranges = [tuple(one) for one in json.loads(text)]
-            for batch in self.task(found.batches(ranges, self.columns)):
-                for prepared in batch.column(0):
-                    yield prepared.as_py().encode()
+            # librdkafka's own thread fetches ahead: a second one of Python would only contend.
+            with mock.patch.object(write_task, "Prefetch", nullcontext):
+                for batch in self.task(found.batches(ranges, self.columns)):
+                    for prepared in batch.column(0):
+                        yield prepared.as_py().encode()
             if not self.ahead:
                 found.stop(ranges)
