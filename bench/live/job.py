@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,14 @@ from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.packed_job import PackedJob
 from exactum.spark.run import epoch_runner, small_epoch
 from exactum.spark.write import packing, write_job
+from exactum.spark.write.packed_records import Layout
 
-COLUMNAR, KEPT, AHEAD, LANES = "columnar", "kept", "ahead", "lanes"
-WAYS = (COLUMNAR, KEPT, AHEAD, LANES)
-"""Today's; a task a partition in any worker, with consumers that live on; these reading ahead; two
-lanes, each with half of the partitions and a worker of its own, reading ahead.
+COLUMNAR, TASKS, LANES = "columnar", "tasks", "lanes"
+WAYS = (COLUMNAR, TASKS, LANES)
+"""Today's; a task for each partition, in whatever worker Spark gives it; two lanes, each with half
+of the partitions and a worker of its own. In the last two consumers live on and read ahead.
 """
+LANES_COUNT = 2
 LANE = "EXACTUM_LANE"
 """Workers of jobs with another environment are others: so a lane has its own."""
 
@@ -51,7 +53,6 @@ class Job:
     broker: int
     folder: str
     per_epoch: int
-    lanes: int = 2
 
 
 @dataclass
@@ -79,18 +80,15 @@ class Live:
     def of(self, frame: DataFrame) -> packing.PackedFrame:
         """Every frame is the copied topic's."""
         columns = tuple((number, False, name) for number, name in enumerate(frame.columns))
-        return packing.PackedFrame(
-            frame.sparkSession, None, packing.Layout((), columns, "UTC")
-        )
+        return packing.PackedFrame(frame.sparkSession, None, Layout((), columns, "UTC"))
 
     def run_packed(
         self, job: write_job.WriteJob, packed: packing.PackedFrame, order: WriteOrder, _: Tasks
     ) -> write_job.Written:
         if not self._jobs:
             columns = tuple(name for _, _, name in packed.layout.columns)
-            ahead = self.way != KEPT
-            task = LiveTask(job._task, self.job.servers, columns, ahead)
-            for lane in range(self.job.lanes if self.way == LANES else 1):
+            task = LiveTask(job._task, self.job.servers, columns)
+            for lane in range(LANES_COUNT if self.way == LANES else 1):
                 if self.way == LANES:
                     self.session.sparkContext.environment[LANE] = str(lane)
                 self._jobs.append(PackedJob(self.session, task))
@@ -185,9 +183,5 @@ def main(job: Job) -> None:
     spark.stop()
 
 
-def arguments() -> Sequence[str]:
-    return sys.argv[1:]
-
-
 if __name__ == "__main__":
-    main(Job(**json.loads(arguments()[0])))
+    main(Job(**json.loads(sys.argv[1])))

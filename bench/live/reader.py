@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,13 +84,16 @@ def _destroy() -> Any:
 
 
 BASE = 1 << 12
+"""Below it there is nothing."""
 WORDS = (1 << 47) // 8 - BASE
 
 
 @cache
 def _memory() -> Numbers:
     """The process's memory in words of eight bytes, from ``BASE`` on."""
-    return np.frombuffer((ctypes.c_uint64 * WORDS).from_address(BASE), dtype=np.uint64)
+    whole: Any = (ctypes.c_uint64 * WORDS).from_address(BASE)
+    words: Numbers = np.frombuffer(whole, dtype=np.uint64)
+    return words
 
 
 _ERR, _PAYLOAD, _LEN, _KEY, _KEY_LEN, _OFFSET = 0, 3, 4, 5, 6, 7
@@ -141,10 +145,7 @@ def binary(addresses: Numbers, sizes: Numbers) -> Any:
     gaps = addresses[1:].astype(np.int64) - ends[:-1].astype(np.int64)
     cuts = np.flatnonzero((gaps < 0) | (gaps > RUN_GAP_MAX)) + 1
     bounds = [0, *cuts.tolist(), count]
-    runs = [
-        _run(addresses[begin:end], ends[begin:end])
-        for begin, end in zip(bounds, bounds[1:], strict=False)
-    ]
+    runs = [_run(addresses[begin:end], ends[begin:end]) for begin, end in pairwise(bounds)]
     whole = runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
     return pc.if_else(pa.array(~null), whole, None) if null.any() else whole
 
@@ -158,9 +159,7 @@ def _run(addresses: Numbers, ends: Numbers) -> Any:
     offsets[0::2] = addresses - np.uint64(base)
     offsets[1::2] = ends - np.uint64(base)
     data = pa.foreign_buffer(base, int(ends[-1]) - base)
-    both = pa.Array.from_buffers(
-        pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), data], 0
-    )
+    both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), data], 0)
     return pc.take(both, pa.array(np.arange(0, 2 * count, 2)), boundscheck=False)
 
 
@@ -177,13 +176,6 @@ class PartitionReader:
         self._end = -1
         self._pointers = np.zeros(RECORDS_MAX, dtype=np.uint64)
         self._count_max = 1_000
-
-    def stop(self) -> None:
-        """Fetch nothing ahead."""
-        if self._at is not None:
-            self._drop()
-            self._c.rd_kafka_consume_stop(self._handle, self._partition)
-            self._at = None
 
     def _drop(self) -> None:
         if self._held is not None:
@@ -323,11 +315,6 @@ class Readers:
                     yield batch
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"nothing came of {ranges}")
-
-    def stop(self, ranges: Sequence[Range]) -> None:
-        """Fetch nothing of these partitions ahead."""
-        for topic, partition, _, _ in ranges:
-            self.of(topic, partition).stop()
 
 
 @cache

@@ -14,17 +14,14 @@ from exactum.spark.write.packed_records import Task
 
 @dataclass(frozen=True)
 class LiveTask:
-    """``task`` with what the worker's own consumers read; ``ahead``: they go on fetching between
-    epochs.
-    """
+    """``task`` with what the worker's own consumers read."""
 
     task: Task
     servers: str
     columns: tuple[str, ...]
-    ahead: bool
 
     def __call__(self, _partition: int, given: Iterator[bytes]) -> Iterator[bytes]:
-        from bench.live.reader import readers
+        from bench.live.reader import readers  # which starts threads of librdkafka's
 
         found = readers(self.servers)
         for text in given:
@@ -34,5 +31,3 @@ class LiveTask:
                 for batch in self.task(found.batches(ranges, self.columns)):
                     for prepared in batch.column(0):
                         yield prepared.as_py().encode()
-            if not self.ahead:
-                found.stop(ranges)
