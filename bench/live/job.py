@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,11 @@ from exactum.spark.run import epoch_runner, small_epoch
 from exactum.spark.write import packing, write_job
 from exactum.spark.write.packed_records import Layout
 
-COLUMNAR, TASKS, LANES = "columnar", "tasks", "lanes"
-WAYS = (COLUMNAR, TASKS, LANES)
-"""Today's; a task for each partition, in whatever worker Spark gives it; two lanes, each with half
-of the partitions and a worker of its own. In the last two consumers live on and read ahead.
+COLUMNAR, FEW, TASKS, LANES = "columnar", "few", "tasks", "lanes"
+WAYS = (COLUMNAR, FEW, TASKS, LANES)
+"""Today's; today's in as many tasks as there are lanes; a task for each partition, in whatever
+worker Spark gives it; two lanes, each with half of the partitions and a worker of its own. In the
+last two consumers live on and read ahead.
 """
 LANES_COUNT = 2
 LANE = "EXACTUM_LANE"
@@ -129,6 +130,14 @@ def taken(live: Live) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def in_few_tasks() -> Iterator[None]:
+    """Queries that start within are written in today's way, in ``LANES_COUNT`` tasks."""
+    few = Tasks(LANES_COUNT)
+    with mock.patch.object(epoch_runner.EpochRunner, "_tasks", return_value=few):
+        yield
+
+
 def spent_s(pid: int, *, whole: bool) -> float:
     """User and system time of a process, or of its tree with those of it that have ended."""
     total = 0
@@ -170,15 +179,19 @@ def copied(spark: SparkSession, job: Job, way: str, target: str) -> dict[str, An
     return {"way": way, "target": target, "told": told, "query_s": whole_s}
 
 
+def around(spark: SparkSession, job: Job, way: str) -> AbstractContextManager[None]:
+    """Within, a query is written in this way."""
+    if way == COLUMNAR:
+        return nullcontext()
+    return in_few_tasks() if way == FEW else taken(Live(spark, job, way))
+
+
 def main(job: Job) -> None:
     spark = exactum.local_session("live", master="local[2]")
     spark.sparkContext.setLogLevel("ERROR")
     for way, target in zip(job.ways, job.targets, strict=True):
-        if way == COLUMNAR:
+        with around(spark, job, way):
             found = copied(spark, job, way, target)
-        else:
-            with taken(Live(spark, job, way)):
-                found = copied(spark, job, way, target)
         print(json.dumps(found), flush=True)
     spark.stop()
 
