@@ -111,13 +111,25 @@ def session_is_left_as_found(pytestconfig: pytest.Config) -> Iterator[None]:
     """
     yield
     if SETTINGS in pytestconfig.stash:
-        left = settings_of(SparkSession.active()).items() - pytestconfig.stash[SETTINGS].items()
-        assert not left, f"left in the session that all files share: {dict(left)}"
+        left = put_back(SparkSession.active(), pytestconfig.stash[SETTINGS])
+        assert not left, f"left in the session that all files share: {left}"
 
 
-def settings_of(session: SparkSession) -> dict[str, str]:
-    """But for its name, which each ``local_session`` gives it anew."""
-    return {name: value for name, value in session.conf.getAll.items() if name != "spark.app.name"}
+def put_back(session: SparkSession, before: Mapping[str, str]) -> dict[str, str]:
+    """Give the session the settings that it had before, and return those that it had instead. Its
+    name is left out, which each ``local_session`` gives it anew.
+    """
+    left = {
+        name: value
+        for name, value in session.conf.getAll.items()
+        if before.get(name) != value and name != "spark.app.name"
+    }
+    for name in left:
+        if name in before:
+            session.conf.set(name, before[name])
+        else:
+            session.conf.unset(name)
+    return left
 
 
 @pytest.fixture(scope="session")
@@ -160,7 +172,7 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
         "exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2, **SNAPSHOTS_OFTEN
     )
     session.sparkContext.setLogLevel("OFF")
-    pytestconfig.stash[SETTINGS] = settings_of(session)
+    pytestconfig.stash[SETTINGS] = dict(session.conf.getAll)
     yield session
     del pytestconfig.stash[SETTINGS]
     session.stop()
@@ -178,11 +190,7 @@ def settings_put_back(spark: SparkSession) -> Iterator[None]:
     """``local_session`` in a document gives the running session the document's settings."""
     before = spark.conf.getAll
     yield
-    for name, value in spark.conf.getAll.items():
-        if name not in before:
-            spark.conf.unset(name)
-        elif value != before[name]:
-            spark.conf.set(name, before[name])
+    put_back(spark, before)
 
 
 _numbers = itertools.count(1)

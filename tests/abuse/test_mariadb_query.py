@@ -49,10 +49,9 @@ def database(mariadb: LocalMariaDB) -> Iterator[Database]:
 @pytest.fixture
 def new_york(spark: SparkSession) -> Iterator[SparkSession]:
     """Where 9999-12-31 23:59:59 is a day that Python has not."""
-    zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     yield spark
-    spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.unset("spark.sql.session.timeZone")
 
 
 def written_as_parquet(frame: Frame, path: Path) -> None:

@@ -103,7 +103,6 @@ def test_every_row_of_a_query_is_kept_or_put_aside(
     rows = rows_of(seed)
     (tmp_path / "in").mkdir()
     written_as_parquet(rows, tmp_path / "in" / "rows.parquet")
-    zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         with psycopg.connect(postgres.url, autocommit=True) as connection:
@@ -144,7 +143,7 @@ def test_every_row_of_a_query_is_kept_or_put_aside(
             assert other.fetchall() == []
             connection.execute("DROP TABLE odd_rows, odd_dead")
     finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
+        spark.conf.unset("spark.sql.session.timeZone")
     put_aside = {
         int(error.partition("the row with n=")[2].partition(":")[0]): value for value, error in dead
     }
