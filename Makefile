@@ -59,6 +59,9 @@ checkpoint-jar: setup ## compile CheckpointFs.java anew; the jar is kept beside 
 columnar-jar: setup ## compile ColumnarKafka.java and its neighbours anew; likewise
 	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.columnar_jar
 
+class-list: setup ## record anew which classes a streaming job loads; class archives are made of the list, which is kept in the wheel
+	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.class_list
+
 # Debian's packages; the tests start servers of their own from them, on free ports and in temporary folders.
 servers: ## PostgreSQL, pgbouncer, MariaDB, Prometheus, Chromium and strace, which the tests start: installed where they are missing
 	@missing=""; \
