@@ -136,4 +136,4 @@ def _start_maker() -> None:
 
 
 def _say(text: str) -> None:
-    print(f"exactum: {text}", file=sys.stderr)
+    sys.stderr.write(f"exactum: {text}\n")

@@ -1,0 +1,22 @@
+"""A cache of a test's own with the jars of the common one, and no class archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exactum.java.class_archive import ClassArchive
+from exactum.java.jars import cache_folder
+from exactum.spark.runtime.connector import spark_kafka_jars
+from exactum.spark.runtime.driver_archive import spark_archive
+
+
+def archive_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
+    """The archive of a cache in ``folder``, which is this process's cache from now on; not made."""
+    spark_kafka_jars()  # they may not have been retrieved yet
+    cache = folder / "cache"
+    cache.mkdir()
+    (cache / "jars").symlink_to(cache_folder() / "jars")
+    monkeypatch.setenv("EXACTUM_CACHE", str(cache))
+    return spark_archive()
