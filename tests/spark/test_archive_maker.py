@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gzip
 import logging
 import os
 import signal
@@ -21,10 +20,9 @@ from exactum.java.class_archive import ClassArchive
 from exactum.ops import process_session
 from exactum.spark.startup import archive_maker, class_archive
 from tests.kit.environment import environment
-from tests.kit.spark.own_archive import archive_of_its_own
+from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
 
 MAKE = "from exactum.spark.startup import archive_maker; archive_maker.make(wait=False)"
-FEW_CLASSES = "java/lang/Object\njava/lang/String\norg/apache/spark/SparkConf\n"
 TIMEOUT_S = 60
 
 
@@ -37,9 +35,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
 @pytest.fixture
 def few_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real archive, which is made in a second."""
-    listed = tmp_path / "few.txt.gz"
-    listed.write_bytes(gzip.compress(FEW_CLASSES.encode()))
-    monkeypatch.setattr(archive_maker, "CLASSES", listed)
+    list_few_classes(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -212,7 +208,7 @@ def test_the_ones_used_last_are_kept(archive: ClassArchive, few_classes: None) -
         os.utime(other, (used_s, used_s))
     brokers = archive.path.with_name("kafka-1.jsa")
     brokers.write_text("a broker's")
-    ClassArchive(others[0]).used()
+    assert class_archive.reading_options(ClassArchive(others[0]))
     archive_maker.make()
     assert sorted(archive.path.parent.iterdir()) == sorted(
         [archive.path, others[0], others[3], brokers]
@@ -223,8 +219,8 @@ def test_the_ones_used_last_are_kept(archive: ClassArchive, few_classes: None) -
 def test_a_jvm_that_fails_leaves_no_archive_and_is_heard(
     archive: ClassArchive, few_classes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_maker, "SILENCE", "-Xmx0g0")
-    with pytest.raises(LocalServerError, match="Invalid maximum heap size"):
+    monkeypatch.setattr(archive_maker, "SILENCE", "-XX:SharedArchiveFile=/nowhere/x.jsa")
+    with pytest.raises(LocalServerError, match="/nowhere/x.jsa"):
         archive_maker.make()
     assert files(archive) == [".lock", ".log"]
     assert archive.reading_options() == []

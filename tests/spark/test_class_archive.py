@@ -1,10 +1,9 @@
-"""The class archive: made once, used by every later local session, and no danger to any."""
+"""The class archive: used by every local session that it fits, and no danger to any."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,36 +11,42 @@ from pathlib import Path
 import pytest
 
 from exactum.java.class_archive import MADE_NAME, ClassArchive
-from exactum.java.jars import cache_folder
+from exactum.java.jars import pyspark_jars
 from exactum.spark.runtime import driver_archive
 from exactum.spark.startup import archive_maker, class_archive
-from tests.kit.spark.own_archive import archive_of_its_own
+from tests.kit.environment import environment
+from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
 
 SHARE_MIN = 0.8
 """Of the classes that a session loads: a list that fits no more is recorded anew."""
 SESSION = """
-import pathlib, sys, exactum
+import sys, exactum
 session = exactum.local_session("archive", master="local[1]", **{
     "spark.exactum.warmWorkers": "false",
     "spark.driver.extraJavaOptions": "-Xlog:class+load:file=" + sys.argv[1],
 })
 assert session.range(5).count() == 5
+runtime = session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+print(*runtime.getInputArguments(), sep="\\n")
 """
 
 
-def session_in(
-    cache: Path, script: str, *arguments: str, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        env={**os.environ, "EXACTUM_CACHE": str(cache), **environment},
+def shares_classes(archive: ClassArchive) -> bool:
+    """Whether a JVM with the options and the class path of a session's says that it uses one.
+
+    Raises:
+        CalledProcessError: it did not start.
+    """
+    command = archive_maker.start_command([*class_archive.reading_options(archive), "-version"])
+    told = subprocess.run(
+        command,
+        env=environment(SPARK_HOME=str(pyspark_jars().parent)),
         capture_output=True,
         text=True,
-        timeout=180,
-        check=False,
+        timeout=60,
+        check=True,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+    return ", sharing" in told.stderr
 
 
 def shared_share(log: Path) -> float:
@@ -67,32 +72,41 @@ def made() -> ClassArchive:
 @pytest.mark.spark
 def test_a_session_starts_with_it(made: ClassArchive, tmp_path: Path) -> None:
     """The JVM of a local session takes most of its classes from it."""
-    session_in(cache_folder(), SESSION, str(tmp_path / "loaded"))
-    assert shared_share(tmp_path / "loaded") > SHARE_MIN
+    log = tmp_path / "loaded"
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(log)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert set(class_archive.reading_options(made)) <= set(done.stdout.splitlines())
+    assert shared_share(log) > SHARE_MIN
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("damage", ["cut off", "rotten", "empty", "of another Java"])
 def test_a_damaged_one_breaks_no_start(
-    made: ClassArchive, archive: ClassArchive, tmp_path: Path, damage: str
+    archive: ClassArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive.path.parent.mkdir()
-    shutil.copyfile(made.path, archive.path)
-    size = archive.path.stat().st_size
-    with archive.path.open("r+b") as file:
-        if damage == "rotten":
-            for part in range(1, 200):
-                file.seek(size * part // 200)
-                file.write(os.urandom(4096))
-        elif damage == "of another Java":
-            file.seek(0)
-            head = file.read(4096)
-            file.seek(0)
-            file.write(head.replace(b"OpenJDK", b"OtherVM"))
-        else:
-            file.truncate(size // 2 if damage == "cut off" else 0)
-    session_in(archive.path.parents[1], SESSION, str(tmp_path / "loaded"))
-    assert shared_share(tmp_path / "loaded") < SHARE_MIN
+    """The JVM goes without it."""
+    list_few_classes(tmp_path, monkeypatch)
+    archive_maker.make()
+    assert shares_classes(archive), "as long as it is whole"
+    whole = archive.path.read_bytes()
+    half = len(whole) // 2
+    for damaged in (
+        b"",
+        whole[:half],
+        bytes(len(whole)),
+        whole[:half] + bytes(half),
+        whole[:half] + os.urandom(half),
+        whole[:4096].replace(b"OpenJDK", b"OtherVM") + whole[4096:],
+    ):
+        archive.path.unlink()
+        archive.path.write_bytes(damaged)
+        assert not shares_classes(archive)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ the first one that is stopped cleanly (that stop takes some 3 s longer); Spark's
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
@@ -25,8 +24,6 @@ from exactum.java.program import java_program
 MADE_NAME = "classes.jsa"
 SILENCE = "-Xlog:cds*=off"
 """An archive that does not fit is no news for who reads the program's output."""
-VERIFIED = "-XX:+VerifySharedSpaces"
-"""The JVM runs without an archive that is damaged, where it would crash. Takes 0.1 s for 200 MB."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +40,6 @@ class ClassArchive:
     def lock_path(self) -> Path:
         """A file beside it, which whoever makes it holds locked."""
         return self.path.with_suffix(".lock")
-
-    def used(self) -> None:
-        """Note that it is in use: those that nobody has used for long are removed."""
-        with contextlib.suppress(OSError):  # the cache may be read-only
-            os.utime(self.path)
 
     def reading_options(self) -> list[str]:
         """Return the JVM options that use it, none while there is no archive."""

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import LocalServerError, SettingRefused
-from exactum.java.class_archive import VERIFIED, ClassArchive
+from exactum.java.class_archive import ClassArchive
 from exactum.java.jars import pyspark_version
 from exactum.java.program import spark_java_options
 from exactum.spark.jvm import virtual_machine
@@ -136,9 +136,8 @@ def _defaults(given: dict[str, str], archive: ClassArchive | None) -> dict[str, 
             jars = []
         defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
         defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
-        if archive is not None and (options := archive.reading_options()):
-            archive.used()
-            defaults[class_archive.OPTIONS] = spark_java_options([*options, VERIFIED])
+        if archive is not None and (options := class_archive.reading_options(archive)):
+            defaults[class_archive.OPTIONS] = spark_java_options(options)
     package = _package_path()
     if package is not None:
         defaults["spark.executorEnv.PYTHONPATH"] = package

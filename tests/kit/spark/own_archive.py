@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from exactum.java.class_archive import ClassArchive
 from exactum.java.jars import cache_folder
 from exactum.spark.runtime.connector import spark_kafka_jars
 from exactum.spark.runtime.driver_archive import spark_archive
+from exactum.spark.startup import archive_maker
+
+FEW_CLASSES = "java/lang/Object\njava/lang/String\norg/apache/spark/SparkConf\n"
 
 
 def archive_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
@@ -20,3 +24,10 @@ def archive_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ClassAr
     (cache / "jars").symlink_to(cache_folder() / "jars")
     monkeypatch.setenv("EXACTUM_CACHE", str(cache))
     return spark_archive()
+
+
+def list_few_classes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on this process makes archives of a few classes, within a second."""
+    listed = folder / "few.txt.gz"
+    listed.write_bytes(gzip.compress(FEW_CLASSES.encode()))
+    monkeypatch.setattr(archive_maker, "CLASSES", listed)

@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from exactum.durable import sync_file
@@ -29,7 +29,7 @@ from exactum.java.jars import pyspark_jars
 from exactum.java.program import spark_java_options
 from exactum.spark.runtime.connector import spark_kafka_jars
 from exactum.spark.runtime.driver_archive import spark_archive
-from exactum.spark.startup import class_path
+from exactum.spark.startup import class_archive, class_path
 
 CLASSES = Path(__file__).with_name("classes.txt.gz")
 DELAY_S = 20.0
@@ -104,6 +104,20 @@ def _locked(archive: ClassArchive, wait: bool) -> Iterator[int | None]:
             yield file.fileno()
 
 
+def start_command(options: Iterable[str]) -> list[str]:
+    """What starts a JVM with the class path of a session's and these options. An archive is good
+    for this class path only, and Spark's launcher alone knows how it makes it.
+    """
+    settings = {
+        class_path.SETTING: os.pathsep.join(map(str, spark_kafka_jars())),
+        class_archive.OPTIONS: spark_java_options(options),
+    }
+    command = [str(pyspark_jars().parent / "bin" / "spark-submit"), "--master", "local[*]"]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    return [*command, "pyspark-shell"]
+
+
 def _dump(archive: ClassArchive, lock: int) -> None:
     """Start what a session starts, with options that make its JVM dump the classes and end."""
     part, classes, log = (archive.path.with_suffix(f".{end}") for end in ("part", "txt", "log"))
@@ -115,24 +129,16 @@ def _dump(archive: ClassArchive, lock: int) -> None:
         f"-XX:SharedArchiveFile={part}",
         SILENCE,
     ]
-    settings = {
-        class_path.SETTING: os.pathsep.join(map(str, spark_kafka_jars())),
-        "spark.driver.defaultJavaOptions": spark_java_options(options),
-    }
-    spark_home = pyspark_jars().parent
-    command = [str(spark_home / "bin" / "spark-submit"), "--master", "local[*]"]
-    for name, value in settings.items():
-        command += ["--conf", f"{name}={value}"]
     environment = {name: value for name, value in os.environ.items() if name not in UNWANTED}
     with log.open("wb") as output:
         try:
             ended = subprocess.run(
-                [*command, "pyspark-shell"],
+                start_command(options),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=archive.path.parent,
-                env={**environment, "SPARK_HOME": str(spark_home)},
+                env={**environment, "SPARK_HOME": str(pyspark_jars().parent)},
                 pass_fds=[lock],
                 timeout=TIMEOUT_S,
                 check=False,
