@@ -86,9 +86,9 @@ def files(archive: ClassArchive) -> list[str]:
     return sorted(path.suffix for path in archive.path.parent.iterdir())
 
 
+@pytest.mark.usefixtures("room")
 def test_only_the_second_session_that_misses_it_has_it_made(
     archive: ClassArchive,
-    room: Path,
     makers: Callable[[], set[int]],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -109,9 +109,9 @@ def test_only_the_second_session_that_misses_it_has_it_made(
     awaited(lambda: oom.read_text().strip() == "1000", "it is the first to go")
 
 
+@pytest.mark.usefixtures("room")
 def test_after_three_tries_nobody_tries_again(
     archive: ClassArchive,
-    room: Path,
     makers: Callable[[], set[int]],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -165,14 +165,14 @@ def test_where_there_is_no_room_it_is_left_and_logged(
     assert not makers()
 
 
-def test_a_container_without_limits_has_room(room: Path, archive: ClassArchive) -> None:
+def test_a_container_without_limits_has_room(room: Path) -> None:
     (room / "cpu.max").write_text("max 100000\n")
     (room / "memory.max").write_text("max\n")
     assert class_archive.unfit(room) is None
 
 
 def test_a_cache_that_cannot_be_written_is_logged(
-    archive: ClassArchive, room: Path, caplog: pytest.LogCaptureFixture
+    archive: ClassArchive, caplog: pytest.LogCaptureFixture
 ) -> None:
     archive.path.parent.write_text("a file, where the folder should be")
     with caplog.at_level(logging.INFO, "exactum"):
@@ -184,7 +184,8 @@ def test_a_cache_that_cannot_be_written_is_logged(
 
 
 @pytest.mark.spark
-def test_of_two_at_once_one_makes_it(archive: ClassArchive, few_classes: None) -> None:
+@pytest.mark.usefixtures("few_classes")
+def test_of_two_at_once_one_makes_it(archive: ClassArchive) -> None:
     """The other one leaves at once, or waits and finds it there."""
     archive.path.parent.mkdir()
     with archive.lock_path.open("ab") as file:
@@ -200,7 +201,8 @@ def test_of_two_at_once_one_makes_it(archive: ClassArchive, few_classes: None) -
 
 
 @pytest.mark.spark
-def test_the_ones_used_last_are_kept(archive: ClassArchive, few_classes: None) -> None:
+@pytest.mark.usefixtures("few_classes")
+def test_the_ones_used_last_are_kept(archive: ClassArchive) -> None:
     archive.path.parent.mkdir()
     others = [archive.path.with_name(f"driver-{number}.jsa") for number in range(4)]
     for used_s, other in enumerate(others):
@@ -216,8 +218,9 @@ def test_the_ones_used_last_are_kept(archive: ClassArchive, few_classes: None) -
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("few_classes")
 def test_a_jvm_that_fails_leaves_no_archive_and_is_heard(
-    archive: ClassArchive, few_classes: None, monkeypatch: pytest.MonkeyPatch
+    archive: ClassArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_maker, "SILENCE", "-XX:SharedArchiveFile=/nowhere/x.jsa")
     with pytest.raises(LocalServerError, match="/nowhere/x.jsa"):
@@ -227,9 +230,8 @@ def test_a_jvm_that_fails_leaves_no_archive_and_is_heard(
 
 
 @pytest.mark.spark
-def test_a_killed_maker_leaves_nothing_that_a_start_would_take(
-    archive: ClassArchive, few_classes: None
-) -> None:
+@pytest.mark.usefixtures("few_classes")
+def test_a_killed_maker_leaves_nothing_that_a_start_would_take(archive: ClassArchive) -> None:
     """Its JVM is the only writer for as long as it lives; the next maker begins anew."""
     maker = subprocess.Popen(
         [sys.executable, "-c", MAKE], env=environment(), start_new_session=True

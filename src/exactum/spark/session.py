@@ -108,7 +108,7 @@ def setting_name(name: str) -> str:
     )
 
 
-def _defaults(given: dict[str, str], archive: ClassArchive | None) -> dict[str, str]:
+def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dict[str, str]:
     defaults = {
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
