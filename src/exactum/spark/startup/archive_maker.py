@@ -50,13 +50,14 @@ folders to the end of the class path, where a session may have what it likes."""
 
 
 def make(
-    *, echo: Callable[[str], None] = lambda _line: None, wait: bool = True
+    *, echo: Callable[[str], None] = lambda _line: None, wait: bool = True, delay_s: float = 0.0
 ) -> ClassArchive | None:
     """Make the archive for this Java and this PySpark if it is missing.
 
     Args:
         echo: is told what happens, line by line.
         wait: for somebody else who makes it; else None is returned then.
+        delay_s: before the JVM is started; others take it for begun.
 
     Raises:
         LocalServerError: the JVM failed, or the cache cannot be written.
@@ -67,12 +68,13 @@ def make(
         return archive
     try:
         archive.path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(archive, wait) as lock:
+        with _locked(archive, wait, echo) as lock:
             if lock is None:
                 return None
             if archive.path.exists():  # somebody else has made it meanwhile
                 echo(f"The class archive is there: {archive.path}")
                 return archive
+            time.sleep(delay_s)
             echo("Making the class archive, once for this Java and this PySpark ...")
             began_s = time.monotonic()
             _dump(archive, lock)
@@ -91,17 +93,20 @@ def make(
 
 
 @contextlib.contextmanager
-def _locked(archive: ClassArchive, wait: bool) -> Iterator[int | None]:
+def _locked(archive: ClassArchive, wait: bool, echo: Callable[[str], None]) -> Iterator[int | None]:
     """Hold its lock, and yield the descriptor; None where somebody else holds it. It goes with the
     last process that has the descriptor.
     """
     with archive.lock_path.open("ab") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield None
-        else:
-            yield file.fileno()
+            if not wait:
+                yield None
+                return
+            echo("Another process makes the class archive in the background: waiting for it ...")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
 
 
 def start_command(options: Iterable[str]) -> list[str]:
@@ -175,16 +180,15 @@ def _remove_old(archive: ClassArchive) -> None:
 def _give_way() -> None:
     """To every other process; each of it is an offer that the system may decline."""
     with contextlib.suppress(OSError):
-        os.nice(19)
-    with contextlib.suppress(OSError, AttributeError):  # Linux
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+    with contextlib.suppress(OSError):
+        os.nice(19)
+    with contextlib.suppress(OSError, AttributeError):  # Linux; from here on it may take long
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 if __name__ == "__main__":
     _give_way()
-    time.sleep(DELAY_S)
     with contextlib.suppress(LocalServerError):  # the command `exactum local class-archive` says it
-        make(wait=False)
+        make(wait=False, delay_s=DELAY_S)
     sys.exit()

@@ -10,6 +10,7 @@ to nothing nobody tries by itself any more.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
@@ -69,7 +70,7 @@ def miss(archive: ClassArchive) -> None:
     """
     try:
         missed = _missed_before(archive)
-        if missed == 0:
+        if not missed:
             return
         reason = unfit(archive.path.parent)
         if reason is not None:
@@ -105,25 +106,26 @@ def unfit(cache: Path) -> str | None:
 
 def _memory_left() -> int:
     """What is left of the machine's, and of the container's where that has a limit, in bytes."""
-    left = [
-        int(line.split()[1]) * 1024
-        for line in MEMORY.read_text().splitlines()
-        if line.startswith("MemAvailable:")
-    ]
+    told = MEMORY.read_text().splitlines() if MEMORY.exists() else []  # it is Linux's
+    left = [int(line.split()[1]) * 1024 for line in told if line.startswith("MemAvailable:")]
     limit = _word(CGROUP / "memory.max", "max")
     if limit != "max":
         left.append(int(limit) - int(_word(CGROUP / "memory.current", "0")))
-    return min(left)
+    return min(left, default=MEMORY_BYTES_MIN)
 
 
 def _word(file: Path, otherwise: str) -> str:
     return (file.read_text().split() or [otherwise])[0] if file.exists() else otherwise
 
 
-def _missed_before(archive: ClassArchive) -> int:
-    """How many sessions have started without it before this one."""
+def _missed_before(archive: ClassArchive) -> int | None:
+    """How many sessions have started without it before this one; None while it is being made."""
     archive.path.parent.mkdir(parents=True, exist_ok=True)
     with archive.lock_path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
         before = file.tell()
         file.write(b".")
     return before
