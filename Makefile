@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive checkpoint-jar columnar-jar servers test test-fast deep model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive checkpoint-jar columnar-jar class-list servers test test-fast deep model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -58,6 +58,9 @@ checkpoint-jar: setup ## compile CheckpointFs.java anew; the jar is kept beside 
 
 columnar-jar: setup ## compile ColumnarKafka.java and its neighbours anew; likewise
 	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.columnar_jar
+
+class-list: setup ## record anew which classes a streaming job loads; class archives are made of the list, which is kept in the wheel
+	PYTHONPATH=src:. $(BIN)/python -m tests.kit.spark.class_list
 
 # Debian's packages; the tests start servers of their own from them, on free ports and in temporary folders.
 servers: ## PostgreSQL, pgbouncer, MariaDB, Prometheus, Chromium and strace, which the tests start: installed where they are missing

@@ -1,8 +1,9 @@
-"""The class archive: made once, used by every later local session."""
+"""The class archive: used by every local session that it fits, and no danger to any."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,25 +11,117 @@ from pathlib import Path
 import pytest
 
 from exactum.java.class_archive import MADE_NAME, ClassArchive
-from exactum.ops.training import make_class_archive
+from exactum.java.jars import pyspark_jars
 from exactum.spark.runtime import driver_archive
+from exactum.spark.startup import archive_maker, class_archive
+from tests.kit.environment import environment
+from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
 
+SHARE_MIN = 0.8
+"""Of the classes that a session loads: a list that fits no more is recorded anew."""
 SESSION = """
-import os, pathlib, sys, exactum
-from pyspark import SparkContext
-session = exactum.local_session("archive", master="local[1]", **{"spark.exactum.warmWorkers": "false"})
-jvm = session._jvm.java.lang.ProcessHandle.current().pid()
-print("mapped" if sys.argv[1] in pathlib.Path(f"/proc/{jvm}/maps").read_text() else "not mapped")
+import sys, exactum
+session = exactum.local_session("archive", master="local[1]", **{
+    "spark.exactum.warmWorkers": "false",
+    "spark.driver.extraJavaOptions": "-Xlog:class+load:file=" + sys.argv[1],
+})
+assert session.range(5).count() == 5
+runtime = session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+print(*runtime.getInputArguments(), sep="\\n")
 """
 
 
+def shares_classes(archive: ClassArchive) -> bool:
+    """Whether a JVM with the options and the class path of a session's says that it uses one.
+
+    Raises:
+        CalledProcessError: it did not start.
+    """
+    command = archive_maker.start_command([*class_archive.reading_options(archive), "-version"])
+    told = subprocess.run(
+        command,
+        env=environment(SPARK_HOME=str(pyspark_jars().parent)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return ", sharing" in told.stderr
+
+
+def shared_share(log: Path) -> float:
+    """How many of the classes of Spark and Java that a JVM has loaded came from an archive."""
+    loaded = re.findall(r"source: (shared objects file|jar:|file:|jrt:)", log.read_text())
+    return loaded.count("shared objects file") / len(loaded)
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
+    """The one of a cache of the test's own, not made."""
+    return archive_of_its_own(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def made() -> ClassArchive:
+    """The common one."""
+    found = archive_maker.make()
+    assert found is not None
+    return found
+
+
 @pytest.mark.spark
-def test_a_session_starts_with_it() -> None:
-    """The JVM of a local session has the archive in its memory."""
-    made = make_class_archive()
-    command = [sys.executable, "-c", SESSION, str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.split() == ["mapped"], done.stderr[-3000:]
+def test_a_session_starts_with_it(made: ClassArchive, tmp_path: Path) -> None:
+    """The JVM of a local session takes most of its classes from it."""
+    log = tmp_path / "loaded"
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(log)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert set(class_archive.reading_options(made)) <= set(done.stdout.splitlines())
+    assert shared_share(log) > SHARE_MIN
+
+
+@pytest.mark.spark
+def test_a_damaged_one_breaks_no_start(
+    archive: ClassArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The JVM goes without it."""
+    list_few_classes(tmp_path, monkeypatch)
+    archive_maker.make()
+    assert shares_classes(archive), "as long as it is whole"
+    whole = archive.path.read_bytes()
+    half = len(whole) // 2
+    for damaged in (
+        b"",
+        whole[:half],
+        bytes(len(whole)),
+        whole[:half] + bytes(half),
+        whole[:half] + os.urandom(half),
+        whole[:4096].replace(b"OpenJDK", b"OtherVM") + whole[4096:],
+    ):
+        archive.path.unlink()
+        archive.path.write_bytes(damaged)
+        assert not shares_classes(archive)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (class_archive.ENABLED, "false"),
+        (class_archive.OPTIONS, "-Xmx1g"),
+        ("spark.driver.extraClassPath", "/nowhere.jar"),
+        ("spark.jars", "/nowhere.jar"),
+        ("spark.master", "spark://host:7077"),
+    ],
+)
+def test_a_session_that_it_would_not_fit_has_none(name: str, value: str) -> None:
+    given = {"spark.master": "local[2]", name: value}
+    assert class_archive.archive_for(given) is None
 
 
 def test_none_is_used_while_none_is_there(tmp_path: Path) -> None:

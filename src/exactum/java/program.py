@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from exactum.errors import LocalServerError
@@ -17,6 +18,13 @@ _NEED = (
     f"(Debian: apt-get install openjdk-{JAVA_MIN}-jre-headless)"
 )
 _RELEASE = re.compile(r'^JAVA_VERSION="((?:1\.)?(\d+)[^"]*)"', re.MULTILINE)
+
+
+def spark_java_options(options: Iterable[str]) -> str:
+    """Options of the JVM as Spark's launcher splits them again: in double quotes where they have
+    blanks.
+    """
+    return " ".join(f'"{option}"' if " " in option else option for option in options)
 
 
 def java_program(name: str) -> str:

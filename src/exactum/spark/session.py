@@ -8,19 +8,19 @@ import logging
 import os
 import site
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import exactum
 from exactum.errors import LocalServerError, SettingRefused
+from exactum.java.class_archive import ClassArchive
 from exactum.java.jars import pyspark_version
+from exactum.java.program import spark_java_options
 from exactum.spark.jvm import virtual_machine
 from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
-from exactum.spark.runtime.driver_archive import spark_archive
-from exactum.spark.startup import class_path, warm_up
+from exactum.spark.startup import class_archive, class_path, warm_up
 
 logger = logging.getLogger("exactum")
 
@@ -47,8 +47,9 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     Where a session is running in this process already it is returned, as ``getOrCreate`` does, and
     only settings that Spark can change at run time take effect.
 
-    The JVM starts with the class archive that ``exactum local class-archive`` makes, where there is
-    one: seconds earlier (docs/performance.md). Its options are in
+    The JVM starts with a class archive, where there is one: seconds earlier (docs/performance.md).
+    Where there is none, the second session that misses it has one made in the background, 200 MB in
+    exactum's cache; ``exactum local class-archive`` makes it at once. Its options are in
     ``spark.driver.defaultJavaOptions``, which Spark puts before ``spark.driver.extraJavaOptions``.
 
     Args:
@@ -59,6 +60,7 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
             ``**{"spark.sql.shuffle.partitions": 8}``, or with underscores for dots,
             ``spark_sql_shuffle_partitions=8``. ``spark.exactum.warmWorkers=false`` leaves out the
             small job that starts Python workers in the background;
+            ``spark.exactum.classArchive.enabled=false`` neither uses nor makes a class archive;
             ``spark.exactum.coalesceSmallEpochs.enabled=false`` leaves every epoch in the tasks that
             Spark plans; ``spark.exactum.columnarKafka.enabled=false`` reads Kafka row by row;
             ``spark.exactum.checkpoint.fsync=false`` lets a power cut take files of the
@@ -75,7 +77,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     try:
-        defaults = _defaults(given)
+        archive = class_archive.archive_for(given)
+        defaults = _defaults(given, archive)
     except LocalServerError as error:
         raise error.with_traceback(None) from None  # how Ivy was run would bury what to do
     for name, value in {**defaults, **given}.items():
@@ -84,6 +87,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
     session: SparkSession = builder.getOrCreate()
     if given.get(warm_up.SETTING, "true") == "true":
         warm_up.start_workers(session)
+    if archive is not None and class_archive.OPTIONS not in defaults:
+        class_archive.miss(archive)
     return session
 
 
@@ -103,7 +108,7 @@ def setting_name(name: str) -> str:
     )
 
 
-def _defaults(given: dict[str, str]) -> dict[str, str]:
+def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dict[str, str]:
     defaults = {
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
@@ -131,9 +136,8 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
             jars = []
         defaults["spark.jars"] = ",".join(map(str, [*jars, *ours]))
         defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
-        archive = spark_archive().reading_options()  # which is made for these very jars
-        if archive:
-            defaults["spark.driver.defaultJavaOptions"] = java_options(archive)
+        if archive is not None and (options := class_archive.reading_options(archive)):
+            defaults[class_archive.OPTIONS] = spark_java_options(options)
     package = _package_path()
     if package is not None:
         defaults["spark.executorEnv.PYTHONPATH"] = package
@@ -156,13 +160,6 @@ def _package_path() -> str | None:
     if folder in installed:
         return None
     return os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
-
-
-def java_options(options: Iterable[str]) -> str:
-    """Options of the JVM as Spark's launcher splits them again: in double quotes where they have
-    blanks.
-    """
-    return " ".join(f'"{option}"' if " " in option else option for option in options)
 
 
 def _text(value: object) -> str:

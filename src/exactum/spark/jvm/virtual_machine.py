@@ -39,14 +39,3 @@ def is_running(session: SparkSession) -> bool:
         return not plain.sparkContext._jsc.sc().isStopped()
     except (AttributeError, JvmError, OSError):
         return False
-
-
-def end() -> int:
-    """Let the JVM leave in its own way, and wait for it: writing the archive takes it some ten
-    seconds. Returns its exit status.
-    """
-    gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    process = gateway.proc
-    process.stdin.close()  # what the JVM ends by
-    return int(process.wait())

@@ -1,4 +1,4 @@
-"""The archive of a Spark driver's classes, which ``exactum local class-archive`` makes."""
+"""Where the archive of a local session's classes is kept."""
 
 from __future__ import annotations
 
@@ -12,5 +12,4 @@ def spark_archive() -> ClassArchive:
 
     Raises LocalServerError without Java, or if the jars cannot be retrieved.
     """
-    # Another name than of those that were made without the connector on the class path.
-    return archive_of("session", [*pyspark_jars().glob("*.jar"), *spark_kafka_jars()])
+    return archive_of("driver", [*pyspark_jars().glob("*.jar"), *spark_kafka_jars()])
