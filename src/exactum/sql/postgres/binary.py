@@ -9,7 +9,7 @@ becomes a Python value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,8 @@ GROUP_DIGITS = 4
 """Of a numeric's base, 10,000."""
 GROUP = 10**GROUP_DIGITS
 NEGATIVE = 0x4000
+TEXT_READERS = frozenset({"textrecv", "varcharrecv", "bpcharrecv", "citextrecv"})
+BYTES_READERS = frozenset({"bytearecv"})
 
 Fill = Callable[[Any, Any], None]
 """(where a column's values go, an Arrow array without nulls)"""
@@ -45,10 +47,11 @@ Fill = Callable[[Any, Any], None]
 
 @dataclass(frozen=True)
 class Fixed:
-    """A column whose values all have the same width: what NumPy calls one, and how they get
-    there.
+    """A column whose values all have the same width: the server's function that reads one, what
+    NumPy calls one, and how they get there.
     """
 
+    reader: str
     dtype: Any
     fill: Fill
 
@@ -68,6 +71,14 @@ class BinaryRows:
         own += [ROW] if numbered else []
         ordered = [*fixed, *self._texts]
         self.names = (*own, *(columns[place].name for place in ordered))
+        self._readers: dict[str, Set[str]] = {PART: {"int8recv"}, ROW: {"int8recv"}}
+        for place, column in enumerate(columns):
+            if place in fixed:
+                self._readers[column.name] = {fixed[place].reader}
+            else:
+                self._readers[column.name] = (
+                    TEXT_READERS if column.kind is Kind.TEXT else BYTES_READERS
+                )
         self._part = part
         fields: list[tuple[str, Any]] = [("count", ">i2")]
         for name in own:
@@ -78,6 +89,12 @@ class BinaryRows:
             fields.append((f"length {self._texts[0]}", ">i4"))
         self._record = np.dtype(fields)
         self._records = np.zeros(0, self._record)
+
+    def misread(self, readers: Mapping[str, str]) -> str | None:
+        """The first column that the server reads by another function than its bytes are made for;
+        None when all are read as they should be. ``readers`` are the functions by column.
+        """
+        return next((n for n in self.names if readers.get(n) not in self._readers[n]), None)
 
     def encoded(self, batch: Any, numbers: Any) -> Any:
         """The rows of a batch, whose columns are those of the COPY in their order before they
@@ -153,27 +170,28 @@ def fixed_of(column: Column, kind: Any) -> Fixed | None:
     whole = pa.types.is_signed_integer(kind)
     match column.kind:
         case Kind.BOOLEAN if pa.types.is_boolean(kind):
-            return Fixed(np.dtype("u1"), _fill)
+            return Fixed("boolrecv", np.dtype("u1"), _fill)
         case Kind.INTEGER if whole and column.limits.highest is not None:
-            return Fixed(np.dtype(f">i{(column.limits.highest.bit_length() + 1) // 8}"), _fill)
+            size = (column.limits.highest.bit_length() + 1) // 8
+            return Fixed(f"int{size}recv", np.dtype(f">i{size}"), _fill)
         case Kind.FLOAT if column.limits.precision == DOUBLE_BITS:
             if whole or pa.types.is_float32(kind) or pa.types.is_float64(kind):
-                return Fixed(np.dtype(">f8"), _fill_floats)
+                return Fixed("float8recv", np.dtype(">f8"), _fill_floats)
         case Kind.FLOAT if whole or pa.types.is_float32(kind):
-            return Fixed(np.dtype(">f4"), _fill_floats)
+            return Fixed("float4recv", np.dtype(">f4"), _fill_floats)
         case Kind.DECIMAL if whole:
             return _numeric(BIGINT_DIGITS, 0)
         case Kind.DECIMAL if pa.types.is_decimal128(kind):
             if kind.precision <= DECIMAL_DIGITS_MAX and 0 <= kind.scale <= kind.precision:
                 return _numeric(kind.precision, kind.scale)
         case Kind.DATE if pa.types.is_date32(kind):
-            return Fixed(np.dtype(">i4"), _fill_days)
+            return Fixed("date_recv", np.dtype(">i4"), _fill_days)
         case Kind.TIMESTAMP if pa.types.is_date32(kind):
-            return Fixed(np.dtype(">i8"), _fill_midnights)
+            return Fixed("timestamp_recv", np.dtype(">i8"), _fill_midnights)
         case Kind.TIMESTAMP if pa.types.is_timestamp(kind) and kind.tz is None:
-            return Fixed(np.dtype(">i8"), _fill_instants)
+            return Fixed("timestamp_recv", np.dtype(">i8"), _fill_instants)
         case Kind.TIMESTAMP_TZ if pa.types.is_timestamp(kind) and kind.tz is not None:
-            return Fixed(np.dtype(">i8"), _fill_instants)
+            return Fixed("timestamptz_recv", np.dtype(">i8"), _fill_instants)
     return None
 
 
@@ -231,7 +249,7 @@ def _numeric(precision: int, scale: int) -> Fixed:
             left, group = np.divmod(left, one)
             into["groups"][:, place] = group * (np.uint64(GROUP) // one)
 
-    return Fixed(dtype, fill)
+    return Fixed("numeric_recv", dtype, fill)
 
 
 def _unscaled(values: Any) -> Any:

@@ -8,13 +8,13 @@ text before, by ``text``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from exactum.sql.dialect import PART, ROW, ServerFailure, SqlFailure
 from exactum.sql.postgres.session import PostgresSession
-from exactum.sql.postgres.statements import quote, quote_table, sql
+from exactum.sql.postgres.statements import quote, quote_table, regclass, sql
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, TableName
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 65_536
 """Most rows that are turned into text at once."""
 SAVEPOINT = "exactum_rows"
+MISREAD = frozenset({"22P03", "22P04", "08P01"})
+"""SQLSTATEs of binary data that are not what the server expects of a column's type."""
 OF_ONE_ROW = ("22", "23514", "54")
 """SQLSTATEs, or how they begin, of what a row's own values are refused for: data, a domain's
 CHECK, a limit.
@@ -69,8 +71,7 @@ class CopyLoader:
             if self._judged:
                 self._tried(chunk, numbers, start, refused)
             else:
-                data = self._rows.encoded(chunk, numbers)
-                self._session.call(lambda data=data: self._copy.write(data))  # type: ignore[misc]
+                self._send(self._rows.encoded(chunk, numbers))
         return _refused(refused, batch.num_rows) if refused else None
 
     def finish(self) -> None:
@@ -108,13 +109,44 @@ class CopyLoader:
         statement = self._statement()
         self._copy = self._session.call(lambda: self._stack.enter_context(cursor.copy(statement)))
         if self._rows.head:
-            self._session.call(lambda: self._copy.write(self._rows.head))
+            self._send(self._rows.head)
+
+    def _send(self, data: Any) -> None:
+        with self._understood():
+            self._session.call(lambda: self._copy.write(data))
 
     def _end(self) -> None:
         if self._rows.tail:
-            self._session.call(lambda: self._copy.write(self._rows.tail))
-        self._session.call(self._stack.close)
+            self._send(self._rows.tail)
+        with self._understood():
+            self._session.call(self._stack.close)
         self._copy = None
+        if isinstance(self._rows, CsvRows):
+            return
+        # From the COPY until the transaction's end nobody can change a column, so what the catalog
+        # says now is what the COPY went by. A bigint would be read as a double without a word.
+        readers = dict(self._session.query(sql("list_readers"), (regclass(self._name),)))
+        column = self._rows.misread(readers)
+        if column is not None:
+            raise self._changed(f"column {column!r}", "")
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Binary data that the server cannot read are no fault of a row."""
+        try:
+            yield
+        except SqlFailure as failure:
+            if failure.code in MISREAD and not isinstance(self._rows, CsvRows):
+                raise self._changed("a column", failure.code) from failure
+            raise
+
+    def _changed(self, what: str, code: str) -> SqlFailure:
+        return SqlFailure(
+            ServerFailure.UNFIT,
+            code,
+            f"{what} of {self._name} has another type than at the query's start. Start the query "
+            "again.",
+        )
 
     def _statement(self) -> bytes:
         names = ", ".join(map(quote, self._rows.names))
