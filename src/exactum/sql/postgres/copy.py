@@ -26,7 +26,9 @@ CHUNK_ROWS = 65_536
 """Most rows that are turned into text at once."""
 SAVEPOINT = "exactum_rows"
 MISREAD = frozenset({"22P03", "22P04", "08P01"})
-"""SQLSTATEs of binary data that are not what the server expects of a column's type."""
+"""SQLSTATEs of binary data that are not what the server expects of a column's type. It names the
+COPY then; a pooler that lost its server has the last code as well, and names none.
+"""
 OF_ONE_ROW = ("22", "23514", "54")
 """SQLSTATEs, or how they begin, of what a row's own values are refused for: data, a domain's
 CHECK, a limit.
@@ -136,7 +138,8 @@ class CopyLoader:
         try:
             yield
         except SqlFailure as failure:
-            if failure.code in MISREAD and not isinstance(self._rows, CsvRows):
+            is_misread = failure.code in MISREAD and "COPY" in failure.text
+            if is_misread and not isinstance(self._rows, CsvRows):
                 raise self._changed("a column", failure.code) from failure
             raise
 
