@@ -97,8 +97,8 @@ class BinaryRows:
         return next((n for n in self.names if readers.get(n) not in self._readers[n]), None)
 
     def encoded(self, batch: Any, numbers: Any) -> Any:
-        """The rows of a batch, whose columns are those of the COPY in their order before they
-        were sorted; ``numbers`` are the row's numbers (NumPy) if the rows are numbered.
+        """The rows of a batch that has the columns which this was made for, in their order;
+        ``numbers`` (NumPy) if the rows are numbered.
 
         Returns bytes that are valid until the next call.
         """
