@@ -97,8 +97,8 @@ def append_by_jdbc(frame: DataFrame, kind: str, target: str) -> None:
 
 
 class CopyIn:
-    """The best plain load of PostgreSQL: one COPY for each task, from CSV that Arrow writes.
-    Guarantees nothing.
+    """A plain load of PostgreSQL as most would write it: one COPY for each task, from CSV that
+    Arrow writes. Guarantees nothing.
     """
 
     def __init__(self, url: str) -> None:

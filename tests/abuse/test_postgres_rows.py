@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.local import LocalPostgres
+from exactum.sql.postgres.binary import binary_rows
 from exactum.sql.postgres.sink import PostgresSink
 from tests.kit.abuse.frames import SCALARS, Frame, draw, frames
 from tests.kit.abuse.kinds import Kind, Raw, has_bad_text
-from tests.kit.abuse.postgres_columns import cells
+from tests.kit.abuse.postgres_columns import cells, columns_of
 from tests.kit.abuse.postgres_oracle import canonical, found, holds, shown
 from tests.kit.sql.postgres_server import Database, database
 from tests.kit.sql.sql_database import NOTHING
@@ -115,6 +116,23 @@ def test_rows_of_every_type(database: Database) -> None:
     way = random.Random(SEED).choice(list(SETTINGS))
     counts = play(database, pairs, odd_values(pairs, 6_000, 0.5), way)
     print(f"PostgreSQL, {way}, seed {SEED}: {len(pairs)} pairs of types, {dict(counts)}")
+    assert counts["stored"] > 1_000 and counts["refused"] > 500
+
+
+def test_rows_of_types_that_go_in_binary(database: Database) -> None:
+    """The same of those columns alone that have a binary form: beside one that has none, all go as
+    text.
+    """
+    columns = columns_of(database)
+    pairs = [
+        (kind, type_)
+        for kind, type_ in cells(database)
+        if binary_rows([columns[type_]], [kind.arrow()], None, False) is not None
+    ]
+    assert len(pairs) > 25
+    way = random.Random(SEED).choice(list(SETTINGS))
+    counts = play(database, pairs, odd_values(pairs, 6_000, 0.5), way)
+    print(f"PostgreSQL, {way}, seed {SEED}: {len(pairs)} binary pairs of types, {dict(counts)}")
     assert counts["stored"] > 1_000 and counts["refused"] > 500
 
 

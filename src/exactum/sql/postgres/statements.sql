@@ -65,6 +65,14 @@ FROM pg_attribute a
 WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 
+-- name: list_readers
+-- By which function the server reads each column's binary form: that a task's binary COPY was read
+-- as it was meant.
+-- needs: nothing
+SELECT a.attname, p.proname
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_proc p ON p.oid = t.typreceive
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+
 -- name: list_unique_keys
 -- Its unique keys that hold for all rows and at once.
 -- needs: nothing
