@@ -20,6 +20,7 @@ BYTES_MAX = 1_300_000
 SUFFIXES = {
     *(".py", ".typed", ".sql", ".jar", ".java", ".js", ".css", ".html", ".svg", ".txt", ".md"),
     *(".ini", ""),  # of the project that exactum init makes
+    ".gz",  # the classes of a class archive
 }
 EXTRAS = {
     *("spark", "postgres", "mysql", "objects", "avro", "protobuf", "state", "registry"),

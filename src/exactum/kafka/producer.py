@@ -19,16 +19,11 @@ from typing import Any
 import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.kafka import (
-    client_settings,
-    librdkafka,
-    record_fields,
-    record_headers,
-    topic_name,
-)
+from exactum.kafka import client_settings, librdkafka, record_fields, record_headers
 from exactum.kafka.delivery_errors import DeliveryError, DeliveryErrors, raise_error, refused
 from exactum.kafka.failure import KafkaFailure
 from exactum.kafka.learned_topics import LearnedTopics
+from exactum.kafka.topic_handles import TopicHandles
 
 log = logging.getLogger("exactum.kafka")
 
@@ -64,7 +59,7 @@ class Producer:
         self._c = librdkafka.library()
         self._errors = DeliveryErrors()
         self._identity: tuple[int, int] | None = None
-        self._topics: dict[str, int] = {}
+        self._topics = TopicHandles()
         self._learned = LearnedTopics(settings)
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
         if "transactional.id" in settings:
@@ -365,8 +360,7 @@ class Producer:
         if self._handle is None:
             return
         handle, self._handle = self._handle, None
-        for topic in self._topics.values():
-            self._c.rd_kafka_topic_destroy(topic)
+        self._topics.destroy()
         self._c.rd_kafka_queue_destroy(self._queue)
         self._c.rd_kafka_destroy(handle)
 
@@ -392,15 +386,7 @@ class Producer:
             log.debug("librdkafka: %s", line.decode(errors="replace"))
 
     def _topic(self, name: str) -> int:
-        client = self._client
-        if name not in self._topics:
-            trouble = topic_name.trouble(name.encode(errors="backslashreplace"))
-            made = None if trouble else self._c.rd_kafka_topic_new(client, name.encode(), None)
-            if not made:
-                refusal = f"the topic {name!r} {trouble or 'is refused by librdkafka'}"
-                raise DeliveryError(librdkafka.ERR_TOPIC_EXCEPTION, refusal)
-            self._topics[name] = made
-        return self._topics[name]
+        return self._topics.of(self._client, name)
 
     @property
     def _client(self) -> int:
