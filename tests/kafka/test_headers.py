@@ -6,6 +6,7 @@ import random
 from array import array
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import (
@@ -17,7 +18,11 @@ from confluent_kafka.admin import (
 )
 
 from exactum.errors import RowsRefused
-from exactum.kafka.messages import HEADED_ROWS
+from exactum.kafka import messages
+from exactum.kafka.delivery_errors import DeliveryError
+from exactum.kafka.producer import Producer
+from exactum.kafka.record_fields import FIELDS_OF_A_RECORD
+from exactum.kafka.record_headers import FIELDS_MAX, HeaderColumn
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
@@ -67,13 +72,61 @@ def test_every_record_keeps_its_own(
 ) -> None:
     """More rows than are made ready at a time, out of the middle of an array."""
     name = topic("own-headers", partitions=1)
-    rows = made_up(2 * HEADED_ROWS + 7)
+    rows = made_up(FIELDS_MAX // 2)
     values = [str(number).encode() for number in range(len(rows))]
     whole = frame(values, None, headers=column(rows, kind))
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         commit(sink, whole.slice(3, len(rows) - 5))
     expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)][3:-2]
     assert arrived(read_all(kafka.bootstrap_servers, name)) == expected
+
+
+def test_few_are_made_ready_at_a_time() -> None:
+    """However many a record has: a record has all of its own at once."""
+    counts = [0, 3, FIELDS_MAX, 2 * FIELDS_MAX, 1, 1] + [0] * (FIELDS_MAX // FIELDS_OF_A_RECORD)
+    rows = np.arange(len(counts))
+    headers = HeaderColumn(column([[("", None)] * count for count in counts]))
+    parts = list(headers.parts(rows))
+    assert np.concatenate([rows[part] for part in parts]).tolist() == rows.tolist()
+    sizes = [sum(counts[part]) + FIELDS_OF_A_RECORD * len(counts[part]) for part in parts]
+    assert all(
+        size <= FIELDS_MAX or len(rows[part]) == 1 for size, part in zip(sizes, parts, strict=True)
+    )
+    assert [len(rows[part]) for part in parts][:3] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("where", ["headers", "keys"])
+def test_what_the_queue_does_not_count_is_bounded(where: str) -> None:
+    """librdkafka's own limit looks at values: without a bound of ours, a broker that does not answer
+    would leave a worker without memory.
+    """
+    large = b"x" * 10_000
+    keys = [large if where == "keys" else b""] * 1_000
+    held = column([[("h", large)] if where == "headers" else []] * 1_000)
+    batch = frame([b""] * 1_000, keys, headers=held)
+    if where == "keys":
+        batch = batch.drop_columns(["headers"])
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1"})
+    try:
+        for _ in range(messages.UNCOUNTED_BYTES_MAX // 10_000_000):
+            messages.produce(producer, batch, "t", timeout_ms=300)
+        with pytest.raises(DeliveryError, match="unacknowledged after 300 ms"):
+            messages.produce(producer, batch, "t", timeout_ms=300)
+    finally:
+        producer.destroy()
+
+
+def test_where_the_queue_is_emptied_in_between(
+    kafka: LocalKafka, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "UNCOUNTED_BYTES_MAX", 20_000)
+    name = topic("often-empty", partitions=1)
+    rows = made_up(3_000)
+    values = [str(number).encode() for number in range(len(rows))]
+    with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
+        commit(sink, *(frame(values, [b"k" * 9] * len(rows), headers=column(rows)) for _ in "ab"))
+    expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)]
+    assert arrived(read_all(kafka.bootstrap_servers, name)) == expected * 2
 
 
 def test_a_batch_without_any(kafka: LocalKafka, topic: TopicFactory) -> None:

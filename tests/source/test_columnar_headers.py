@@ -110,6 +110,18 @@ def test_headers_count_for_the_size_of_a_batch(
     assert 2_000_000 < max(sizes(stream)) < 3_000_000
 
 
+def test_headers_without_a_byte_count_as_well(
+    stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
+) -> None:
+    """Compressed they are next to nothing to a broker, and many objects to whoever reads them."""
+    name = topic("headers", partitions=1)
+    give(stream.kafka, name, [[("", None)] * 1_000] * 200)
+    assert run(stream, stream.read(name, includeHeaders=True)) is None
+    assert [len(row["headers"]) for row in written(stream.out)] == [1_000] * 200
+    assert packed_jobs
+    assert len(sizes(stream)) > 4, "not all of them came at once"
+
+
 def test_from_topic_to_topic(
     stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
 ) -> None:

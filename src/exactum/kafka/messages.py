@@ -32,8 +32,10 @@ TYPES = {
 """Column -> the types it may have, in Spark's spelling. Other columns are not looked at."""
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-HEADED_ROWS = 1_000
-"""Rows with headers that are made ready at a time: 72 bytes for each field and each header."""
+UNCOUNTED_BYTES_MAX = 64 << 20
+"""Of keys and headers in librdkafka's queue, whose own limit counts values only."""
+HEADER_BYTES = 64
+"""What a header takes there beside its value, about."""
 DEAD_LETTER_COLUMNS = (("key", "binary"), ("value", "binary"), ("headers", TYPES["headers"][0]))
 """A dead letter in Kafka: the original bytes; who refused them, why and whence they came stand
 in the headers.
@@ -101,6 +103,7 @@ def produce(
         if int(rows["partition"].max()) >= producer.partition_count(name) and not anywhere:
             producer.learn(name, timeout_ms)  # of one that was added, librdkafka may not know yet
         for part in _parts(batch, chosen, (narrow or {}).get(name)):
+            _make_room(producer, int(rows[part]["key_len"].sum()), timeout_ms)
             if headers is None:
                 producer.produce_array(name, rows[part], timeout_ms=timeout_ms, anywhere=anywhere)
             elif headers.names_hold_nul:
@@ -108,13 +111,26 @@ def produce(
                     _produce_row(producer, name, batch, row, timeout_ms=timeout_ms)
             else:
                 numbers = _numbers(batch, chosen)[part]
-                for begin in range(0, len(numbers), HEADED_ROWS):
-                    some = slice(begin, begin + HEADED_ROWS)
+                for some in headers.parts(numbers):
+                    fields, counts = headers.of(numbers[some])
+                    size = int(fields["third"].sum()) + HEADER_BYTES * len(fields)
+                    _make_room(producer, size, timeout_ms)
                     producer.produce_with_headers(
-                        name, rows[part][some], *headers.of(numbers[some]), timeout_ms=timeout_ms
+                        name, rows[part][some], fields, counts, timeout_ms=timeout_ms
                     )
             if narrow and name in narrow:
                 producer.flush(timeout_ms)
+
+
+def _make_room(producer: Producer, size: int, timeout_ms: int) -> None:
+    """Wait until the queue is empty where so many bytes more that it does not count are too many.
+
+    Raises:
+        DeliveryError: as ``Producer.flush``.
+    """
+    if producer.uncounted_bytes and producer.uncounted_bytes + size > UNCOUNTED_BYTES_MAX:
+        producer.flush(timeout_ms)
+    producer.uncounted_bytes += size
 
 
 def _numbers(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:

@@ -61,6 +61,7 @@ class Producer:
         self._identity: tuple[int, int] | None = None
         self._topics = TopicHandles()
         self._learned = LearnedTopics(settings)
+        self.uncounted_bytes = 0  # at most, of keys and headers since the queue was last empty
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
         if "transactional.id" in settings:
             # Where _ACQUIRED is found.
@@ -294,6 +295,7 @@ class Producer:
                 last = f"; last: {self._errors.last}" if self._errors.last else ""
                 late = f"{waiting} records unacknowledged after {timeout_ms} ms{last}"
                 raise DeliveryError(librdkafka.ERR_TIMED_OUT, late)
+        self.uncounted_bytes = 0
         self.poll(0)
         self.raise_delivery_errors()
 

@@ -17,6 +17,7 @@ _VTYPES = (
     librdkafka.VTYPE_MSGFLAGS,
 )
 """Of the fields that every record has, in their order."""
+FIELDS_OF_A_RECORD = len(_VTYPES)
 
 
 def joined(
@@ -27,8 +28,7 @@ def joined(
 
     ``headers`` (dtype ``FIELD``): of all messages, one after the other; ``counts``: of each.
     """
-    own = len(_VTYPES)
-    sizes = counts + own
+    sizes = counts + FIELDS_OF_A_RECORD
     begins = np.cumsum(sizes) - sizes
     fields = np.zeros(int(sizes.sum()), dtype=librdkafka.FIELD)
     is_header = np.ones(len(fields), dtype=bool)

@@ -5,7 +5,7 @@ so that NUL in a name is a letter like any other.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, c_void_p
 from typing import Any
 
@@ -16,6 +16,10 @@ import pyarrow.compute as pc
 from exactum.errors import InvariantBroken
 from exactum.kafka import librdkafka, record_size
 from exactum.kafka.arrow_memory import pointers
+from exactum.kafka.record_fields import FIELDS_OF_A_RECORD
+
+FIELDS_MAX = 10_000
+"""Of records and headers, which are made ready at a time: 72 bytes for each."""
 
 
 class HeaderColumn:
@@ -36,6 +40,16 @@ class HeaderColumn:
         self._values, self._value_sizes = pointers(values)
         self.names_hold_nul = _count_of_nul(ended) > len(names)
         """Whether C would take the beginning of a name for all of it."""
+
+    def parts(self, rows: np.ndarray[Any, Any]) -> Iterator[slice]:
+        """Slices of these rows, of which each has few enough fields to be made ready at once."""
+        fields = np.cumsum(self._counts[rows] + FIELDS_OF_A_RECORD)
+        begin = before = 0
+        while begin < len(rows):
+            end = int(np.searchsorted(fields, before + FIELDS_MAX, side="right"))
+            end = max(end, begin + 1)
+            yield slice(begin, end)
+            begin, before = end, int(fields[end - 1])
 
     def of(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The headers of these rows (dtype ``FIELD``), one after the other, and how many each row

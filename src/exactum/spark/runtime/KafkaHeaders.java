@@ -19,6 +19,9 @@ final class KafkaHeaders {
         DataTypes.createStructField("value", DataTypes.BinaryType, true)
     }));
 
+    /** What a header takes beside its name and its value, about: many that have neither are no small record. */
+    private static final int OWN_BYTES = 48;
+
     private byte[][] names = new byte[64][];
     private byte[][] values = new byte[64][];
     private int count = 0;
@@ -26,7 +29,7 @@ final class KafkaHeaders {
     private int rows = 0;
     private final ColumnVector cells = new Cells();
 
-    /** Those of one more record; returns their bytes. */
+    /** Those of one more record; returns what they take, in bytes. */
     long add(Headers headers) {
         long bytes = 0;
         for (Header header : headers) {
@@ -38,7 +41,7 @@ final class KafkaHeaders {
             byte[] name = header.key().getBytes(StandardCharsets.UTF_8), value = header.value();
             names[count] = name;
             values[count++] = value;
-            bytes += name.length + (value == null ? 0 : value.length);
+            bytes += OWN_BYTES + name.length + (value == null ? 0 : value.length);
         }
         if (rows == ends.length) {
             ends = Arrays.copyOf(ends, 2 * rows);
