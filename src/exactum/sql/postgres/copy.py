@@ -127,7 +127,9 @@ class CopyLoader:
             return
         # From the COPY until the transaction's end nobody can change a column, so what the catalog
         # says now is what the COPY went by. A bigint would be read as a double without a word.
-        readers = dict(self._session.query(sql("list_readers"), (regclass(self._name),)))
+        listed = self._session.query(sql("list_readers"), (regclass(self._name),))
+        # One that the search path does not find is named with its schema.
+        readers = {name: str(reader).rpartition(".")[2] for name, reader in listed}
         column = self._rows.misread(readers)
         if column is not None:
             raise self._changed(f"column {column!r}", "")

@@ -69,8 +69,8 @@ ORDER BY a.attnum
 -- By which function the server reads each column's binary form: that a task's binary COPY was read
 -- as it was meant.
 -- needs: nothing
-SELECT a.attname, p.proname
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_proc p ON p.oid = t.typreceive
+SELECT a.attname, t.typreceive::regproc::text
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 
 -- name: list_unique_keys
