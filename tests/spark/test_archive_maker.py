@@ -47,6 +47,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(class_archive, "CGROUP", limits)
     monkeypatch.setattr(class_archive, "DISK_BYTES_MIN", 0)
     monkeypatch.setattr(class_archive, "MEMORY_BYTES_MIN", 0)
+    monkeypatch.delenv("CI", raising=False)
     return limits
 
 
@@ -109,6 +110,33 @@ def test_only_the_second_session_that_misses_it_has_it_made(
     awaited(lambda: os.sched_getscheduler(maker) == os.SCHED_IDLE, "it gives way")
     oom = Path(f"/proc/{maker}/oom_score_adj")
     awaited(lambda: oom.read_text().strip() == "1000", "it is the first to go")
+    group = Path(f"/proc/{maker}/autogroup")
+    if group.exists():
+        awaited(lambda: group.read_text().strip().endswith("nice 19"), "its group gives way")
+
+
+@pytest.mark.usefixtures("room")
+def test_many_sessions_at_once_start_one_maker(
+    archive: ClassArchive, makers: Callable[[], set[int]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It holds the lock from the moment it is started, and no try is lost."""
+    for _ in range(9):
+        class_archive.miss(archive)
+    assert capfd.readouterr().err.count("making the class archive") == 1
+    assert len(makers()) == 1
+    assert archive.lock_path.read_bytes() == b".."
+
+
+@pytest.mark.parametrize("stderr", [None, "closed"])
+@pytest.mark.usefixtures("room", "makers")
+def test_a_session_starts_whoever_does_not_listen(
+    archive: ClassArchive, monkeypatch: pytest.MonkeyPatch, stderr: str | None
+) -> None:
+    closed = open(os.devnull, "w")  # noqa: SIM115
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed if stderr else None)
+    class_archive.miss(archive)
+    class_archive.miss(archive)
 
 
 @pytest.mark.usefixtures("room")
@@ -119,6 +147,7 @@ def test_after_three_tries_nobody_tries_again(
     told = []
     for _ in range(7):
         class_archive.miss(archive)
+        awaited(lambda: not is_locked(archive), "the maker of the session before ends")
         told.append(capfd.readouterr().err)
     made = [text.startswith("exactum: making") for text in told]
     assert made == [False, True, True, True, False, False, False]
@@ -154,16 +183,22 @@ def test_a_session_beside_the_maker_has_nothing_to_say(
             "of memory left",
         ),
         (lambda limits, patch: (limits / "cpu.max").write_text("50000 100000"), "processor time"),
-        (
-            lambda limits, patch: (
-                patch.setattr(class_archive, "MEMORY_BYTES_MIN", 2**20),
-                (limits / "memory.max").write_text("2000000\n"),
-                (limits / "memory.current").write_text("1000000\n"),
-            ),
-            "of memory left",
-        ),
+        (lambda limits, patch: (limits / "memory.max").write_text("2000000\n"), "limit of memory"),
+        (lambda limits, patch: patch.setenv("CI", "true"), "CI"),
+        (lambda limits, patch: patch.setattr(sys, "frozen", True, raising=False), "no Python"),
+        (lambda limits, patch: patch.setattr(sys, "executable", "/usr/sbin/uwsgi"), "no Python"),
+        (lambda limits, patch: patch.setattr(sys, "executable", None), "no Python"),
     ],
-    ids=["small disk", "little memory", "limit of processors", "limit of memory"],
+    ids=[
+        "small disk",
+        "little memory",
+        "limit of processors",
+        "limit of memory",
+        "a CI run",
+        "a frozen program",
+        "another program",
+        "no program",
+    ],
 )
 def test_where_there_is_no_room_it_is_left_and_logged(
     archive: ClassArchive,
@@ -176,11 +211,12 @@ def test_where_there_is_no_room_it_is_left_and_logged(
 ) -> None:
     spoil(room, monkeypatch)
     with caplog.at_level(logging.INFO, "exactum"):
-        class_archive.miss(archive)
-        class_archive.miss(archive)
-    (line,) = caplog.messages
-    assert told in line
+        for _ in range(6):
+            class_archive.miss(archive)
+    assert len(caplog.messages) == 5
+    assert all(told in line for line in caplog.messages)
     assert not makers()
+    assert archive.lock_path.read_bytes() == b".", "none of them was a try"
 
 
 def test_a_container_without_limits_has_room(room: Path) -> None:
@@ -240,9 +276,19 @@ def test_the_ones_used_last_are_kept(archive: ClassArchive) -> None:
     brokers = archive.path.with_name("kafka-1.jsa")
     brokers.write_text("a broker's")
     assert class_archive.reading_options(ClassArchive(others[0]))
+    recent = archive.path.with_name("driver-recent.jsa")
+    recent.write_text("used within the month, if not as lately")
+    os.utime(recent, (time.time() - 86_400,) * 2)
+    for number in range(2):
+        other = archive.path.with_name(f"driver-more{number}.jsa")
+        other.write_text("used just now")
+        others.append(other)
+    half = archive.path.with_name("driver-killed.part")
+    half.write_text("of a maker that was killed long ago")
+    os.utime(half, (0, 0))
     archive_maker.make()
     assert sorted(archive.path.parent.iterdir()) == sorted(
-        [archive.path, others[0], others[3], brokers]
+        [archive.path, others[0], *others[4:], recent, brokers]
     )
 
 

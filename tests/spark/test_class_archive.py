@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from exactum.java.class_archive import MADE_NAME, ClassArchive
 from exactum.java.jars import pyspark_jars
@@ -117,11 +118,42 @@ def test_a_damaged_one_breaks_no_start(
         ("spark.driver.extraClassPath", "/nowhere.jar"),
         ("spark.jars", "/nowhere.jar"),
         ("spark.master", "spark://host:7077"),
+        ("spark.driver.extraJavaOptions", "-XX:+UseZGC"),
+        ("spark.driver.extraJavaOptions", "-Xmx1g -Xshare:off"),
+        ("spark.driver.extraJavaOptions", "-XX:AOTCache=mine"),
     ],
 )
 def test_a_session_that_it_would_not_fit_has_none(name: str, value: str) -> None:
     given = {"spark.master": "local[2]", name: value}
     assert class_archive.archive_for(given) is None
+
+
+@pytest.mark.parametrize("name", class_archive.JAVA_OPTIONS)
+def test_options_of_the_environment_count_as_well(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)  # as before any session
+    given = {"spark.master": "local[2]"}
+    assert class_archive.archive_for(given) is not None
+    monkeypatch.setenv(name, "-XX:SharedArchiveFile=/mine.jsa")
+    assert class_archive.archive_for(given) is None
+
+
+@pytest.mark.spark
+def test_a_session_whose_jvm_refuses_it_says_so(archive: ClassArchive, tmp_path: Path) -> None:
+    """Its start is slower than with none, and nobody would know why."""
+    archive.path.parent.mkdir()
+    archive.path.write_bytes(b"no archive")
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(tmp_path / "loaded")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"this JVM does not take the class archive {archive.path}" in done.stderr
 
 
 def test_none_is_used_while_none_is_there(tmp_path: Path) -> None:

@@ -42,8 +42,11 @@ class ClassArchive:
         return self.path.with_suffix(".lock")
 
     def reading_options(self) -> list[str]:
-        """Return the JVM options that use it, none while there is no archive."""
-        return [f"-XX:SharedArchiveFile={self.path}", SILENCE] if self.path.exists() else []
+        """Return the JVM options that use it, none while there is no archive that this user may
+        read.
+        """
+        usable = os.access(self.path, os.R_OK)
+        return [f"-XX:SharedArchiveFile={self.path}", SILENCE] if usable else []
 
     def making_options(self, folder: Path) -> list[str]:
         """Return the JVM options that write one into ``folder`` when the JVM ends by itself."""
@@ -76,10 +79,11 @@ def archive_of(name: str, jars: Iterable[Path]) -> ClassArchive:
     """The archive of a program with these jars and the installed Java; it may not be made yet.
 
     A JVM takes an archive for these very jars only, by path, size and time: installed again, they
-    are others. Raises LocalServerError without Java.
+    are others. The time is in seconds, as it is in a layer of a container image. Raises
+    LocalServerError without Java.
     """
     digest = hashlib.sha256()
     for file in (Path(java_program("java")).resolve(), *sorted(jars)):
         seen = file.stat()
-        digest.update(f"{file} {seen.st_size} {seen.st_mtime_ns}\n".encode())
+        digest.update(f"{file} {seen.st_size} {int(seen.st_mtime)}\n".encode())
     return ClassArchive(cache_folder() / "classes" / f"{name}-{digest.hexdigest()[:16]}.jsa")

@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import logging
 import os
-import site
 import sys
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import exactum
 from exactum.errors import LocalServerError, SettingRefused
 from exactum.java.class_archive import ClassArchive
 from exactum.java.jars import pyspark_version
@@ -21,6 +18,7 @@ from exactum.spark.jvm import virtual_machine
 from exactum.spark.runtime import checkpoint_fs, columnar_kafka, sockets
 from exactum.spark.runtime.connector import connector_version, spark_kafka_jars
 from exactum.spark.startup import class_archive, class_path, warm_up
+from exactum.spark.startup.python_path import package_path
 
 logger = logging.getLogger("exactum")
 
@@ -89,6 +87,8 @@ def local_session(app_name: str, *, master: str = "local[*]", **spark_conf: obje
         warm_up.start_workers(session)
     if archive is not None and class_archive.OPTIONS not in defaults:
         class_archive.miss(archive)
+    elif archive is not None and not virtual_machine.shares_classes():
+        class_archive.tell_refused(archive)
     return session
 
 
@@ -138,7 +138,7 @@ def _defaults(given: dict[str, str], archive: ClassArchive | None = None) -> dic
         defaults[checkpoint_fs.SETTING] = checkpoint_fs.CLASS
         if archive is not None and (options := class_archive.reading_options(archive)):
             defaults[class_archive.OPTIONS] = spark_java_options(options)
-    package = _package_path()
+    package = package_path()
     if package is not None:
         defaults["spark.executorEnv.PYTHONPATH"] = package
     return defaults
@@ -149,17 +149,6 @@ def _tell_connector(version: str) -> None:
         logger.info(
             "PySpark %s reads Kafka with the connector of Spark %s", pyspark_version(), version
         )
-
-
-def _package_path() -> str | None:
-    """What workers need on PYTHONPATH to import this very exactum; None where it is installed."""
-    folder = str(Path(exactum.__file__).resolve().parent.parent)
-    installed = [
-        str(Path(p).resolve()) for p in [*site.getsitepackages(), site.getusersitepackages()]
-    ]
-    if folder in installed:
-        return None
-    return os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
 
 
 def _text(value: object) -> str:

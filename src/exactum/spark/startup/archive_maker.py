@@ -35,12 +35,16 @@ CLASSES = Path(__file__).with_name("classes.txt.gz")
 DELAY_S = 20.0
 TIMEOUT_S = 1800.0
 LOG_CHARS_SHOWN = 2000
-KEPT_MAX = 3
-"""Archives of other Javas or PySparks; the ones used last are kept."""
+KEPT_MAX, KEPT_DAYS = 3, 30
+"""Archives, of other Javas or PySparks among them: so many that were used last, and all that were
+used within so many days. A JVM of another machine may have one mapped."""
+LEFT, LEFT_DAYS_MAX = (".part", ".txt", ".log"), 1
+"""Files of a maker that was killed."""
 UNWANTED = (
     "HADOOP_CONF_DIR",
     "JAVA_TOOL_OPTIONS",
     "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
     "SPARK_DIST_CLASSPATH",
     "SPARK_SUBMIT_OPTS",
     "YARN_CONF_DIR",
@@ -50,14 +54,13 @@ folders to the end of the class path, where a session may have what it likes."""
 
 
 def make(
-    *, echo: Callable[[str], None] = lambda _line: None, wait: bool = True, delay_s: float = 0.0
+    *, echo: Callable[[str], None] = lambda _line: None, wait: bool = True
 ) -> ClassArchive | None:
     """Make the archive for this Java and this PySpark if it is missing.
 
     Args:
         echo: is told what happens, line by line.
         wait: for somebody else who makes it; else None is returned then.
-        delay_s: before the JVM is started; others take it for begun.
 
     Raises:
         LocalServerError: the JVM failed, or the cache cannot be written.
@@ -74,12 +77,9 @@ def make(
             if archive.path.exists():  # somebody else has made it meanwhile
                 echo(f"The class archive is there: {archive.path}")
                 return archive
-            time.sleep(delay_s)
             echo("Making the class archive, once for this Java and this PySpark ...")
             began_s = time.monotonic()
             _dump(archive, lock)
-            archive.lock_path.unlink(missing_ok=True)
-            _remove_old(archive)
     except OSError as error:
         raise LocalServerError(
             f"the class archive cannot be written ({error}). Set EXACTUM_CACHE to a folder that "
@@ -161,20 +161,25 @@ def _dump(archive: ClassArchive, lock: int) -> None:
     sync_file(part)
     os.replace(part, archive.path)
     log.unlink(missing_ok=True)
+    archive.lock_path.unlink(missing_ok=True)
+    _remove_old(archive)
 
 
 def _remove_old(archive: ClassArchive) -> None:
-    """All but the ones used last. A JVM that has one mapped keeps it."""
-
-    def used_s(path: Path) -> float:
-        try:
-            return path.stat().st_mtime
-        except FileNotFoundError:
-            return 0.0
-
-    others = archive.path.parent.glob(f"{archive.path.name.partition('-')[0]}-*.jsa")
-    for path in sorted(others, key=used_s, reverse=True)[KEPT_MAX:]:
-        path.unlink(missing_ok=True)
+    """All but the ones used last and within a month, and what makers that were killed have left."""
+    kind = archive.path.name.partition("-")[0]
+    now_s = time.time()
+    used: dict[Path, float] = {}
+    for path in archive.path.parent.glob(f"{kind}-*"):
+        with contextlib.suppress(FileNotFoundError):
+            used[path] = path.stat().st_mtime
+    archives = [path for path in used if path.suffix == ".jsa"]
+    last = sorted(archives, key=lambda path: used[path], reverse=True)[:KEPT_MAX]
+    for path, used_s in used.items():
+        days = LEFT_DAYS_MAX if path.suffix in LEFT else KEPT_DAYS
+        if path not in last and path.suffix in (".jsa", *LEFT) and now_s - used_s > days * 86_400:
+            with contextlib.suppress(OSError):  # it may be another user's
+                path.unlink()
 
 
 def _give_way() -> None:
@@ -182,13 +187,24 @@ def _give_way() -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     with contextlib.suppress(OSError):
+        # A session of its own is a group of its own to the scheduler, which nice alone leaves.
+        Path("/proc/self/autogroup").write_text("19")
+    with contextlib.suppress(OSError):
         os.nice(19)
     with contextlib.suppress(OSError, AttributeError):  # Linux; from here on it may take long
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-if __name__ == "__main__":
+def main(lock: int) -> None:
+    """Make it, holding the lock by this descriptor, which whoever has started this has taken.
+
+    Says nothing: the command ``exactum local class-archive`` says what fails.
+    """
     _give_way()
-    with contextlib.suppress(LocalServerError):  # the command `exactum local class-archive` says it
-        make(wait=False, delay_s=DELAY_S)
-    sys.exit()
+    time.sleep(DELAY_S)
+    with contextlib.suppress(LocalServerError, OSError):
+        _dump(spark_archive(), lock)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,11 +21,11 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-import exactum
 from exactum.java.class_archive import ClassArchive
 from exactum.java.jars import cache_folder
 from exactum.spark.runtime.driver_archive import spark_archive
 from exactum.spark.startup import class_path
+from exactum.spark.startup.python_path import given_path, package_path
 
 logger = logging.getLogger("exactum")
 
@@ -40,6 +41,11 @@ DISK_BYTES_MIN = 2 * 2**30
 """Of the cache's disk: below that nobody would thank for 200 MB less."""
 MEMORY_BYTES_MIN = 3 * 2**30
 """What the machine has to have left: the maker takes 1 GB for a while."""
+JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+"""Of the environment."""
+AGAINST = re.compile(r"AOT|-Xshare|SharedArchive|UseZGC|UseShenandoahGC|UseEpsilonGC")
+"""What among a JVM's options goes with another archive or with none: some refuse to start."""
+PYTHON = re.compile(r"(python|pypy)[\d.]*(\.exe)?")
 CGROUP = Path("/sys/fs/cgroup")
 MEMORY = Path("/proc/meminfo")
 
@@ -50,6 +56,10 @@ def archive_for(given: Mapping[str, str]) -> ClassArchive | None:
     """
     if given.get(ENABLED, "true").lower() == "false" or OPTIONS in given or "spark.jars" in given:
         return None
+    options = [given.get("spark.driver.extraJavaOptions", "")]
+    options += [os.environ.get(name, "") for name in JAVA_OPTIONS]
+    if any(map(AGAINST.search, options)):
+        return None
     return spark_archive() if class_path.is_ours(given) else None
 
 
@@ -57,11 +67,21 @@ def reading_options(archive: ClassArchive) -> list[str]:
     """The options of a JVM that is to use it, none while there is no archive. With a damaged one
     the JVM goes without it.
     """
-    if not archive.path.exists():
+    options = archive.reading_options()
+    if not options:
         return []
     with contextlib.suppress(OSError):  # the cache may be read-only
         os.utime(archive.path)  # in use: those that nobody has used for long are removed
-    return [*archive.reading_options(), VERIFIED]
+    return [*options, VERIFIED]
+
+
+def tell_refused(archive: ClassArchive) -> None:
+    """Say that the JVM has not taken it: a start is slower then than with none."""
+    logger.warning(
+        "this JVM does not take the class archive %s: it is damaged, or was made by another Java "
+        "or on another disk. Remove it, and run: exactum local class-archive",
+        archive.path,
+    )
 
 
 def miss(archive: ClassArchive) -> None:
@@ -69,48 +89,62 @@ def miss(archive: ClassArchive) -> None:
     Returns at once, and never raises: nothing depends on it.
     """
     try:
-        missed = _missed_before(archive)
-        if not missed:
-            return
-        reason = unfit(archive.path.parent)
-        if reason is not None:
-            logger.info("no class archive is made by itself: %s", reason)
-        elif missed <= TRIES_MAX:
-            _say(
-                f"making the class archive {archive.path} in the background, once ({SIZE}): later "
-                f"sessions start seconds earlier. {ENABLED}=false leaves it out."
-            )
-            _start_maker()
-        elif missed == TRIES_MAX + 1:
-            _say(
-                f"the class archive {archive.path} was not made in {TRIES_MAX} tries. "
-                "exactum local class-archive makes it, or says why not."
-            )
-    except OSError as error:
+        _note_miss(archive)
+    except Exception as error:  # noqa: BLE001  (nothing depends on it, and the session runs)
         logger.info("no class archive is made by itself: %s", error)
+
+
+def _note_miss(archive: ClassArchive) -> None:
+    """A byte in the lock's file stands for the first miss, and for each maker that was started."""
+    archive.path.parent.mkdir(parents=True, exist_ok=True)
+    with archive.lock_path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # it is being made
+        noted = file.tell()
+        if noted and (reason := unfit(archive.path.parent)) is not None:
+            logger.info("no class archive is made by itself: %s", reason)
+        elif noted <= TRIES_MAX + 1 and not archive.path.exists():
+            file.write(b".")
+            file.flush()
+            if 0 < noted <= TRIES_MAX:
+                _say(
+                    f"making the class archive {archive.path} in the background, once ({SIZE}): "
+                    f"later sessions start seconds earlier. {ENABLED}=false leaves it out."
+                )
+                _start_maker(file.fileno())
+            elif noted > TRIES_MAX:
+                _say(
+                    f"the class archive {archive.path} was not made in {TRIES_MAX} tries. "
+                    "exactum local class-archive makes it, or says why not."
+                )
 
 
 def unfit(cache: Path) -> str | None:
     """Why this place is not one where an archive is made unasked; None if it is."""
+    if os.environ.get("CI"):
+        return "a machine of a CI run (CI is set) is seldom used twice"
+    if getattr(sys, "frozen", False) or not PYTHON.fullmatch(Path(sys.executable or "").name):
+        return f"{sys.executable!r} is no Python that could be started beside this one"
     if shutil.disk_usage(cache).free < DISK_BYTES_MIN:
         return f"the disk of {cache} has less than {DISK_BYTES_MIN >> 30} GiB left"
     if _memory_left() < MEMORY_BYTES_MIN:
         return f"there is less than {MEMORY_BYTES_MIN >> 30} GiB of memory left"
-    if _word(CGROUP / "cpu.max", "max") != "max":
-        return (
-            "this container has a limit of processor time, which the maker would share with the "
-            "query. Let the build of its image run: exactum local class-archive"
-        )
+    limits = {"cpu.max": "processor time", "memory.max": "memory"}
+    for file, what in limits.items():
+        if _word(CGROUP / file, "max") != "max":
+            return (
+                f"this container has a limit of {what}, which the maker would share with the "
+                "query. Let the build of its image run: exactum local class-archive"
+            )
     return None
 
 
 def _memory_left() -> int:
-    """What is left of the machine's, and of the container's where that has a limit, in bytes."""
+    """What is left of the machine's, in bytes."""
     told = MEMORY.read_text().splitlines() if MEMORY.exists() else []  # it is Linux's
     left = [int(line.split()[1]) * 1024 for line in told if line.startswith("MemAvailable:")]
-    limit = _word(CGROUP / "memory.max", "max")
-    if limit != "max":
-        left.append(int(limit) - int(_word(CGROUP / "memory.current", "0")))
     return min(left, default=MEMORY_BYTES_MIN)
 
 
@@ -118,32 +152,22 @@ def _word(file: Path, otherwise: str) -> str:
     return (file.read_text().split() or [otherwise])[0] if file.exists() else otherwise
 
 
-def _missed_before(archive: ClassArchive) -> int | None:
-    """How many sessions have started without it before this one; None while it is being made."""
-    archive.path.parent.mkdir(parents=True, exist_ok=True)
-    with archive.lock_path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return None
-        before = file.tell()
-        file.write(b".")
-    return before
-
-
-def _start_maker() -> None:
-    package = str(Path(exactum.__file__).resolve().parent.parent)
-    path = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+def _start_maker(lock: int) -> None:
+    """``lock``: the descriptor of the lock that this process holds, and that the maker holds from
+    here on.
+    """
+    path = package_path() or os.pathsep.join(given_path())
     process = subprocess.Popen(
-        [sys.executable, "-m", MAKER],
+        [sys.executable, "-m", MAKER, str(lock)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        cwd=cache_folder(),  # the user's folder may be unmounted, or hold modules of any name
+        pass_fds=[lock],
+        cwd="/",  # another folder may be unmounted, or hold modules of any name
         env={
             **os.environ,
-            "EXACTUM_CACHE": str(cache_folder()),
-            "PYTHONPATH": os.pathsep.join(path),
+            "EXACTUM_CACHE": os.path.abspath(cache_folder()),
+            "PYTHONPATH": path,
         },
         start_new_session=True,  # neither Ctrl-C nor the end of this process is its end
     )
