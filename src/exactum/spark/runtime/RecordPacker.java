@@ -2,6 +2,7 @@ package exactum;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.function.IntPredicate;
 
 /**
  * Packs columns of Kafka records into one array of bytes, as packed_records.py unpacks them.
@@ -70,20 +71,20 @@ final class RecordPacker {
                 bytes += value.length;
             }
         }
-        return nulls == count
-                ? 8
-                : 8 + (nulls > 0 ? padded(bits(count)) : 0) + padded(4L * (count + 1)) + padded(bytes);
+        return listSize(nulls, count) + padded(bytes);
     }
 
     private static long headersSize(KafkaHeaders headers, int count) {
-        int nulls = nulls(headers, count);
-        return nulls == count
-                ? 8
-                : 8
-                        + (nulls > 0 ? padded(bits(count)) : 0)
-                        + padded(4L * (count + 1))
-                        + binarySize(headers.names(), headers.count())
-                        + binarySize(headers.values(), headers.count());
+        int nulls = nulls(headers::isNull, count);
+        return listSize(nulls, count)
+                + (nulls == count
+                        ? 0
+                        : binarySize(headers.names(), headers.count()) + binarySize(headers.values(), headers.count()));
+    }
+
+    /** Of the number of nulls and, unless all are, the bits of validity and the offsets. */
+    private static long listSize(int nulls, int count) {
+        return nulls == count ? 8 : 8 + (nulls > 0 ? padded(bits(count)) : 0) + padded(4L * (count + 1));
     }
 
     private static void put(KafkaRecords records, int column, ByteBuffer to) {
@@ -121,23 +122,8 @@ final class RecordPacker {
     }
 
     private static void putBinary(byte[][] values, int count, ByteBuffer to) {
-        int nulls = 0;
-        for (int row = 0; row < count; row++) {
-            nulls += values[row] == null ? 1 : 0;
-        }
-        to.putLong(nulls);
-        if (nulls == count) {
+        if (!putNulls(row -> values[row] == null, count, to)) {
             return;
-        }
-        if (nulls > 0) {
-            int first = to.position();
-            for (int row = 0; row < count; row++) {
-                if (values[row] != null) {
-                    putBit(first, row, to);
-                }
-            }
-            to.position(first + bits(count));
-            pad(to);
         }
         int offsets = to.position(), bytes = 0;
         to.position(offsets + 4 * (count + 1));
@@ -153,20 +139,8 @@ final class RecordPacker {
     }
 
     private static void putHeaders(KafkaHeaders headers, int count, ByteBuffer to) {
-        int nulls = nulls(headers, count);
-        to.putLong(nulls);
-        if (nulls == count) {
+        if (!putNulls(headers::isNull, count, to)) {
             return;
-        }
-        if (nulls > 0) {
-            int first = to.position();
-            for (int row = 0; row < count; row++) {
-                if (!headers.isNull(row)) {
-                    putBit(first, row, to);
-                }
-            }
-            to.position(first + bits(count));
-            pad(to);
         }
         to.putInt(0);
         for (int row = 0; row < count; row++) {
@@ -178,17 +152,30 @@ final class RecordPacker {
         putBinary(headers.values(), headers.count(), to);
     }
 
-    private static int nulls(KafkaHeaders headers, int count) {
-        int nulls = 0;
-        for (int row = 0; row < count; row++) {
-            nulls += headers.isNull(row) ? 1 : 0;
+    /** The number of nulls and, if there are some but not all are, the bits of validity; whether values follow. */
+    private static boolean putNulls(IntPredicate isNull, int count, ByteBuffer to) {
+        int nulls = nulls(isNull, count);
+        to.putLong(nulls);
+        if (nulls > 0 && nulls < count) {
+            int first = to.position();
+            for (int row = 0; row < count; row++) {
+                if (!isNull.test(row)) {
+                    int place = first + row / 8;
+                    to.put(place, (byte) (to.get(place) | 1 << row % 8));
+                }
+            }
+            to.position(first + bits(count));
+            pad(to);
         }
-        return nulls;
+        return nulls < count;
     }
 
-    private static void putBit(int first, int row, ByteBuffer to) {
-        int place = first + row / 8;
-        to.put(place, (byte) (to.get(place) | 1 << row % 8));
+    private static int nulls(IntPredicate isNull, int count) {
+        int nulls = 0;
+        for (int row = 0; row < count; row++) {
+            nulls += isNull.test(row) ? 1 : 0;
+        }
+        return nulls;
     }
 
     private static int bits(int count) {

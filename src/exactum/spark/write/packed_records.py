@@ -119,13 +119,11 @@ class _Reader:
     def _binary(self, count: int) -> Any:
         import pyarrow as pa
 
-        nulls = self._long()
-        if nulls == count:
+        parts = self._lists(count)
+        if parts is None:
             return pa.nulls(count, pa.binary())
-        valid = self._take((count + 7) // 8) if nulls else None
-        offsets = self._take(4 * (count + 1))
-        (size,) = unpack_from("<i", offsets, 4 * count)
-        return pa.Array.from_buffers(pa.binary(), count, [valid, offsets, self._take(size)], nulls)
+        nulls, buffers, size = parts
+        return pa.Array.from_buffers(pa.binary(), count, [*buffers, self._take(size)], nulls)
 
     def _headers(self) -> Any:
         import pyarrow as pa
@@ -133,15 +131,25 @@ class _Reader:
         kind = pa.list_(
             pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
         )
-        nulls = self._long()
-        if nulls == self._count:
+        parts = self._lists(self._count)
+        if parts is None:
             return pa.nulls(self._count, kind)
-        valid = self._take((self._count + 7) // 8) if nulls else None
-        offsets = self._take(4 * (self._count + 1))
-        (cells,) = unpack_from("<i", offsets, 4 * self._count)
-        parts = [self._binary(cells).view(pa.string()), self._binary(cells)]
-        structs = pa.Array.from_buffers(kind.value_type, cells, [None], 0, children=parts)
-        return pa.Array.from_buffers(kind, self._count, [valid, offsets], nulls, children=[structs])
+        nulls, buffers, cells = parts
+        columns = [self._binary(cells).view(pa.string()), self._binary(cells)]
+        structs = pa.Array.from_buffers(kind.value_type, cells, [None], 0, children=columns)
+        return pa.Array.from_buffers(kind, self._count, buffers, nulls, children=[structs])
+
+    def _lists(self, count: int) -> tuple[int, list[Any], int] | None:
+        """The number of nulls, validity and offsets, and where the last list ends; None: all are
+        null.
+        """
+        nulls = self._long()
+        if nulls == count:
+            return None
+        valid = self._take((count + 7) // 8) if nulls else None
+        offsets = self._take(4 * (count + 1))
+        (end,) = unpack_from("<i", offsets, 4 * count)
+        return nulls, [valid, offsets], end
 
     def _repeated(self, scalar: Any) -> Any:
         import pyarrow as pa
