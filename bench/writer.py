@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from bench import report
 from bench.process import cpu_seconds
+from exactum.kafka.messages import HEADERS
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
@@ -25,7 +26,6 @@ ARRAY_BYTES, ARRAY_ROWS = 2 << 20, 10_000
 """Most that ``read_kafka`` puts into one batch."""
 TOTAL_BYTES = 100_000_000
 RECORDS_MAX = 400_000
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass(frozen=True)

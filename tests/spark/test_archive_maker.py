@@ -23,7 +23,7 @@ from exactum.spark.startup import archive_maker, class_archive
 from tests.kit.environment import environment
 from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
 
-MAKE = "from exactum.spark.startup import archive_maker; archive_maker.make(wait=False)"
+MAKE = "from exactum.spark.startup import archive_maker; archive_maker.make()"
 TIMEOUT_S = 60
 
 
@@ -238,13 +238,14 @@ def test_a_cache_that_cannot_be_written_is_logged(
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("few_classes")
-def test_of_two_at_once_one_makes_it(archive: ClassArchive) -> None:
+@pytest.mark.usefixtures("few_classes", "room")
+def test_of_two_at_once_one_makes_it(archive: ClassArchive, makers: Callable[[], set[int]]) -> None:
     """The other one leaves at once, or waits and finds it there."""
-    archive.path.parent.mkdir()
+    class_archive.miss(archive)
     with archive.lock_path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert archive_maker.make(wait=False) is None
+        class_archive.miss(archive)
+        assert not makers()
     told: list[str] = []
     waited = threading.Event()
 
@@ -305,8 +306,10 @@ def test_a_jvm_that_fails_leaves_no_archive_and_is_heard(
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("few_classes")
-def test_a_killed_maker_leaves_nothing_that_a_start_would_take(archive: ClassArchive) -> None:
+@pytest.mark.usefixtures("few_classes", "room")
+def test_a_killed_maker_leaves_nothing_that_a_start_would_take(
+    archive: ClassArchive, makers: Callable[[], set[int]]
+) -> None:
     """Its JVM is the only writer for as long as it lives; the next maker begins anew."""
     maker = subprocess.Popen(
         [sys.executable, "-c", MAKE], env=environment(), start_new_session=True
@@ -326,7 +329,8 @@ def test_a_killed_maker_leaves_nothing_that_a_start_would_take(archive: ClassArc
         maker.kill()
         os.waitid(os.P_PID, maker.pid, os.WEXITED | os.WNOWAIT)
         assert is_locked(archive), "the JVM holds the lock that its maker had"
-        assert archive_maker.make(wait=False) is None
+        class_archive.miss(archive)
+        assert not makers()
     finally:
         process_session.kill_all(maker.pid, set())
         maker.wait()

@@ -32,6 +32,22 @@ print(*runtime.getInputArguments(), sep="\\n")
 """
 
 
+def session_that_logs(log: Path) -> subprocess.CompletedProcess[str]:
+    """A local session of a process of its own, which has ended well; its JVM's classes are in the
+    log.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(log)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
 def shares_classes(archive: ClassArchive) -> bool:
     """Whether a JVM with the options and the class path of a session's says that it uses one.
 
@@ -65,24 +81,14 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
 @pytest.fixture
 def made() -> ClassArchive:
     """The common one."""
-    found = archive_maker.make()
-    assert found is not None
-    return found
+    return archive_maker.make()
 
 
 @pytest.mark.spark
 def test_a_session_starts_with_it(made: ClassArchive, tmp_path: Path) -> None:
     """The JVM of a local session takes most of its classes from it."""
     log = tmp_path / "loaded"
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION, str(log)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = session_that_logs(log)
     assert set(class_archive.reading_options(made)) <= set(done.stdout.splitlines())
     assert shared_share(log) > SHARE_MIN
 
@@ -144,15 +150,7 @@ def test_a_session_whose_jvm_refuses_it_says_so(archive: ClassArchive, tmp_path:
     """Its start is slower than with none, and nobody would know why."""
     archive.path.parent.mkdir()
     archive.path.write_bytes(b"no archive")
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION, str(tmp_path / "loaded")],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = session_that_logs(tmp_path / "loaded")
     assert f"this JVM does not take the class archive {archive.path}" in done.stderr
 
 

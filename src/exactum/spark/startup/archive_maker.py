@@ -35,11 +35,12 @@ CLASSES = Path(__file__).with_name("classes.txt.gz")
 DELAY_S = 20.0
 TIMEOUT_S = 1800.0
 LOG_CHARS_SHOWN = 2000
-KEPT_MAX, KEPT_DAYS = 3, 30
-"""Archives, of other Javas or PySparks among them: so many that were used last, and all that were
-used within so many days. A JVM of another machine may have one mapped."""
-LEFT, LEFT_DAYS_MAX = (".part", ".txt", ".log"), 1
-"""Files of a maker that was killed."""
+KEPT_MAX = 3
+"""Archives, of other Javas and PySparks too, that are kept however long ago they were used."""
+KEPT_DAYS = {".jsa": 30, ".part": 1, ".txt": 1, ".log": 1}
+"""How long after its last use an archive is kept, which a JVM of another machine may have mapped,
+and what a maker that was killed has left.
+"""
 UNWANTED = (
     "HADOOP_CONF_DIR",
     "JAVA_TOOL_OPTIONS",
@@ -53,14 +54,12 @@ UNWANTED = (
 folders to the end of the class path, where a session may have what it likes."""
 
 
-def make(
-    *, echo: Callable[[str], None] = lambda _line: None, wait: bool = True
-) -> ClassArchive | None:
-    """Make the archive for this Java and this PySpark if it is missing.
+def make(*, echo: Callable[[str], None] = lambda _line: None) -> ClassArchive:
+    """Make the archive for this Java and this PySpark if it is missing; wait for somebody else who
+    makes it.
 
     Args:
         echo: is told what happens, line by line.
-        wait: for somebody else who makes it; else None is returned then.
 
     Raises:
         LocalServerError: the JVM failed, or the cache cannot be written.
@@ -71,9 +70,7 @@ def make(
         return archive
     try:
         archive.path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(archive, wait, echo) as lock:
-            if lock is None:
-                return None
+        with _locked(archive, echo) as lock:
             if archive.path.exists():  # somebody else has made it meanwhile
                 echo(f"The class archive is there: {archive.path}")
                 return archive
@@ -93,17 +90,14 @@ def make(
 
 
 @contextlib.contextmanager
-def _locked(archive: ClassArchive, wait: bool, echo: Callable[[str], None]) -> Iterator[int | None]:
-    """Hold its lock, and yield the descriptor; None where somebody else holds it. It goes with the
-    last process that has the descriptor.
+def _locked(archive: ClassArchive, echo: Callable[[str], None]) -> Iterator[int]:
+    """Hold its lock, and yield the descriptor. It goes with the last process that has the
+    descriptor.
     """
     with archive.lock_path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not wait:
-                yield None
-                return
             echo("Another process makes the class archive in the background: waiting for it ...")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
@@ -169,15 +163,15 @@ def _remove_old(archive: ClassArchive) -> None:
     """All but the ones used last and within a month, and what makers that were killed have left."""
     kind = archive.path.name.partition("-")[0]
     now_s = time.time()
-    used: dict[Path, float] = {}
-    for path in archive.path.parent.glob(f"{kind}-*"):
-        with contextlib.suppress(FileNotFoundError):
-            used[path] = path.stat().st_mtime
-    archives = [path for path in used if path.suffix == ".jsa"]
-    last = sorted(archives, key=lambda path: used[path], reverse=True)[:KEPT_MAX]
-    for path, used_s in used.items():
-        days = LEFT_DAYS_MAX if path.suffix in LEFT else KEPT_DAYS
-        if path not in last and path.suffix in (".jsa", *LEFT) and now_s - used_s > days * 86_400:
+    used_s: dict[Path, float] = {}
+    for suffix in KEPT_DAYS:
+        for path in archive.path.parent.glob(f"{kind}-*{suffix}"):
+            with contextlib.suppress(FileNotFoundError):
+                used_s[path] = path.stat().st_mtime
+    archives = [path for path in used_s if path.suffix == archive.path.suffix]
+    last = sorted(archives, key=lambda path: used_s[path], reverse=True)[:KEPT_MAX]
+    for path in used_s.keys() - last:
+        if now_s - used_s[path] > KEPT_DAYS[path.suffix] * 86_400:
             with contextlib.suppress(OSError):  # it may be another user's
                 path.unlink()
 
