@@ -22,7 +22,7 @@ from exactum.monitor.http_server import REQUESTS_AT_ONCE_MAX
 from exactum.monitor.metric_table import HEARD_MS, METRICS, PREFIX
 from exactum.monitor.metrics import MetricsCollector, metrics_handler
 from exactum.monitor.query_stats import TOPICS_MAX
-from exactum.monitor.recorder import RECORDER, Recorder
+from exactum.monitor.recorder import Recorder
 from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
 from tests.kit.environment import ROOT
 from tests.kit.monitor.facts import Story
@@ -271,36 +271,46 @@ def test_every_metric_is_in_the_table_of_the_docs() -> None:
 
 
 @pytest.fixture
-def served() -> Iterator[exactum.monitor.metrics_server.MetricsServer]:  # type: ignore[name-defined]
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """In the place of this process's, which hears of other tests' queries: the end of one is told
+    after its ``stop()`` has returned.
+    """
+    instead, stats = Recorder(), ScriptStats()
+    monkeypatch.setattr(metrics_server, "RECORDER", instead)
+    monkeypatch.setattr(metrics_server, "STATS", stats)
+    yield instead
+    instead.remove(stats)
+
+
+@pytest.fixture
+def served(recorder: Recorder) -> Iterator[metrics_server.MetricsServer]:
     server = exactum.serve_metrics(port=0)
     yield server
     server.close()
-    RECORDER.remove(metrics_server.STATS)
-    metrics_server.STATS.queries.clear()
 
 
-def test_a_driver_serves_its_own(served: metrics_server.MetricsServer) -> None:
+def test_a_driver_serves_its_own(served: metrics_server.MetricsServer, recorder: Recorder) -> None:
     """What it hears is shown; a run that had begun before is, too; the probes tell whether it
     works.
     """
     base = served.url.removesuffix("/metrics")
     assert get(f"{base}/livez") == (200, "lives\n")
     assert get(f"{base}/readyz") == (503, "No query has begun.\n")
-    RECORDER.hear(started("q1", "orders"))
-    RECORDER.hear(completed("q1", 7))
-    RECORDER.flush()
+    recorder.hear(started("q1", "orders"))
+    recorder.hear(completed("q1", 7))
+    recorder.flush()
     text = get(served.url)[1]
     assert 'exactum_last_epoch{query="orders"} 7.0' in text
     assert "exactum_process_up" not in text
     assert get(f"{base}/readyz") == (200, "ready\n")
-    RECORDER.remove(metrics_server.STATS)
+    recorder.remove(metrics_server.STATS)
     metrics_server.STATS.queries.clear()
     again = exactum.serve_metrics(port=0)
-    RECORDER.flush()
+    recorder.flush()
     assert 'exactum_up{query="orders"} 1.0' in get(again.url)[1]
     again.close()
-    RECORDER.hear(events.RunEnded("q1", 7, "i-r1", "Unavailable", "retry", "the broker is away"))
-    RECORDER.flush()
+    recorder.hear(events.RunEnded("q1", 7, "i-r1", "Unavailable", "retry", "the broker is away"))
+    recorder.flush()
     ready = "Query orders does not run; what it ended with last: Unavailable.\n"
     assert get(f"{base}/readyz") == (503, ready)
 
@@ -314,14 +324,14 @@ def test_a_port_that_is_taken_is_said_at_the_call(served: metrics_server.Metrics
 
 
 def test_scrapers_that_never_read_or_never_ask(
-    served: metrics_server.MetricsServer, monkeypatch: pytest.MonkeyPatch
+    served: metrics_server.MetricsServer, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They get no more than their turn; then others are served again."""
     monkeypatch.setattr(http_server._Handler, "timeout", 1.0)  # ten seconds, else
     for number in range(QUERIES_MAX):
-        RECORDER.hear(started(f"q{number}", f"job-{number}"))
-        RECORDER.hear(completed(f"q{number}", 1))
-    RECORDER.flush()
+        recorder.hear(started(f"q{number}", f"job-{number}"))
+        recorder.hear(completed(f"q{number}", 1))
+    recorder.flush()
     host, port = served.url.split("/")[2].split(":")
     bad = []
     for number in range(REQUESTS_AT_ONCE_MAX + 4):
@@ -338,13 +348,13 @@ def test_scrapers_that_never_read_or_never_ask(
             one.close()
 
 
-def test_a_registry_of_the_process_itself(served: metrics_server.MetricsServer) -> None:
+def test_a_registry_of_the_process_itself(recorder: Recorder) -> None:
     """The same there; registered twice is registered once."""
     registry = prometheus_client.CollectorRegistry()
     exactum.register_metrics(registry)
     exactum.register_metrics(registry)
-    RECORDER.hear(started("q1", "orders"))
-    RECORDER.flush()
+    recorder.hear(started("q1", "orders"))
+    recorder.flush()
     text = prometheus_client.generate_latest(registry).decode()
     assert text.count('exactum_up{query="orders"} 1.0') == 1
 
