@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from bench.peers import contender, drain
+from bench.peers import contender, drain, tail
 from bench.peers.result import Row, chosen, read
 
 OWN, OTHERS = "#1f6feb", "#9aa4b1"
@@ -68,8 +68,9 @@ def _drained(rows: Sequence[Row]) -> Any:
 
 
 def _followed(rows: Sequence[Row]) -> Any:
+    everywhere = [f"{rate:,.0f}" for rate in tail.RATES]  # the others are of one interval only
     mine = [
-        row for row in chosen(rows, phase="tail") if row.get("p50_ms") and row["rate"] != "half"
+        row for row in chosen(rows, phase="tail") if row.get("p50_ms") and row["rate"] in everywhere
     ]
     rates = list(dict.fromkeys(row["rate"] for row in mine))
     if not rates:

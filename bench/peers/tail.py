@@ -25,8 +25,10 @@ BYTES = 100
 INTERVALS_MS = (100, 500, 1_000, 5_000)
 RATES: Sequence[float] = (1_000, 20_000)
 MIDDLE_INTERVAL_MS = 500
-"""Half the contender's own drain rate is tried at this interval only, and so are the at-least-once
-modes of those that have an exactly-once one."""
+"""``HIGH_RATE`` and half the contender's own drain rate are tried at this interval only, and so are
+the at-least-once modes of those that have an exactly-once one."""
+HIGH_RATE = 250_000
+"""The same load for everybody. Whoever drains faster is given more as half of its own rate."""
 LONG_INTERVAL_MS = 5_000
 """At so long an interval the latency is the interval: one rate shows it."""
 WINDOW_S = 4.0
@@ -59,6 +61,8 @@ def bench(
     }
     tried = RATES[:1] if interval_ms >= LONG_INTERVAL_MS else RATES
     rates: list[tuple[str, float]] = [(f"{rate:,.0f}", rate) for rate in tried]
+    if interval_ms == MIDDLE_INTERVAL_MS:
+        rates.append((f"{HIGH_RATE:,}", HIGH_RATE))
     drained = results.drain_rates(contender.name, BYTES)
     if drained and interval_ms == MIDDLE_INTERVAL_MS:
         rates.append(("half", statistics.median(drained) / 2))
