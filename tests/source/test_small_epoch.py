@@ -180,12 +180,21 @@ def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> No
     assert len(stream.rows()) == 8
 
 
-def test_a_large_epoch(
-    stream: Any, filled: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("at_most", "tasks"), [(8, 2), (7, 4)])
+def test_larger_epochs(
+    stream: Any,
+    filled: Callable[[int], str],
+    at_most: int,
+    tasks: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Those of middle size go into the tasks that run at once, here two; larger ones as planned."""
     monkeypatch.setattr(small_epoch, "ROWS_MAX", 7)
-    assert stream.run(stream.read(filled(4), maxOffsetsPerTrigger=8)) is None
-    assert transactions(stream) == [4, 4, 4]
+    monkeypatch.setattr(small_epoch, "MIDDLE_ROWS_MAX", at_most)
+    name = filled(4)
+    assert stream.run(stream.read(name, maxOffsetsPerTrigger=8)) is None
+    assert transactions(stream) == [4, tasks, tasks]
+    assert stream.rows() == [(name, partition, row) for partition in range(4) for row in range(6)]
 
 
 @pytest.fixture
