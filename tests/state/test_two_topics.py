@@ -67,7 +67,7 @@ def test_two_topics_of_different_rates(
         return Job(
             folder.parent,
             [{**spec, "folder": str(folder)}],
-            {},
+            {"spark.sql.streaming.minBatchesToRetain": 10 * EPOCHS_OF_A_LIFE * (deaths + 1)},
             Path(two_topics.__file__),
         )
 
@@ -99,7 +99,7 @@ def check_one_epoch_each(
     seen: list[oracle.Seen], sources: dict[str, oracle.Input], checkpoint: Path
 ) -> None:
     """Every input record is there once, stamped with the time of the one epoch whose offsets it
-    lies between.
+    lies between. The checkpoint has to have kept every epoch's offsets.
     """
     epochs: dict[tuple[str, int, int], int] = {}
     before: dict[str, dict[str, int]] = {}
