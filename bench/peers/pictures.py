@@ -68,7 +68,7 @@ def _drained(rows: Sequence[Row]) -> Any:
 
 
 def _followed(rows: Sequence[Row]) -> Any:
-    everywhere = [f"{rate:,.0f}" for rate in tail.RATES]  # the others are of one interval only
+    everywhere = [f"{rate:,.0f}" for rate in tail.RATES]  # the others are not of each interval
     mine = [
         row for row in chosen(rows, phase="tail") if row.get("p50_ms") and row["rate"] in everywhere
     ]

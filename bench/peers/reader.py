@@ -19,7 +19,9 @@ from bench.peers.settings import KEYS, TABLE
 HEAP_MB = 2048
 LOCK_TIMEOUT_MS = 60_000
 """A dead contender's session may take a moment to be noticed."""
-LOOK_EVERY_MAX_S = 0.2
+LOOK_PAUSE_MAX_S = 0.2
+"""Else a look that waits for a processor, while a contender starts, would put off the next one by
+many seconds."""
 
 
 class Gauge(Protocol):
@@ -152,10 +154,7 @@ class Table:
             time.sleep(max(0.02, 4 * (time.monotonic() - began_s)))
 
     def first_after(self, sent_us: int, timeout_ms: int) -> int | None:
-        """Looks every 20 ms, or a twentieth of the time, and at least ``LOOK_EVERY_MAX_S``: each
-        look reads the table. Without that bound, one look that waits for a processor while a
-        contender starts would put off the next one for many seconds.
-        """
+        """Looks every 20 ms, or a twentieth of the time: each look reads the table."""
         end_s = time.monotonic() + timeout_ms / 1000
         found = f"SELECT 1 FROM {TABLE} WHERE sent >= {sent_us} LIMIT 1".encode()
         while True:
@@ -165,7 +164,7 @@ class Table:
             if time.monotonic() > end_s:
                 return None
             pause_s = 19 * (time.monotonic() - began_s)
-            time.sleep(min(max(0.02, pause_s), LOOK_EVERY_MAX_S))
+            time.sleep(min(max(0.02, pause_s), LOOK_PAUSE_MAX_S))
 
     def _number(self, what: str) -> int:
         row = self._connection.execute(f"SELECT {what} FROM {TABLE}".encode()).fetchone()

@@ -26,10 +26,9 @@ INTERVALS_MS = (100, 500, 1_000, 5_000)
 RATES: Sequence[float] = (1_000, 20_000)
 MIDDLE_INTERVAL_MS = 500
 """Half the contender's own drain rate is tried at this interval only, and so are the at-least-once
-modes of those that have an exactly-once one. ``HIGH_RATE`` is tried at no longer one."""
+modes of those that have an exactly-once one. ``HIGH_RATE`` is tried at this and shorter ones."""
 HIGH_RATE = 250_000
-"""The same load for everybody who can bear it. Whoever drains faster is given more as half of its
-own rate."""
+"""The same for everybody, whatever they drain, but not for those that are given less to drain."""
 LONG_INTERVAL_MS = 5_000
 """At so long an interval the latency is the interval: one rate shows it."""
 WINDOW_S = 4.0
@@ -50,10 +49,6 @@ def takes_part(contender: Contender, interval_ms: int) -> bool:
     )
 
 
-def bears_much(contender: Contender) -> bool:
-    return contender.load_scale == 1
-
-
 def bench(
     place: Place, contender: Contender, interval_ms: int, number: int, results: Results
 ) -> None:
@@ -66,7 +61,7 @@ def bench(
     }
     tried = RATES[:1] if interval_ms >= LONG_INTERVAL_MS else RATES
     rates: list[tuple[str, float]] = [(f"{rate:,.0f}", rate) for rate in tried]
-    if interval_ms <= MIDDLE_INTERVAL_MS and bears_much(contender):
+    if interval_ms <= MIDDLE_INTERVAL_MS and contender.load_scale == 1:
         rates.append((f"{HIGH_RATE:,}", HIGH_RATE))
     drained = results.drain_rates(contender.name, BYTES)
     if drained and interval_ms == MIDDLE_INTERVAL_MS:
