@@ -197,6 +197,28 @@ def test_larger_epochs(
     assert stream.rows() == [(name, partition, row) for partition in range(4) for row in range(6)]
 
 
+@pytest.mark.parametrize(("first", "tasks"), [(12, 4), (6, 2)])
+def test_uneven_epochs(
+    stream: Any,
+    topics: Any,
+    topic: Callable[..., str],
+    first: int,
+    tasks: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of two micro-batches has half of every partition: of ``first`` records, and of two in
+    each of three others. With more than twice its share in the first one they go as planned.
+    """
+    monkeypatch.setattr(small_epoch, "ROWS_MAX", 1)
+    name = topic("uneven", partitions=4)
+    topics.give(name, 2, partitions=4)
+    topics.give(name, first - 2, partitions=1)
+    half = (first + 6) // 2
+    assert stream.run(stream.read(name, maxOffsetsPerTrigger=half)) is None
+    assert transactions(stream) == [4, tasks]
+    assert len(stream.rows()) == first + 6
+
+
 @pytest.fixture
 def switched_off(spark: Any) -> Iterator[None]:
     spark.conf.set(small_epoch.SETTING, "False")

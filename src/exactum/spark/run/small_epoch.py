@@ -33,8 +33,11 @@ ms for so many, and four tasks, two at a time, no less (bench/NOTES.md)."""
 MIDDLE_ROWS_MAX = 250_000
 """Up to here an epoch goes into no more tasks than run at once. Two tasks instead of four, two at a
 time, write 125,000 rows in 175 instead of 230 ms; a query that falls behind catches up instead of
-staying in epochs of many tasks (bench/NOTES.md). With more rows there is no difference, and tasks
-that wait even out partitions of unequal size."""
+staying in epochs of many tasks (bench/NOTES.md). With more rows there is no difference."""
+SHARE_MAX = 2.0
+"""Of what each partition would have if all had the same. Spark puts neighbours into one task however
+many rows they have: two large ones would be written one after the other. Where one partition has
+more than this, tasks that wait for a slot even it out better."""
 PARTITIONS_PER_TASK = 4
 """Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is
 little in them.
@@ -80,6 +83,8 @@ class SmallEpochs:
         if not sizes or rows > MIDDLE_ROWS_MAX or not self._may(frame):
             return Tasks()
         if rows > ROWS_MAX:
+            if max(sizes) * len(sizes) > SHARE_MAX * rows:
+                return Tasks()
             number = slots_of(frame.sparkSession)
         else:
             few = len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK  # then the JVM is not asked
