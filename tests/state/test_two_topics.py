@@ -29,9 +29,12 @@ FAST, SLOW = 40, 2
 EPOCHS_OF_A_LIFE = 12
 """More than one has time for on a fast machine: the last life has to find something to do."""
 DEATH_WITHIN_S = 3.0
+LAST_LIFE_S = 600.0
+"""It has all epochs that the dead have left, a hundred after ten deaths."""
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1_800)  # ten deaths on a busy machine
 def test_two_topics_of_different_rates(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -82,7 +85,7 @@ def test_two_topics_of_different_rates(
             job.kill()
             check_quiet(job)
     with life(deaths) as job:
-        assert job.wait() == 0, job.log
+        assert job.wait(LAST_LIFE_S) == 0, job.log
         check_quiet(job)
 
     seen = oracle.read_all(servers, list(outputs.values()))
