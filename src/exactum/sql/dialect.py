@@ -75,6 +75,9 @@ class ServerFailure(Enum):
         "the table's definition, a setting of the server or the statement: the same again fails "
         "again"
     )
+    CHANGED = (
+        "the table's definition is another one than at the query's start: a new start knows it"
+    )
     ROWS = "the rows break a constraint or do not fit a type: the same again fails again"
     NO_SUCH_PREPARED = "no prepared transaction of this name"
     PREPARED_BUSY = "somebody else is just finishing this prepared transaction"
@@ -244,6 +247,11 @@ class Dialect(Protocol):
         Raises:
             SettingRefused: it is something that cannot hold the guarantee (UNLOGGED, a foreign
                 table, MyISAM, ...).
+        """
+
+    def list_types(self, session: Session, name: TableName) -> dict[str, str]:
+        """The type of each column, as ``read_table`` has it, by one statement; empty when there is
+        no table. ``name`` is one that ``read_table`` has given.
         """
 
     def can_name(self, name: str) -> bool:

@@ -194,6 +194,11 @@ class SqlParticipant:
                 f"{batch_id}: {failure}. Nothing of the epoch is visible. Correct the rows in the "
                 "query, or the table."
             )
+        if failure.failure is ServerFailure.CHANGED:
+            return EpochAborted(
+                f"{self._where}: {failure} Nothing of batch {batch_id} is visible; start the query "
+                "again."
+            )
         return port_error(failure, self._where)
 
     # ---- after the decision ------------------------------------------------------------------

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exactum.protocol.model import PreparedTransaction
+from exactum.sql.column_change import check_columns
 from exactum.sql.dialect import PART, ROW, Dialect, Session
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
 from exactum.sql.plan import WritePlan
@@ -92,6 +93,7 @@ class StagedCommit:
         def step(session: Session) -> CommitState:
             state = self._move(session, epoch)
             if state is CommitState.MOVED:
+                check_columns(self._dialect, session, self._plan.target, self._plan.columns)
                 self._held = (epoch.digest, session)
             else:
                 session.rollback()
@@ -122,7 +124,11 @@ class StagedCommit:
         return True
 
     def redo(self, epoch: StagedEpoch) -> CommitState:
-        """All of it; MOVED and COMMITTED both mean that the rows are visible. Idempotent."""
+        """All of it; MOVED and COMMITTED both mean that the rows are visible. Idempotent.
+
+        A column that was changed since the decision is no reason to stop: the rows are as if they
+        had been there when it was changed.
+        """
         self.let_go()
 
         def step(session: Session) -> CommitState:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from exactum.errors import FrameRefused
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
+from exactum.sql.column_change import check_columns
 from exactum.sql.dialect import Loader, Mode, Session, SqlFailure
 from exactum.sql.failure import task_error
 from exactum.sql.ledger import Ledger, LedgerRow, StagedPart
@@ -192,6 +193,7 @@ class Prepared:
 
     def end(self, session: Session, rows: int) -> PreparedTransaction:
         t, plan = self._transaction, self._plan
+        check_columns(plan.dialect, session, plan.target, plan.columns)
         ledger = Ledger(plan.dialect, plan.scope, plan.target)
         ledger.enter(session, LedgerRow(t.batch_id, t.identity, "", t.attempt, rows))
         plan.dialect.prepare(session, t.identity)
@@ -221,6 +223,7 @@ class Direct:
         if plan.mode is Mode.UPSERT:
             plan.dialect.move(session, plan.move((self._part,)))
             plan.dialect.clear(session, plan.staging, (self._part,), lambda: False)
+        check_columns(plan.dialect, session, plan.target, plan.columns)
         session.commit()
 
 

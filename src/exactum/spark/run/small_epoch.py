@@ -35,9 +35,9 @@ MIDDLE_ROWS_MAX = 250_000
 time, write 125,000 rows in 175 instead of 230 ms; a query that falls behind catches up instead of
 staying in epochs of many tasks (bench/NOTES.md). With more rows there is no difference."""
 SHARE_MAX = 2.0
-"""Of what each partition would have if all had the same. Spark puts neighbours into one task however
-many rows they have: two large ones would be written one after the other. Where one partition has
-more than this, tasks that wait for a slot even it out better."""
+"""Times what each partition would have if all had the same. Spark puts neighbours into one task,
+however many rows they have: two large ones would be written one after the other. Where one
+partition has more than this, tasks that wait for a slot even it out better."""
 PARTITIONS_PER_TASK = 4
 """Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is
 little in them.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.sql.dialect import DECISIONS, DIRECTORY, FLOORS, LEDGER, PART, ROW
 from exactum.sql.mysql.charsets import charset
 from exactum.sql.mysql.session import MySQLSession
 from exactum.sql.mysql.statements import quote, quote_table, sql
-from exactum.sql.mysql.types import column_from
+from exactum.sql.mysql.types import column_from, declaration
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Table, TableName
 
@@ -38,13 +39,22 @@ def read_table(session: MySQLSession, name: TableName) -> Table | None:
             "transactions. Convert it (ALTER TABLE ... ENGINE=InnoDB), or write to another table."
         )
     true_name = TableName(str(schema), str(table))
-    facts = session.query(sql("list_columns"), (true_name.schema, true_name.table))
-    described = [dict(zip(_COLUMN_FACTS, row, strict=True)) for row in facts]
+    described = _described(session, true_name)
     names = {str(d["CHARACTER_SET_NAME"]) for d in described if d["CHARACTER_SET_NAME"]}
     charsets = {name: charset(session, name) for name in sorted(names)}
     json = _json_columns(session, true_name)
     columns = tuple(column_from(d, charsets, json) for d in described)
     return Table(true_name, columns, _unique_keys(session, true_name))
+
+
+def list_types(session: MySQLSession, name: TableName) -> dict[str, str]:
+    """See ``Dialect.list_types``."""
+    return {str(one["COLUMN_NAME"]): declaration(one) for one in _described(session, name)}
+
+
+def _described(session: MySQLSession, name: TableName) -> list[dict[str, Any]]:
+    rows = session.query(sql("list_columns"), (name.schema, name.table))
+    return [dict(zip(_COLUMN_FACTS, row, strict=True)) for row in rows]
 
 
 def _json_columns(session: MySQLSession, name: TableName) -> frozenset[str]:

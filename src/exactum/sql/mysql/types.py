@@ -64,7 +64,7 @@ def column_from(
     extra = str(row["EXTRA"] or "").lower()
     return Column(
         name=str(row["COLUMN_NAME"]),
-        type=_declaration(row),
+        type=declaration(row),
         kind=kind,
         nullable=row["IS_NULLABLE"] == "YES",
         has_default=row["COLUMN_DEFAULT"] is not None
@@ -153,7 +153,8 @@ _CREATED = {
 }
 
 
-def _declaration(row: Mapping[str, Any]) -> str:
+def declaration(row: Mapping[str, Any]) -> str:
+    """The type of a row of information_schema.COLUMNS, for another column to be declared by."""
     text = str(row["COLUMN_TYPE"])
     if row["CHARACTER_SET_NAME"] and str(row["DATA_TYPE"]).lower() not in (
         "json",

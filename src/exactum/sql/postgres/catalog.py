@@ -49,6 +49,12 @@ def read_table(session: Session, name: TableName) -> Table | None:
     return Table(full, columns, tuple(sorted(keys, key=sorted)))
 
 
+def list_types(session: Session, name: TableName) -> dict[str, str]:
+    """See ``Dialect.list_types``."""
+    rows = session.query(sql("list_types"), (regclass(name),))
+    return {str(column): str(type_) for column, type_ in rows}
+
+
 def create_target(
     session: Session, name: TableName, columns: Sequence[Column], key: Sequence[str]
 ) -> None:

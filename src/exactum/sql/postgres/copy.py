@@ -147,10 +147,9 @@ class CopyLoader:
 
     def _changed(self, what: str, code: str) -> SqlFailure:
         return SqlFailure(
-            ServerFailure.UNFIT,
+            ServerFailure.CHANGED,
             code,
-            f"{what} of {self._name} has another type than at the query's start. Start the query "
-            "again.",
+            f"{what} of {self._name} has another type than at the query's start.",
         )
 
     def _statement(self) -> bytes:

@@ -65,6 +65,19 @@ FROM pg_attribute a
 WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 
+-- name: list_types
+-- The types of its columns, spelled as in list_columns: that they still are those of the start.
+-- needs: nothing
+SELECT a.attname, format_type(a.atttypid, a.atttypmod)
+        || CASE WHEN a.attcollation <> t.typcollation AND co.collname IS NOT NULL
+           THEN ' COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname)
+           ELSE '' END
+FROM pg_attribute a
+    JOIN pg_type t ON t.oid = a.atttypid
+    LEFT JOIN pg_collation co ON co.oid = a.attcollation
+    LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+
 -- name: list_readers
 -- By which function the server reads each column's binary form: that a task's binary COPY was read
 -- as it was meant.

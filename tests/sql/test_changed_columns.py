@@ -1,0 +1,203 @@
+"""A column that is changed in the database while a query writes to it: a wider one goes on, and no
+value is rounded without a word.
+"""
+
+from __future__ import annotations
+
+import itertools
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exactum.errors import EpochAborted
+from exactum.protocol.sink import Guarantee, WriteOrder
+from exactum.sql.column_change import holds_all_of
+from exactum.sql.table import Column, ColumnLimits, Kind
+from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_epochs import Columns, Incarnation, Query
+
+COLUMNS: Columns = (
+    ("k", "bigint"),
+    ("money", "decimal(12,4)"),
+    ("at", "timestamp_ntz"),
+    ("ratio", "double"),
+    ("name", "string"),
+)
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("money", pa.decimal128(12, 4)),
+        ("at", pa.timestamp("us")),
+        ("ratio", pa.float64()),
+        ("name", pa.string()),
+    ]
+)
+MOMENTS = {"postgres": "timestamp", "mysql": "datetime"}
+TABLE = (
+    "k bigint PRIMARY KEY, money decimal(12,4), at {moment}(6), ratio float(53), name varchar(9)"
+)
+WAYS: dict[str, tuple[Guarantee, dict[str, str]]] = {
+    "staged": (Guarantee.EXACTLY_ONCE, {"mechanism": "staged"}),
+    "prepared": (Guarantee.EXACTLY_ONCE, {"mechanism": "prepared"}),
+    "upsert": (Guarantee.EXACTLY_ONCE, {"mode": "upsert", "key": "k"}),
+    "direct": (Guarantee.AT_LEAST_ONCE, {}),
+    "direct upsert": (Guarantee.AT_LEAST_ONCE, {"mode": "upsert", "key": "k"}),
+}
+_queries = itertools.count(1)
+
+
+def batch_of(batch_id: int) -> pa.RecordBatch:
+    """One row; every digit of it counts."""
+    row = (2**53 + 1 + batch_id, Decimal("1234.5678"), 1_700_000_000_123_456, 1 / 3, "name")
+    return pa.RecordBatch.from_arrays(
+        [pa.array([value], field.type) for value, field in zip(row, SCHEMA, strict=True)],
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture
+def table(database: SqlDatabase) -> str:
+    return database.table(TABLE.format(moment=MOMENTS[database.dialect.scheme]))
+
+
+def driver_on(database: SqlDatabase, table: str, way: str) -> Incarnation:
+    guarantee, settings = WAYS[way]
+    return Query(
+        lambda: database.sink(table, **settings),
+        f"changed-columns-{next(_queries)}",
+        COLUMNS,
+        lambda batch_id: [[batch_of(batch_id)]],
+        guarantee,
+    ).start()
+
+
+def alter(database: SqlDatabase, table: str, column: str, became: str) -> None:
+    became = became.format(moment=MOMENTS[database.dialect.scheme])
+    how = f"ALTER {column} TYPE" if database.dialect.scheme == "postgres" else f"MODIFY {column}"
+    database.run(f"ALTER TABLE {table} {how} {became}")
+
+
+def run(driver: Incarnation, batch_id: int) -> None:
+    if driver.run_of.guarantee is Guarantee.EXACTLY_ONCE:
+        driver.run(batch_id)
+    else:
+        driver.write(WriteOrder(driver.run_of, batch_id, 0, 1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("column", "became"),
+    [
+        ("money", "decimal(12,2)"),
+        ("at", "{moment}(3)"),
+        ("ratio", "float(24)"),
+        ("k", "float(53)"),
+    ],
+)
+def test_a_narrower_column(
+    database: SqlDatabase, table: str, way: str, column: str, became: str
+) -> None:
+    """The batch is refused, whatever its values are. A start with the column as it was goes on."""
+    driver = driver_on(database, table, way)
+    run(driver, 0)
+    alter(database, table, column, became)
+    before = database.rows(f"SELECT * FROM {table}")
+    with pytest.raises(
+        EpochAborted, match=f"(?s)(column '{column}'|a column) of .*start the query"
+    ):
+        run(driver, 1)
+    driver.close()
+    assert database.rows(f"SELECT * FROM {table}") == before
+    database.run(f"DROP TABLE {table}")
+    database.run(f"CREATE TABLE {table} ({TABLE.format(moment=MOMENTS[database.dialect.scheme])})")
+    again = driver.query.start()
+    run(again, 1)
+    again.close()
+    assert database.rows(f"SELECT money, ratio FROM {table}") == [(Decimal("1234.5678"), 1 / 3)]
+    assert database.leftovers() == NOTHING
+
+
+WIDER: list[tuple[str, str]] = [
+    ("money", "decimal(14,4)"),
+    ("money", "decimal(14,6)"),
+    ("name", "varchar(80)"),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_wider_column(database: SqlDatabase, table: str, way: str) -> None:
+    """The query goes on, and values are what they were."""
+    driver = driver_on(database, table, way)
+    run(driver, 0)
+    for batch_id, (column, became) in enumerate(WIDER, 1):
+        alter(database, table, column, became)
+        run(driver, batch_id)
+    driver.close()
+    found = database.rows(f"SELECT money, ratio, name FROM {table} ORDER BY k")
+    values: list[tuple[Any, ...]] = [(Decimal("1234.5678"), 1 / 3, "name")] * (len(WIDER) + 1)
+    assert found == values
+
+
+BIGINT = ColumnLimits(lowest=-(2**63), highest=2**63 - 1)
+HELD: list[tuple[Kind, ColumnLimits, Kind, ColumnLimits, bool]] = [
+    # before, and what it became
+    (Kind.INTEGER, ColumnLimits(lowest=0, highest=255), Kind.INTEGER, BIGINT, True),
+    (Kind.INTEGER, BIGINT, Kind.INTEGER, ColumnLimits(lowest=0, highest=2**64 - 1), False),
+    (Kind.INTEGER, BIGINT, Kind.DECIMAL, ColumnLimits(), False),
+    (Kind.DECIMAL, ColumnLimits(precision=5, scale=2), Kind.DECIMAL, ColumnLimits(), True),
+    (Kind.DECIMAL, ColumnLimits(), Kind.DECIMAL, ColumnLimits(precision=65, scale=30), False),
+    (
+        Kind.DECIMAL,
+        ColumnLimits(precision=5, scale=2),
+        Kind.DECIMAL,
+        ColumnLimits(precision=5, scale=3),
+        False,
+    ),
+    (
+        Kind.DECIMAL,
+        ColumnLimits(precision=2, scale=-3),
+        Kind.DECIMAL,
+        ColumnLimits(precision=5, scale=0),
+        True,
+    ),
+    (
+        Kind.DECIMAL,
+        ColumnLimits(precision=5, scale=2),
+        Kind.DECIMAL,
+        ColumnLimits(lowest=0, precision=5, scale=2),
+        False,
+    ),
+    (Kind.FLOAT, ColumnLimits(precision=24), Kind.FLOAT, ColumnLimits(precision=53), True),
+    (Kind.TEXT, ColumnLimits(length_max=9), Kind.TEXT, ColumnLimits(), True),
+    (Kind.TEXT, ColumnLimits(length_max=9), Kind.TEXT, ColumnLimits(length_max=8), False),
+    (
+        Kind.TEXT,
+        ColumnLimits(length_max=9),
+        Kind.TEXT,
+        ColumnLimits(length_max=80, length_in_bytes=True),
+        False,
+    ),
+    (
+        Kind.TEXT,
+        ColumnLimits(choices=("a", "b")),
+        Kind.TEXT,
+        ColumnLimits(choices=("b", "a", "c")),
+        True,
+    ),
+    (Kind.TEXT, ColumnLimits(choices=("a", "b")), Kind.TEXT, ColumnLimits(choices=("a",)), False),
+    (Kind.TEXT, ColumnLimits(), Kind.TEXT, ColumnLimits(choices=("a",)), False),
+    (Kind.TIMESTAMP, ColumnLimits(scale=3), Kind.TIMESTAMP, ColumnLimits(), True),
+    (Kind.TIMESTAMP, ColumnLimits(), Kind.TIMESTAMP, ColumnLimits(scale=3), False),
+    (Kind.OTHER, ColumnLimits(), Kind.OTHER, ColumnLimits(), False),
+]
+
+
+@pytest.mark.parametrize(("kind", "limits", "became", "new_limits", "held"), HELD)
+def test_what_is_wider(
+    kind: Kind, limits: ColumnLimits, became: Kind, new_limits: ColumnLimits, held: bool
+) -> None:
+    before = Column("c", "what it was", kind, limits=limits)
+    assert holds_all_of(Column("c", "what it is", became, limits=new_limits), before) == held
+    assert holds_all_of(before, before)
