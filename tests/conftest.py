@@ -19,6 +19,7 @@ from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
+from tests.kit.memory import memory_folder
 
 TopicFactory = Callable[..., str]
 
@@ -143,14 +144,15 @@ def kafka() -> Iterator[LocalKafka]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
     """One PostgreSQL for the session. A missing one is an error here, never a skip."""
-    with LocalPostgres(settings={"max_prepared_transactions": 64}) as server:
+    settings = {"max_prepared_transactions": 64}
+    with memory_folder() as folder, LocalPostgres(data_dir=folder, settings=settings) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[LocalMariaDB]:
     """One MariaDB for the session. A missing one is an error here, never a skip."""
-    with LocalMariaDB() as server:
+    with memory_folder() as folder, LocalMariaDB(data_dir=folder) as server:
         yield server
 
 

@@ -19,6 +19,7 @@ from exactum.sql.postgres import session as postgres_session
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.sink import PostgresSink
 from exactum.sql.url import Address
+from tests.kit.memory import memory_folder
 
 _numbers = itertools.count(1)
 
@@ -138,7 +139,7 @@ class Database:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
     """One server for the session. A missing PostgreSQL is an error here, never a skip."""
-    with LocalPostgres() as server:
+    with memory_folder() as folder, LocalPostgres(data_dir=folder) as server:
         yield server
 
 
