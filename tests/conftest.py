@@ -20,6 +20,7 @@ from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
 from tests.kit.memory import memory_folder
+from tests.kit.sql.postgres_server import hash_quickly
 
 TopicFactory = Callable[..., str]
 
@@ -146,6 +147,7 @@ def postgres() -> Iterator[LocalPostgres]:
     """One PostgreSQL for the session. A missing one is an error here, never a skip."""
     settings = {"max_prepared_transactions": 64}
     with memory_folder() as folder, LocalPostgres(data_dir=folder, settings=settings) as server:
+        hash_quickly(server)
         yield server
 
 
