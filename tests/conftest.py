@@ -137,8 +137,13 @@ def put_back(session: SparkSession, before: Mapping[str, str]) -> dict[str, str]
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[LocalKafka]:
     """One broker for the session. A missing Java or jar is an error here, never a skip."""
-    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
-    with LocalKafka(properties=properties) as cluster:
+    properties = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+        # Four brokers have little to do for most of a run: each heartbeat is work on both sides.
+        "broker.heartbeat.interval.ms": 1500,
+        "broker.session.timeout.ms": 4500,
+    }
+    with LocalKafka(properties=properties, jvm_options=SMALL_OPTIONS) as cluster:
         yield cluster
 
 
