@@ -31,6 +31,7 @@ $(VENV)/.installed: $(VENV)/.locked $(SOURCES)
 
 lint: setup
 	$(BIN)/ruff check src tests bench examples model chaos hatch_build.py
+	$(BIN)/ruff check --preview --select PLR0917 src/exactum  # positional parameters, a rule of ruff's preview
 	$(BIN)/ruff format --check src tests bench examples model chaos hatch_build.py
 
 format: setup ## rewrite the sources in the project's format
@@ -48,7 +49,6 @@ dead: setup
 	$(BIN)/vulture
 
 duplicates: setup
-	$(BIN)/pylint src/exactum
 	$(BIN)/pylint --disable=all --enable=duplicate-code src/exactum chaos bench model examples
 
 check: lint types contract dead duplicates ## lint, formatting, strict types, import contract, dead and double code
