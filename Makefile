@@ -87,8 +87,8 @@ PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 
 # Most JVMs of the tests live for seconds, and both cores are busy: code that is compiled once, and quickly, is less work.
 test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
-# Tests marked sweep play a fault at every third call, another third in each run; make deep plays every call.
-test: export EXACTUM_SWEEP_EVERY = 3
+# Tests marked sweep play a fault at every fifth call, another fifth in each run; make deep plays every call.
+test: export EXACTUM_SWEEP_EVERY = 5
 # Where bytecode may not be kept, each test process and each Spark worker compiles the tests anew.
 test: export PYTHONDONTWRITEBYTECODE =
 test: setup ## everything that CI runs: check, then the tests on real servers
