@@ -64,7 +64,7 @@ def test_the_last_line(tmp_path: Path, what: str, last: str) -> None:
         assert ours not in behind
 
 
-@pytest.mark.parametrize("place", ["/proc/data/orders", __file__])
+@pytest.mark.parametrize("place", ["/proc/data/orders", __file__], ids=["no folder", "a file"])
 def test_what_spark_says_of_a_checkpoint_that_it_cannot_make(
     spark: SparkSession, place: str
 ) -> None:
