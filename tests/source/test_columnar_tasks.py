@@ -14,6 +14,7 @@ import exactum
 from tests.kit.source.columnar_ways import PACKED, notes_of, written
 from tests.kit.source.source_stream import eventually
 from tests.kit.spark.torn_stream import configured
+from tests.source.test_columnar import BY_PACKED
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -69,6 +70,7 @@ def start(stream: Any, frame: Any, sink: Any) -> Any:
     return writer.trigger(availableNow=True).foreachBatch(once).start()
 
 
+@BY_PACKED
 def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], way: str) -> None:
     """Both tasks have written a part of their records: other tries write all of them, once."""
     name = topic("killed", partitions=2)
@@ -90,6 +92,7 @@ def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], 
     assert bool(packed_jobs) == (way == PACKED)
 
 
+@BY_PACKED
 def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
     """A task that is given a record a second ends with its query, though its batch is not full."""
     name = topic("slow", partitions=1)
