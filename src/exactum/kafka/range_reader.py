@@ -82,10 +82,11 @@ class RangeReader(Generic[M]):
     def __init__(self, feed: Feed[M]) -> None:
         self._feed = feed
         self._pending: deque[_Records[M] | _End | _Failure] = deque()
-        self._at: int | None = None
-        """All that is visible below it has been handed out, or was not asked for. None: the feed
-        has to start anew."""
-        self._until = 0
+        self.at: int | None = None
+        """The next offset: all that is visible below it has been handed out, or was not asked for.
+        None: the feed has to start anew."""
+        self.until = 0
+        """Where the range at hand ends."""
         self.records = 0
         """Handed out of the range at hand."""
         self.first_missing: int | None = None
@@ -96,17 +97,17 @@ class RangeReader(Generic[M]):
 
         Raises as ``Feed.start``.
         """
-        if self._at != first:
+        if self.at != first:
             self.forget()
             self._feed.start(first)
-            self._at = first
-        self._until = until
+            self.at = first
+        self.until = until
         self.records = 0
         self.first_missing = None
 
     def forget(self) -> None:
         """Give back what is kept; the next range starts anew."""
-        self._at = None
+        self.at = None
         while self._pending:
             piece = self._pending.popleft()
             if isinstance(piece, _Records):
@@ -115,7 +116,7 @@ class RangeReader(Generic[M]):
     @property
     def done(self) -> bool:
         """Whether the range is read."""
-        return self._at is not None and self._at >= self._until
+        return self.at is not None and self.at >= self.until
 
     def step(self, count_max: int, tolerated: Callable[[int], bool]) -> M | None:
         """The next records of the range, the caller's; None: none have come yet, or the range is
@@ -129,11 +130,11 @@ class RangeReader(Generic[M]):
             PartitionFailed: the feed told an error.
             InvariantBroken: records came out of order.
         """
-        if self._at is None or self.done:
+        if self.at is None or self.done:
             return None
-        at = self._at
+        at = self.at
         if not self._pending:
-            messages = self._feed.take(min(count_max, self._until - at))
+            messages = self._feed.take(min(count_max, self.until - at))
             if messages is not None:
                 self._sort(messages)
             if not self._pending:
@@ -154,9 +155,9 @@ class RangeReader(Generic[M]):
             raise InvariantBroken(
                 f"the partition was told to end at offset {end.offset}, after {at} was read."
             )
-        if end.offset > self._until:  # which says of the next range as well that nothing more comes
+        if end.offset > self.until:  # which says of the next range as well that nothing more comes
             self._pending.appendleft(end)
-        self._pass_to(min(end.offset, self._until), at)
+        self._pass_to(min(end.offset, self.until), at)
 
     def _take_records(self, messages: M, at: int, count_max: int) -> M | None:
         offsets = messages.offsets
@@ -165,19 +166,19 @@ class RangeReader(Generic[M]):
             messages.free()
             self.forget()
             raise InvariantBroken(f"records came out of order: {shown}.")
-        inside = int(np.searchsorted(offsets, self._until))
+        inside = int(np.searchsorted(offsets, self.until))
         count = min(inside, count_max)
         last = int(offsets[count - 1]) if count else at - 1
         if count and last + 1 - at != count:
             missing = np.flatnonzero(offsets[:count] != np.arange(at, at + count))
             self._miss(at + int(missing[0]))
-        self._at = last + 1
+        self.at = last + 1
         taken = messages
         if count < len(messages):
             taken, rest = messages.split(count)
             self._pending.appendleft(_Records(rest))
             if count == inside:
-                self._pass_to(self._until, last + 1)
+                self._pass_to(self.until, last + 1)
         self.records += count
         if not count:
             taken.free()
@@ -188,7 +189,7 @@ class RangeReader(Generic[M]):
         """Nothing is visible from ``at`` to ``offset - 1``."""
         if offset > at:
             self._miss(at)
-        self._at = offset
+        self.at = offset
 
     def _miss(self, offset: int) -> None:
         if self.first_missing is None:
