@@ -34,16 +34,17 @@ class Messages(Protocol):
 
 
 M = TypeVar("M", bound=Messages)
+M_co = TypeVar("M_co", bound=Messages, covariant=True)
 
 
-class Feed(Protocol[M]):
+class Feed(Protocol[M_co]):
     """Where a partition's messages come from, in the order of their offsets."""
 
     def start(self, offset: int) -> None:
         """Go to ``offset``: what has come, and was not taken, is dropped."""
         ...
 
-    def take(self, count_max: int) -> M | None:
+    def take(self, count_max: int) -> M_co | None:
         """Messages, at most so many; they are the caller's. None: nothing came for a while."""
         ...
 
@@ -146,7 +147,8 @@ class RangeReader(Generic[M]):
             self.forget()
             raise PartitionFailed(piece.code, at)
         if isinstance(piece, _End):
-            return self._take_end(piece, at)
+            self._take_end(piece, at)
+            return None
         return self._take_records(piece.messages, at, count_max)
 
     def _take_end(self, end: _End, at: int) -> None:

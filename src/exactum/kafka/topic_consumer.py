@@ -10,8 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken, SettingRefused
-from exactum.errors import Unavailable
+from exactum.errors import (
+    CheckpointRefused,
+    ExactumError,
+    InvariantBroken,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.kafka import librdkafka
 from exactum.kafka.client_settings import new_conf
 from exactum.kafka.consumed import Consumed
