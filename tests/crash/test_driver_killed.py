@@ -61,3 +61,13 @@ def test_killed_at_points_of_an_epoch(
     live_and_die(
         new_world(kafka.bootstrap_servers, topic, tmp_path, records=1500, outputs=2), deaths
     )
+
+
+def test_killed_while_its_workers_read(kafka: LocalKafka, topic, tmp_path: Path) -> None:
+    """The same with ``arrow_kafka``. A job that read in the usual way would have said so, and the
+    lives have to be quiet.
+    """
+    world = new_world(
+        kafka.bootstrap_servers, topic, tmp_path, records=1500, spec={"mode": "arrow"}
+    )
+    live_and_die(world, [DEATHS[0], DEATHS[8]])

@@ -168,7 +168,7 @@ def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
     assert found == sorted((row["partition"], row["offset"], row["value"]) for row in expected)
 
 
-def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
+def test_transactions(stream: Any, topic: Callable[..., str], any_way: str) -> None:
     """Aborted records and what marks the ends of transactions are passed over; a batch may be of
     nothing else.
     """
@@ -189,7 +189,9 @@ def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
     assert [(row["offset"], row["value"]) for row in written(stream.out)] == expected
 
 
-def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
+def test_gaps_of_compaction(
+    stream: Any, topics: Any, topic: Callable[..., str], any_way: str
+) -> None:
     """Offsets that a compacted topic has no more are passed over; tombstones are records."""
     quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
     name = topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
@@ -206,7 +208,7 @@ def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str],
     assert found.keys() >= {row["offset"] for row in rows.collect()}, "read later, compacted more"
 
 
-def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way: str) -> None:
+def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], any_way: str) -> None:
     name = topic("split", partitions=2)
     expected = give(stream.kafka, name, 50, 2)
     assert run(stream, stream.read(name, minPartitions=5)) is None
@@ -217,7 +219,7 @@ def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way:
 
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_records_that_are_gone(
-    stream: Any, topics: Any, topic: Callable[..., str], way: str, tolerant: bool
+    stream: Any, topics: Any, topic: Callable[..., str], any_way: str, tolerant: bool
 ) -> None:
     """Deleted between planning and reading: an error, or passed over where that is accepted."""
     name = topic("gone", partitions=1)

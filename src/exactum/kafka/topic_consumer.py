@@ -32,7 +32,8 @@ FIRST_COUNT = 200
 LOST = (
     "Records were deleted before they were read, by retention or by an operator, or the topic was "
     "made anew. Start a new query with a checkpoint location of its own; there start= says where "
-    "it begins. Nothing of this batch was written."
+    "it begins. Or go on without them: with failOnDataLoss=False. Nothing of this batch was "
+    "written."
 )
 _TEXT_BYTES = 512
 
