@@ -1,5 +1,5 @@
-"""Whether the micro-batches of a query of ``arrow_kafka`` are read by its Python workers, and what is
-checked of what they have read (docs/adr/0026).
+"""Whether a query of ``arrow_kafka`` is read by its Python workers, and checks of what they have
+read (docs/adr/0026).
 """
 
 from __future__ import annotations
