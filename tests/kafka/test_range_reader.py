@@ -88,7 +88,7 @@ class Log:
         self._at = until
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_answers(data: st.DataObject) -> None:
     visible = data.draw(st.sets(st.integers(0, 25)))

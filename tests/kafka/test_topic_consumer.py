@@ -138,8 +138,8 @@ def test_offsets_that_are_not_there(kafka: Any, topic: Any, consumers: Any) -> N
     assert read(consumer, Range(0, 0, 10)) == rows, "the next range is read as ever"
     with pytest.raises(Unavailable, match=r"at offset 10, which is to be read to 12"):
         read(consumer, Range(0, 5, 12), timeout_s=1.0)
-    with pytest.raises(CheckpointRefused, match="partition 7"):
-        read(consumer, Range(7, 0, 1))
+    with pytest.raises(Unavailable, match="partition 7"):
+        read(consumer, Range(7, 0, 1), timeout_s=1.0)
 
 
 def test_a_broker_that_does_not_answer(consumers: Any) -> None:
@@ -156,7 +156,7 @@ def test_what_is_kept(consumers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for the same topic, id and settings; closed where the topic is another one, or it
     was not used for long."""
     closed: list[TopicConsumer] = []
-    monkeypatch.setattr(TopicConsumer, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(TopicConsumer, "close", closed.append)
     kept = KeptConsumers(consumers)
     plain = tuple(sorted(settings("127.0.0.1:9").items()))
     first = kept.of("one", "id", plain)
