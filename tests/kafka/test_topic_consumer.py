@@ -156,7 +156,11 @@ def test_what_is_kept(consumers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for the same topic, id and settings; closed where the topic is another one, or it
     was not used for long."""
     closed: list[TopicConsumer] = []
-    monkeypatch.setattr(TopicConsumer, "close", closed.append)
+
+    def close(self: TopicConsumer) -> None:
+        closed.append(self)
+
+    monkeypatch.setattr(TopicConsumer, "close", close)
     kept = KeptConsumers(consumers)
     plain = tuple(sorted(settings("127.0.0.1:9").items()))
     first = kept.of("one", "id", plain)

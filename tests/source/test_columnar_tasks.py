@@ -93,7 +93,7 @@ def test_a_task_that_is_killed(
     assert bool(lane_jobs) == (any_way == IN_WORKERS)
 
 
-def test_a_slow_broker(stream: Any, topic: Any, any_way: str) -> None:
+def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
     """A task that is given a record a second ends with its query, though its batch is not full."""
     name = topic("slow", partitions=1)
     producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
