@@ -142,6 +142,20 @@ def test_offsets_that_are_not_there(kafka: Any, topic: Any, consumers: Any) -> N
         read(consumer, Range(7, 0, 1), timeout_s=1.0)
 
 
+def test_records_that_are_damaged(kafka: Any, topic: Any, consumers: Any) -> None:
+    """A byte of the log is another one: the checksum is looked at."""
+    name, _ = filled(kafka, topic, 10)
+    (log,) = kafka.data_dir.glob(f"**/{name}-0/*.log")
+    with log.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+    consumer = consumers(name, settings(kafka.bootstrap_servers))
+    with pytest.raises(Unavailable, match="offset 0 of partition 0: Local: Bad message format"):
+        read(consumer, Range(0, 0, 10))
+
+
 def test_a_broker_that_does_not_answer(consumers: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]}"

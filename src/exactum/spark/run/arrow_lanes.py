@@ -60,6 +60,7 @@ TOPICS_MAX = 8
 """Each topic costs a client in each lane."""
 _LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 _ZONE = "spark.sql.session.timeZone"
+_REUSE = "spark.python.worker.reuse"
 _TOKENS = "spark.kafka.clusters."
 _PLAIN = (
     BinaryType,
@@ -188,6 +189,8 @@ class ArrowLanes:
             return "the driver's class path has another version of exactum's jar"
         if str(session.conf.get(_LARGE, "false")).lower() == "true":
             return f"{_LARGE}=true"
+        if session.sparkContext.getConf().get(_REUSE, "true").lower() == "false":
+            return f"{_REUSE}=false: no worker lives on"
         if len(self._sources) != 1:
             return "the query has several sources"
         if SourceOptions.of(self._sources[0].options).stop is not None:
