@@ -83,7 +83,7 @@ class NoWayBack(logging.Handler):
     """Ends the process where the workers do not read by themselves: nothing would be compared."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if ARROW in record.getMessage():
+        if f"{ARROW}: Spark reads" in record.getMessage():
             sys.stderr.write(f"{record.getMessage()}\n")
             os._exit(1)
 
