@@ -10,7 +10,7 @@ import json
 import pickle
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import FrameRefused
@@ -164,7 +164,7 @@ def mapped_by(function: MapFunction, batches: Iterator[Any]) -> Iterator[Any]:
         yield as_declared(batch, function.schema)
 
 
-@cache
+@lru_cache(maxsize=8)
 def _loaded(pickled: bytes) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Once a process: its module's globals stay between micro-batches."""
     function: Callable[[Iterator[Any]], Iterator[Any]] = pickle.loads(pickled)[0]
