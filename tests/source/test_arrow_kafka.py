@@ -424,6 +424,17 @@ def test_state_and_other_sinks(
     assert lane_jobs == []
 
 
+def test_at_least_once(stream: Any, topic: Callable[..., str], lane_jobs: list[int]) -> None:
+    name = topic("least", partitions=2)
+    expected = give(stream.kafka, name, 6, 2)
+    once = exactum.at_least_once(exactum.FileSink(str(stream.out), format="parquet"))
+    writer = stream.arrow(name, **LIVES_ON).writeStream.foreachBatch(once)
+    writer = writer.option("checkpointLocation", str(stream.checkpoint))
+    assert stream.end(writer.trigger(availableNow=True).start()) is None
+    assert written(stream.out) == expected
+    assert lane_jobs == [2]
+
+
 def test_a_query_that_is_stopped(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """With a function that goes on for long: it ends soon, and the next start writes all."""
     name = topic("stopped", partitions=1)
