@@ -83,10 +83,11 @@ def consumer_settings(
         "auto.offset.reset": "error",
         "enable.auto.commit": "false",
         "enable.partition.eof": "true",
-        # One request to a broker is under way at a time, and waits at partitions that are read to
-        # their end while the queues of others run empty (docs/adr/0026).
+        # One request to a broker is under way at a time. It waits at partitions that are read to
+        # their end, while the queues of others run empty; and where all are, each wait costs the
+        # broker a request (docs/adr/0026).
         "fetch.queue.backoff.ms": "1",
-        "fetch.wait.max.ms": "5",
+        "fetch.wait.max.ms": "50",
         "group.id": "exactum-arrow-kafka",  # librdkafka demands one; nothing is committed to it
         "isolation.level": isolation,
         "log_level": "0",
