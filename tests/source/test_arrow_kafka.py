@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 import exactum
 from exactum.errors import SettingRefused
 from exactum.events import EpochBegan, EpochCompleted
+from exactum.spark.write.lane_jobs import lane_numbers
 from tests.kit.source.columnar_ways import NotingSink, notes_of, run, written
 from tests.kit.source.source_stream import COLUMNS_IN_WORKERS, eventually
 from tests.kit.spark.torn_stream import configured
@@ -185,6 +186,12 @@ def other_type(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch.select(["offset"])
 
 
+def lanes_are_free() -> bool:
+    taken = lane_numbers.take(1)
+    lane_numbers.give_back(taken)
+    return taken == (0,)
+
+
 def test_a_function_that_breaks_its_schema(stream: Any, topic: Callable[..., str]) -> None:
     name = topic("breaks", partitions=1)
     give(stream.kafka, name, 3, 1)
@@ -192,6 +199,7 @@ def test_a_function_that_breaks_its_schema(stream: Any, topic: Callable[..., str
     error = run(stream, frame)
     assert "has returned columns of int64; its schema= says int32" in str(error)
     assert written(stream.out) == []
+    eventually(lanes_are_free, "a query that failed has given its lanes back")
 
 
 def test_transactions_of_one_record(
