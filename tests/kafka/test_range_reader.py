@@ -145,10 +145,10 @@ class Answers:
         return Scripted([(offset, error, offset) for offset, error in cells], self.freed)
 
 
-def offsets(reader: RangeReader[Scripted], steps: int = 6) -> list[int]:
+def offsets(reader: RangeReader[Scripted], steps: int = 6, count_max: int = 100) -> list[int]:
     found = []
     for _ in range(steps):
-        records = reader.step(100, lambda _: False)
+        records = reader.step(count_max, lambda _: False)
         if records is not None:
             found += records.offsets.tolist()
             records.free()
@@ -168,6 +168,16 @@ def test_records_behind_an_end() -> None:
     reader.begin(6, 7)
     assert offsets(reader) == [6]
     assert feed.started == [3]
+
+
+def test_more_is_kept_than_is_asked_for_at_once() -> None:
+    reader: RangeReader[Scripted] = RangeReader(Answers([(3, 0), (4, 0), (5, 0), (6, 0)]))
+    reader.begin(3, 4)
+    assert offsets(reader) == [3]
+    reader.begin(4, 7)
+    assert [offsets(reader, steps=1, count_max=1) for _ in range(3)] == [[4], [5], [6]]
+    assert reader.done
+    assert reader.first_missing is None
 
 
 def test_an_end_beyond_the_range() -> None:

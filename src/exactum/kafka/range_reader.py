@@ -182,10 +182,7 @@ class RangeReader(Generic[M]):
             if count == inside:
                 self._pass_to(self.until, last + 1)
         self.records += count
-        if not count:
-            taken.free()
-            return None
-        return taken
+        return taken if count else None
 
     def _pass_to(self, offset: int, at: int) -> None:
         """Nothing is visible from ``at`` to ``offset - 1``."""
