@@ -192,8 +192,7 @@ def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
     assert found == sorted((row["partition"], row["offset"], row["value"]) for row in expected)
 
 
-@BY_PACKED
-def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
+def test_transactions(stream: Any, topic: Callable[..., str], any_way: str) -> None:
     """Aborted records and what marks the ends of transactions are passed over; a batch may be of
     nothing else.
     """
@@ -214,8 +213,9 @@ def test_transactions(stream: Any, topic: Callable[..., str], way: str) -> None:
     assert [(row["offset"], row["value"]) for row in written(stream.out)] == expected
 
 
-@BY_PACKED
-def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str], way: str) -> None:
+def test_gaps_of_compaction(
+    stream: Any, topics: Any, topic: Callable[..., str], any_way: str
+) -> None:
     """Offsets that a compacted topic has no more are passed over; tombstones are records."""
     quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
     name = topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
@@ -232,8 +232,7 @@ def test_gaps_of_compaction(stream: Any, topics: Any, topic: Callable[..., str],
     assert found.keys() >= {row["offset"] for row in rows.collect()}, "read later, compacted more"
 
 
-@BY_PACKED
-def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way: str) -> None:
+def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], any_way: str) -> None:
     name = topic("split", partitions=2)
     expected = give(stream.kafka, name, 50, 2)
     assert run(stream, stream.read(name, minPartitions=5)) is None
@@ -242,10 +241,9 @@ def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], way:
     ]
 
 
-@BY_PACKED
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_records_that_are_gone(
-    stream: Any, topics: Any, topic: Callable[..., str], way: str, tolerant: bool
+    stream: Any, topics: Any, topic: Callable[..., str], any_way: str, tolerant: bool
 ) -> None:
     """Deleted between planning and reading: an error, or passed over where that is accepted."""
     name = topic("gone", partitions=1)
