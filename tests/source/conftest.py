@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from exactum.local import LocalKafka
 from exactum.spark.write.lane_jobs import LaneJobs
 from exactum.spark.write.write_job import PackedJob
-from tests.kit.source.columnar_ways import IN_WORKERS, PACKED, WAYS
+from tests.kit.source.columnar_ways import IN_WORKERS, PACKED, ROWS, WAYS
 from tests.kit.source.source_stream import Stream, Topics
 from tests.kit.spark.torn_stream import configured
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from exactum.errors import FrameRefused
 from exactum.spark.jvm.kafka_ranges import KafkaRange, Planned
 from exactum.spark.write.lane_jobs import LaneNumbers, lane_of
-from exactum.spark.write.lane_task import Share, as_declared, share_text, shares_of
+from exactum.spark.write.lane_task import (
+    MapFunction,
+    Share,
+    as_declared,
+    mapped_by,
+    share_text,
+    shares_of,
+)
 
 
 def test_a_partition_keeps_its_lane() -> None:
@@ -79,3 +89,23 @@ def test_what_a_function_returns() -> None:
     ):
         with pytest.raises(FrameRefused, match="schema= says string, timestamp"):
             as_declared(wrong, schema)
+
+
+def test_a_function_is_new_to_each_task() -> None:
+    """What it has kept in its closure is gone, as with Spark's own ``mapInArrow``."""
+    import pyarrow as pa
+    from pyspark.serializers import CloudPickleSerializer
+
+    seen: list[int] = []
+
+    def counting(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            seen.append(batch.num_rows)
+            yield pa.RecordBatch.from_pydict({"batches": pa.array([len(seen)], pa.int64())})
+
+    pickled = bytes(CloudPickleSerializer().dumps((counting, None)))
+    function = MapFunction(pickled, pa.schema([("batches", pa.int64())]))
+    given = pa.RecordBatch.from_pydict({"value": [b"x"]})
+    for _ in range(2):
+        found = [batch.to_pydict() for batch in mapped_by(function, iter([given, given]))]
+        assert found == [{"batches": [1]}, {"batches": [2]}]

@@ -10,7 +10,6 @@ import json
 import pickle
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import FrameRefused
@@ -155,20 +154,15 @@ def mapped_by(function: MapFunction, batches: Iterator[Any]) -> Iterator[Any]:
     """
     import pyarrow as pa
 
-    for batch in _loaded(function.pickled)(batches):
+    # Anew for each task, as Spark does it: what one task leaves in a closure is not the next one's.
+    call: Callable[[Iterator[Any]], Iterator[Any]] = pickle.loads(function.pickled)[0]
+    for batch in call(batches):
         if not isinstance(batch, pa.RecordBatch):
             raise FrameRefused(
                 "The function of arrow_kafka must return Arrow record batches, and has returned "
                 f"{type(batch).__name__}. Nothing was written."
             )
         yield as_declared(batch, function.schema)
-
-
-@lru_cache(maxsize=8)
-def _loaded(pickled: bytes) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Once a process: its module's globals stay between micro-batches."""
-    function: Callable[[Iterator[Any]], Iterator[Any]] = pickle.loads(pickled)[0]
-    return function
 
 
 def as_declared(batch: Any, schema: Any) -> Any:
