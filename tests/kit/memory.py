@@ -4,23 +4,25 @@ loses nothing by it: only the end of the machine would take more than it takes f
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
+MEMINFO = Path("/proc/meminfo")
 ROOM_MIN = 4 * 2**30
-"""Bytes that must be free there, for the servers of all test processes; containers often have
-64 MB.
+"""Bytes that must be free there, and in memory itself, for the servers of all test processes;
+containers often have 64 MB of it.
 """
 
 
-@contextmanager
+@contextlib.contextmanager
 def memory_folder() -> Iterator[Path]:
     """Removed at the end. Where there is no room in memory it lies where temporary files do."""
-    has_room = os.access(MEMORY, os.W_OK) and room(MEMORY) >= ROOM_MIN
+    has_room = os.access(MEMORY, os.W_OK) and min(room(MEMORY), available()) >= ROOM_MIN
     with tempfile.TemporaryDirectory(
         prefix="exactum-", dir=MEMORY if has_room else None, ignore_cleanup_errors=True
     ) as name:
@@ -31,3 +33,12 @@ def room(folder: Path) -> int:
     """Bytes that are free on its file system."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
+
+
+def available() -> int:
+    """Bytes of memory that a process can still have; a file system in memory may promise more."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^MemAvailable: +(\d+) kB$", MEMINFO.read_text(), re.MULTILINE)
+        if found is not None:
+            return int(found[1]) * 1024
+    return 0
