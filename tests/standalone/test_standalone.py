@@ -75,8 +75,10 @@ def test_speculation_writes_once(application: Application) -> None:
     assert application.visits(slow) == [first, second]
 
 
-@pytest.mark.deep  # tests/crash/test_tasks.py kills what an executor runs, with the same recovery
-@pytest.mark.parametrize("executors", [pytest.param(1, id="one"), pytest.param(2, id="all")])
+@pytest.mark.parametrize(
+    "executors",
+    [pytest.param(1, id="one"), pytest.param(2, id="all", marks=pytest.mark.deep)],
+)
 def test_executors_killed_in_a_batch(application: Application, executors: int) -> None:
     """An executor (or every one, with all shuffle files) dies while its task has an open
     transaction and others have prepared theirs: Spark does the rest again elsewhere, and the output
