@@ -31,6 +31,7 @@ $(VENV)/.installed: $(VENV)/.locked $(SOURCES)
 
 lint: setup
 	$(BIN)/ruff check src tests bench examples model chaos hatch_build.py
+	$(BIN)/ruff check --preview --select PLR0917 src/exactum  # positional parameters, a rule of ruff's preview
 	$(BIN)/ruff format --check src tests bench examples model chaos hatch_build.py
 
 format: setup ## rewrite the sources in the project's format
@@ -48,7 +49,6 @@ dead: setup
 	$(BIN)/vulture
 
 duplicates: setup
-	$(BIN)/pylint src/exactum
 	$(BIN)/pylint --disable=all --enable=duplicate-code src/exactum chaos bench model examples
 
 check: lint types contract dead duplicates ## lint, formatting, strict types, import contract, dead and double code
@@ -87,8 +87,8 @@ PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 
 # Most JVMs of the tests live for seconds, and both cores are busy: code that is compiled once, and quickly, is less work.
 test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
-# Tests marked sweep play a fault at every third call, another third in each run; make deep plays every call.
-test: export EXACTUM_SWEEP_EVERY = 3
+# Tests marked sweep play a fault at every fifth call, another fifth in each run; make deep plays every call.
+test: export EXACTUM_SWEEP_EVERY = 5
 # Where bytecode may not be kept, each test process and each Spark worker compiles the tests anew.
 test: export PYTHONDONTWRITEBYTECODE =
 test: setup ## everything that CI runs: check, then the tests on real servers

@@ -19,6 +19,8 @@ from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
+from tests.kit.memory import memory_folder
+from tests.kit.sql.postgres_server import hash_quickly
 
 TopicFactory = Callable[..., str]
 
@@ -135,22 +137,29 @@ def put_back(session: SparkSession, before: Mapping[str, str]) -> dict[str, str]
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[LocalKafka]:
     """One broker for the session. A missing Java or jar is an error here, never a skip."""
-    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
-    with LocalKafka(properties=properties) as cluster:
+    properties = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+        # Four brokers have little to do for most of a run: each heartbeat is work on both sides.
+        "broker.heartbeat.interval.ms": 1500,
+        "broker.session.timeout.ms": 4500,
+    }
+    with LocalKafka(properties=properties, jvm_options=SMALL_OPTIONS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
     """One PostgreSQL for the session. A missing one is an error here, never a skip."""
-    with LocalPostgres(settings={"max_prepared_transactions": 64}) as server:
+    settings = {"max_prepared_transactions": 64}
+    with memory_folder() as folder, LocalPostgres(data_dir=folder, settings=settings) as server:
+        hash_quickly(server)
         yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[LocalMariaDB]:
     """One MariaDB for the session. A missing one is an error here, never a skip."""
-    with LocalMariaDB() as server:
+    with memory_folder() as folder, LocalMariaDB(data_dir=folder) as server:
         yield server
 
 

@@ -1,1 +1,1 @@
-"""Consumers that live on in the workers, against the columnar source (docs/adr/0026)."""
+"""``arrow_kafka`` beside ``read_kafka`` (docs/adr/0026)."""

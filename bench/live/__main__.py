@@ -1,4 +1,4 @@
-"""Consumers that live on in the workers, against the columnar source: python -m bench.live
+"""``arrow_kafka`` beside ``read_kafka``, in turn in one warm session: python -m bench.live
 [--rounds N] [--records N] [--bytes N] [--per-epoch N] [--ways a,b].
 """
 
@@ -17,7 +17,7 @@ from zlib import crc32
 from confluent_kafka import Consumer, TopicPartition
 
 from bench import report
-from bench.live.job import COLUMNAR, WAYS
+from bench.live.job import READ, WAYS
 from bench.load import PARTITIONS, Load, fill
 from exactum.local import LocalKafka
 
@@ -83,7 +83,7 @@ def run(
         life = json.loads(line)
         one = figures(life, load)
         report.console.print(
-            f"{life['way']:10} {one.rate / 1000:7.0f} k/s {one.client_us:5.2f} us, broker "
+            f"{life['way']:12} {one.rate / 1000:7.0f} k/s {one.client_us:5.2f} us, broker "
             f"{one.broker_us:5.2f}, "
             f"{len(life['told'])} epochs, whole query {life['query_s']:.1f} s"
         )
@@ -147,7 +147,7 @@ def show(load: Load, per_epoch: int, lives: list[Life]) -> None:
     of_way: dict[str, list[Figures]] = defaultdict(list)
     for life in lives:
         of_way[life["way"]].append(figures(life, load))
-    base = of_way.get(COLUMNAR) or next(iter(of_way.values()))
+    base = of_way.get(READ) or next(iter(of_way.values()))
     report.table(
         f"{load.records:,} records of {load.bytes} bytes, {per_epoch:,} an epoch, without the "
         "first epoch: median (min to max)",

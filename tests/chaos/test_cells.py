@@ -20,10 +20,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytes
 
 SEED = 20261121
 CELLS = [
-    "postgres:prepared:pause",
     "files:verified:disk-full",
 ]
 DEEP = [
+    # tests/sql/postgres/test_server.py has a server that stands still.
+    "postgres:prepared:pause",
     "kafka:committing:reply-lost",
     "kafka:half:missing",
     "mariadb-prepared:committing:reply-lost",

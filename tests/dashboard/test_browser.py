@@ -175,7 +175,8 @@ def busy(tmp_path: Path) -> Iterator[HttpServer]:
 @pytest.mark.parametrize(
     ("size", "scheme"),
     [
-        ("desk", "light"),
+        # The other tests have the desk's light pages.
+        pytest.param("desk", "light", marks=pytest.mark.deep),
         ("phone", "dark"),
         pytest.param("desk", "dark", marks=pytest.mark.deep),
         pytest.param("phone", "light", marks=pytest.mark.deep),

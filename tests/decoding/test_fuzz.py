@@ -43,7 +43,7 @@ from tests.kit.decoding.registry import Registry
 
 pytestmark = pytest.mark.slow
 
-RECORDS = 800
+RECORDS = 400
 RECORDS_DEEP = 30_000
 """Of each format."""
 BATCH_MAX, BATCH_MEAN = 30, 8

@@ -1,4 +1,4 @@
-"""1,000 poison records of ten kinds in a stream of 100,000: what each policy does with them,
+"""400 poison records of ten kinds in a stream of 40,000: what each policy does with them,
 through any plan.
 """
 
@@ -56,7 +56,7 @@ def job(spark: SparkSession, tmp_path: Path) -> Job:
 
 def orders(spark: SparkSession, kafka: LocalKafka, stream: Poisoned, on_error: str) -> DataFrame:
     source = exactum.read_kafka(
-        spark, stream.topic, bootstrap_servers=kafka.bootstrap_servers, maxOffsetsPerTrigger=30_000
+        spark, stream.topic, bootstrap_servers=kafka.bootstrap_servers, maxOffsetsPerTrigger=12_000
     )
     value = exactum.Avro(registry=stream.registry.url, subject="orders-value")
     return exactum.decode(source, value, exactum.String(), on_error=on_error, nulls="error")
@@ -161,11 +161,11 @@ def test_dead_letters_are_complete_and_in_the_epoch_of_their_neighbours(
     check_output(kafka, out, stream, aggregated=aggregated)
     check_letters(kafka, dead, stream)
     expected = job.poison_of_epochs(stream)
-    assert len(expected) >= 4 and sum(expected.values()) == 1_000
+    assert len(expected) >= 4 and sum(expected.values()) == len(stream.poison)
     assert job.seen(events.RowsDeadLettered) == expected
     assert log.rows_committed("dead letters") == expected, "one decision for letters and rows"
     if not aggregated:
-        assert sum(log.rows_committed("kafka").values()) == RECORDS - 1_000
+        assert sum(log.rows_committed("kafka").values()) == RECORDS - len(stream.poison)
 
 
 class DyingLog:
@@ -247,7 +247,9 @@ def test_fail_names_the_record_and_leaves_nothing(
     assert read(kafka, out) == []
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
+@pytest.mark.parametrize(
+    "guarantee", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.deep)]
+)
 def test_weaker_guarantees_have_the_same_policies(
     job: Job, kafka: LocalKafka, topic: TopicFactory, guarantee: str
 ) -> None:

@@ -188,7 +188,9 @@ def test_one_checkpoint_goes_from_jdbc_to_exactum_and_back(
     assert jdbc_job.found() == items(*range(30))
 
 
-@pytest.mark.parametrize("page", ["flink.md", "kafka-streams.md"])
+@pytest.mark.parametrize(
+    "page", ["flink.md", pytest.param("kafka-streams.md", marks=pytest.mark.deep)]
+)
 def test_the_query_goes_on_where_the_other_systems_group_is(
     page: str, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
 ) -> None:

@@ -30,7 +30,15 @@ def signals_put_back() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark", "settings_put_back", "signals_put_back")
-@each_notebook
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        pytest.param(
+            book, id=book.path.stem, marks=pytest.mark.deep if book.path.stem != "operating" else ()
+        )
+        for book in NOTEBOOKS
+    ],
+)
 def test_a_notebook_prints_what_it_shows(
     notebook: Notebook, kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

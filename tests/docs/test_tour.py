@@ -111,6 +111,7 @@ def api() -> Iterator[numbers_api.NumbersServer]:
     server.server_close()
 
 
+@pytest.mark.deep  # tests/custom kills such a sink at every call
 def test_a_write_ahead_sink(
     spark: SparkSession, api: numbers_api.NumbersServer, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_write_ahead_sink(
     assert sorted(api.numbers) == list(range(said["numbers"]))
 
 
+@pytest.mark.deep  # tests/sql and docs/guides have such a sink
 def test_an_upsert_sink(
     kafka: LocalKafka, postgres: LocalPostgres, topic: TopicFactory, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from exactum.durable import create_whole
 from exactum.errors import Disposition, ExactumError, OutcomeUnknown
 from exactum.files.decision_log import FileDecisionLog
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.every_call import every_call
 from tests.kit.files.epochs_in_files import drive, expected, hidden, ids_in
 
 pytestmark = pytest.mark.slow
@@ -84,6 +85,7 @@ def answering(patched: pytest.MonkeyPatch, fault: str, at: int) -> Callable[[], 
     return lambda: struck
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "fault", [pytest.param(f, marks=pytest.mark.deep if f in ALIKE else ()) for f in FAULTS]
 )
@@ -92,7 +94,7 @@ def test_a_wrong_answer_at_every_step_of_an_epoch(memory: Path, fault: str) -> N
     started again, and in the end every row stands once. Nothing staged is left.
     """
     refused = []
-    for at in range(1, 400):
+    for at in every_call(400):
         folder = memory / str(at)
         folder.mkdir()
         with pytest.MonkeyPatch.context() as patched:

@@ -84,6 +84,7 @@ def demo_at_work(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.broker
+@pytest.mark.deep
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C while the drivers start: status 130, no process, no file."""
     with demo_at_work(tmp_path) as demo:

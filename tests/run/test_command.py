@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,11 @@ def command(folder: Path, program: str, *options: str, arguments: tuple[str, ...
     return Command(folder, script, options, arguments)
 
 
+def at_length(*kinds: str) -> list[Any]:
+    """Errors of a disposition that others of these have as well."""
+    return [pytest.param(kind, marks=pytest.mark.deep) for kind in kinds]
+
+
 def lives(folder: Path) -> int:
     return int((folder / "count").read_text())
 
@@ -57,7 +63,12 @@ def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "end", ["sys.exit(3)", "os.kill(os.getpid(), 9)", "raise ZeroDivisionError"]
+    "end",
+    [
+        pytest.param("sys.exit(3)", marks=pytest.mark.deep),
+        "os.kill(os.getpid(), 9)",
+        "raise ZeroDivisionError",
+    ],
 )
 def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
     """However it dies; and it is done when it ends well."""
@@ -84,7 +95,9 @@ def test_it_gives_up_when_the_strategy_does(tmp_path: Path) -> None:
     assert "it failed 3 times within 60 s" in run.log
 
 
-@pytest.mark.parametrize("kind", ["SettingRefused", "Fenced", "CodeFailed", "InvariantBroken"])
+@pytest.mark.parametrize(
+    "kind", ["SettingRefused", "Fenced", *at_length("CodeFailed", "InvariantBroken")]
+)
 def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> None:
     """An error of exactum that halts or fences, raised anywhere in the script: status 3, and the
     reason is said.
@@ -135,7 +148,7 @@ def test_what_spark_says_of_topics_is_told_with_its_reason(tmp_path: Path) -> No
     ) in run.log
 
 
-@pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", "OutcomeUnknown"])
+@pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", *at_length("OutcomeUnknown")])
 def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
     """An error of exactum that only voids the attempt is followed by another life."""
     program = f'{COUNTED}\nimport exactum\nif life == 0: raise exactum.errors.{kind}("so what")'

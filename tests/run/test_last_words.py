@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
+from exactum.spark.last_words import LastWords
 from tests.kit.run import last_words_job
 
 pytestmark = pytest.mark.spark
@@ -27,7 +30,11 @@ TIMEOUT_S = 240
             "exactum.errors.SettingRefused: Spark called exactum.exactly_once itself",
             marks=pytest.mark.deep,
         ),
-        ("folder", "The query was not started: Spark cannot make or write /proc/data/orders."),
+        pytest.param(
+            "folder",
+            "The query was not started: Spark cannot make or write /proc/data/orders.",
+            marks=pytest.mark.deep,
+        ),
         pytest.param(
             "file",
             f"The query was not started: Spark cannot make or write {JOB}.",
@@ -55,3 +62,16 @@ def test_the_last_line(tmp_path: Path, what: str, last: str) -> None:
     behind = "\n".join(lines[places[-1] + 1 :])
     for ours in ("Traceback", "=== Streaming Query ===", "exactum.errors"):
         assert ours not in behind
+
+
+@pytest.mark.parametrize("place", ["/proc/data/orders", __file__], ids=["no folder", "a file"])
+def test_what_spark_says_of_a_checkpoint_that_it_cannot_make(
+    spark: SparkSession, place: str
+) -> None:
+    """Found in Spark's own words, whatever those are in this version of it."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", place)
+    with pytest.raises(Py4JJavaError) as failed:
+        writer.start()
+    told = LastWords().text(failed.value) or ""
+    assert told.startswith(f"The query was not started: Spark cannot make or write {place}.")

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from exactum.local import LocalKafka
+from exactum.ops.status.query_status import status_of
 from tests.kit.run.run_command import new_world
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -77,13 +78,8 @@ def planned(random_: random.Random, within_epochs: int) -> list[dict[str, Any]]:
     return deaths
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "fixed-delay",
-        *(pytest.param(s, marks=pytest.mark.deep) for s in STRATEGIES if s != "fixed-delay"),
-    ],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_crash_loop_ends_exact(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, strategy: str
 ) -> None:
@@ -109,27 +105,6 @@ def test_a_crash_loop_ends_exact(
         began = Counter(event["pid"] for event in world.events("RunStarted"))
         assert set(began.values()) == {1}, "each run says once where it begins"
         world.check_exact(reader)
-
-
-def test_what_is_decided_is_there_before_the_next_life(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    """A driver that dies between decision and commit: readers see the epoch long before any Spark
-    is up again, and nothing of what was not decided.
-    """
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=200)
-    world.plan({"event": "EpochDecided", "nth": 2})
-    options = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 h"]
-    with world.reader() as reader, world.run("run", options) as run:
-        run.says("is started again in")
-        [died_s] = [e["at_s"] for e in world.events("EpochDecided")][1:]
-        run.until(lambda: len(reader.seen) == 120, "both decided epochs are visible", 60)
-        print(f"visible {time.time() - died_s:.2f} s after the death")
-        run.says("epoch 1 is decided and stands in every sink (60 rows")
-        assert len(run.pids()) == 1
-        run.signal(signal.SIGTERM)
-        assert run.ends(40) == 0
-        assert len(reader.caught_up()) == 120
 
 
 def test_what_is_decided_is_finished_when_the_script_is_not_started_again(
@@ -223,11 +198,13 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
     assert all(one["names"] == ["shout"] for one in seen), seen
 
 
-def test_sigterm_stops_a_busy_query_after_its_epoch(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    """A query that is never idle stops between two epochs, and the script ends by itself; the next
-    run goes on from there, with nothing to redeliver and nothing to sweep.
+def test_stopped_then_killed(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    """SIGTERM: a query that is never idle stops between two epochs, and the script ends by itself;
+    the next run goes on from there, with nothing to redeliver and nothing to sweep.
+
+    A driver that dies between decision and commit: readers see the epoch long before any Spark is
+    up again, and nothing of what was not decided. The script is started again, ends, and the output
+    is exact, for a reader that ran throughout and for a later one.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=3000)
     with world.reader() as reader:
@@ -238,17 +215,39 @@ def test_sigterm_stops_a_busy_query_after_its_epoch(
             assert run.ends(60) == 0
             assert "the script ends by itself" in run.log
         completed = world.events("EpochCompleted")
-        assert len(reader.caught_up()) < world.source.count
+        before = len(reader.caught_up())
+        assert before < 1000
         check_stopped_between_epochs(world.checkpoint.folder, completed)
-        with world.run("next", [], max_offsets=2000, control=topic("rules")) as run:
+
+        world.plan({"event": "EpochDecided", "nth": 2})
+        delay = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "15 s"]
+        with world.run("next", delay, max_offsets=1000, control=topic("rules")) as run:
+            run.says("is started again in")
+            died = world.events("EpochDecided")[-1]
+            visible = sum(world.checkpoint.ends(died["batch_id"]).values())
+            assert visible > before + 1500, "two epochs of a thousand"
+            run.until(lambda: len(reader.seen) == visible, "both decided epochs are visible")
+            print(f"visible {time.time() - died['at_s']:.2f} s after the death")
+            run.says(f"epoch {died['batch_id']} is decided and stands in every sink")
+            assert len(run.pids()) == 1
             assert run.ends() == 0
-        assert not re.search("Traceback|could not be closed", without_worker_flush(run.log)), (
+            assert len(run.pids()) == 2
+            assert run.log.count("was ended by SIGKILL") == 1
+            last_life = run.log.partition(f"as process {run.pids()[1]}")[2]
+        assert not re.search("Traceback|could not be closed", without_worker_flush(last_life)), (
             "it ends with spark.stop(), and without a word"
         )
-        started = world.events("RunStarted")[-1]
-        assert started["batch_id"] == completed[-1]["batch_id"] + 1
-        assert "redelivered=(), swept=0" in started["text"]
+        began = world.events("RunStarted")
+        assert len({event["pid"] for event in began}) == len(began) == 3, "each run says it once"
+        assert began[1]["batch_id"] == completed[-1]["batch_id"] + 1
+        assert "redelivered=(), swept=0" in began[1]["text"]
         world.check_exact(reader)
+    status = status_of(str(world.checkpoint.folder), now_ms=time.time_ns() // 1_000_000)
+    assert status.judgement is not None
+    assert (status.exit_status, status.judgement.reason) == (
+        0,
+        "It has read what it was to read, and has ended.",
+    )
 
 
 def without_worker_flush(log: str) -> str:

@@ -95,7 +95,16 @@ def check_clean(run: TerminalCommand) -> None:
     assert run.screen.at_a_new_line
 
 
-@pytest.mark.parametrize(("width", "height"), [(100, 30), (80, 24), (24, 40), (24, 6), (9, 9)])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        (100, 30),
+        pytest.param(80, 24, marks=pytest.mark.deep),
+        pytest.param(24, 40, marks=pytest.mark.deep),
+        (24, 6),
+        (9, 9),
+    ],
+)
 def test_what_is_printed_stands_above_the_numbers(tmp_path: Path, width: int, height: int) -> None:
     """Each line is whole, once and in order, however it came and however narrow the terminal is:
     characters cut in two, bursts, a last line without an end. One picture of the numbers is left,

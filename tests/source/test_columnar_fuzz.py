@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.kit.source.columnar_ways import PACKED, WAYS, raw_rows, run
+from tests.kit.source.columnar_ways import LAZY, PACKED, WAYS, raw_rows, run
 from tests.kit.spark.torn_stream import configured
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -124,7 +124,7 @@ def test_fuzz(
     headers = seed_default is not None or some.random() < 0.5
     if not headers:
         expected = [row[:-1] for row in expected]
-    for way in WAYS:
+    for way in (LAZY, PACKED):  # Spark's rows are Spark's own reader
         stream = make_stream()
         options = {
             "maxOffsetsPerTrigger": some.choice([1_000, 5_000]),

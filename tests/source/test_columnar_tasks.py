@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 import exactum
-from tests.kit.source.columnar_ways import PACKED, notes_of, written
+from tests.kit.source.columnar_ways import IN_WORKERS, PACKED, notes_of, written
 from tests.kit.source.source_stream import eventually
 from tests.kit.spark.torn_stream import configured
+from tests.source.test_columnar import BY_PACKED
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -69,7 +70,9 @@ def start(stream: Any, frame: Any, sink: Any) -> Any:
     return writer.trigger(availableNow=True).foreachBatch(once).start()
 
 
-def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], way: str) -> None:
+def test_a_task_that_is_killed(
+    stream: Any, topic: Any, packed_jobs: list[Any], lane_jobs: list[int], any_way: str
+) -> None:
     """Both tasks have written a part of their records: other tries write all of them, once."""
     name = topic("killed", partitions=2)
     producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
@@ -87,9 +90,11 @@ def test_a_task_that_is_killed(stream: Any, topic: Any, packed_jobs: list[Any], 
     assert [(row["partition"], row["offset"]) for row in written(stream.out)] == [
         (partition, offset) for partition in range(2) for offset in range(RECORDS)
     ]
-    assert bool(packed_jobs) == (way == PACKED)
+    assert bool(packed_jobs) == (any_way == PACKED)
+    assert bool(lane_jobs) == (any_way == IN_WORKERS)
 
 
+@BY_PACKED
 def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
     """A task that is given a record a second ends with its query, though its batch is not full."""
     name = topic("slow", partitions=1)

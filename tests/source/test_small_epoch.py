@@ -44,7 +44,15 @@ def filled(topics: Any, topic: Callable[..., str]) -> Callable[[int], str]:
     return make
 
 
-@pytest.mark.parametrize(("partitions", "tasks"), [(1, 1), (2, 1), (4, 1), (6, 2), (20, 4)])
+# The numbers between them are in test_no_more_tasks_than_run_at_once, which starts no query.
+@pytest.mark.parametrize(
+    ("partitions", "tasks"),
+    [
+        (4, 1),
+        (20, 4),
+        *(pytest.param(*one, marks=pytest.mark.deep) for one in [(1, 1), (2, 1), (6, 2)]),
+    ],
+)
 def test_small_epochs(
     stream: Any, filled: Callable[[int], str], partitions: int, tasks: int
 ) -> None:
@@ -75,7 +83,18 @@ AS_PLANNED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("transform", AS_PLANNED.values(), ids=AS_PLANNED)
+def but(at_length: tuple[str, ...], cases: dict[str, Callable[[Any], Any]]) -> list[Any]:
+    """The cases; those that others show as well in the runs at length only."""
+    return [
+        pytest.param(case, id=name, marks=pytest.mark.deep if name in at_length else ())
+        for name, case in cases.items()
+    ]
+
+
+# A function of the user is in the filter as well, and in the function around exactum's.
+@pytest.mark.parametrize(
+    "transform", but(("a function of the user", "Python over Arrow"), AS_PLANNED)
+)
 def test_rows_that_may_cost(
     stream: Any, filled: Callable[[int], str], transform: Callable[[Any], Any]
 ) -> None:
@@ -260,7 +279,7 @@ LIGHT_VIEWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("rows", LIGHT_VIEWS.values(), ids=LIGHT_VIEWS)
+@pytest.mark.parametrize("rows", but(("columns", "rows"), LIGHT_VIEWS))
 def test_a_light_view(
     stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]
 ) -> None:
@@ -282,7 +301,7 @@ HEAVY_VIEWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("rows", HEAVY_VIEWS.values(), ids=HEAVY_VIEWS)
+@pytest.mark.parametrize("rows", but(("more rows",), HEAVY_VIEWS))
 def test_a_heavy_view(
     stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]
 ) -> None:

@@ -1,9 +1,10 @@
-"""The class archive: used by every local session that it fits, and no danger to any."""
+"""The class archive: of what it is, for which sessions, and no danger to any. That a session takes
+its classes from it is in ``test_class_path``.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,43 +19,24 @@ from exactum.spark.startup import archive_maker, class_archive
 from tests.kit.environment import environment
 from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
 
-SHARE_MIN = 0.8
-"""Of the classes that a session loads: a list that fits no more is recorded anew."""
 SESSION = """
-import sys, exactum
-session = exactum.local_session("archive", master="local[1]", **{
-    "spark.exactum.warmWorkers": "false",
-    "spark.driver.extraJavaOptions": "-Xlog:class+load:file=" + sys.argv[1],
-})
+import exactum
+session = exactum.local_session("archive", master="local[1]", **{"spark.exactum.warmWorkers": "false"})
 assert session.range(5).count() == 5
-runtime = session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
-print(*runtime.getInputArguments(), sep="\\n")
 """
 
 
-def session_that_logs(log: Path) -> subprocess.CompletedProcess[str]:
-    """A local session of a process of its own, which has ended well; its JVM's classes are in the
-    log.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION, str(log)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+def command_with(archive: ClassArchive) -> list[str]:
+    """What starts a JVM with the options and the class path of a session's."""
+    return archive_maker.start_command([*class_archive.reading_options(archive), "-version"])
 
 
-def shares_classes(archive: ClassArchive) -> bool:
-    """Whether a JVM with the options and the class path of a session's says that it uses one.
+def shares_classes(command: list[str]) -> bool:
+    """Whether that JVM says that it uses an archive.
 
     Raises:
         CalledProcessError: it did not start.
     """
-    command = archive_maker.start_command([*class_archive.reading_options(archive), "-version"])
     told = subprocess.run(
         command,
         env=environment(SPARK_HOME=str(pyspark_jars().parent)),
@@ -66,31 +48,10 @@ def shares_classes(archive: ClassArchive) -> bool:
     return ", sharing" in told.stderr
 
 
-def shared_share(log: Path) -> float:
-    """How many of the classes of Spark and Java that a JVM has loaded came from an archive."""
-    loaded = re.findall(r"source: (shared objects file|jar:|file:|jrt:)", log.read_text())
-    return loaded.count("shared objects file") / len(loaded)
-
-
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
     """The one of a cache of the test's own, not made."""
     return archive_of_its_own(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def made() -> ClassArchive:
-    """The common one."""
-    return archive_maker.make()
-
-
-@pytest.mark.spark
-def test_a_session_starts_with_it(made: ClassArchive, tmp_path: Path) -> None:
-    """The JVM of a local session takes most of its classes from it."""
-    log = tmp_path / "loaded"
-    done = session_that_logs(log)
-    assert set(class_archive.reading_options(made)) <= set(done.stdout.splitlines())
-    assert shared_share(log) > SHARE_MIN
 
 
 @pytest.mark.spark
@@ -100,7 +61,8 @@ def test_a_damaged_one_breaks_no_start(
     """The JVM goes without it."""
     list_few_classes(tmp_path, monkeypatch)
     archive_maker.make()
-    assert shares_classes(archive), "as long as it is whole"
+    command = command_with(archive)
+    assert shares_classes(command), "as long as it is whole"
     whole = archive.path.read_bytes()
     half = len(whole) // 2
     for damaged in (
@@ -113,7 +75,7 @@ def test_a_damaged_one_breaks_no_start(
     ):
         archive.path.unlink()
         archive.path.write_bytes(damaged)
-        assert not shares_classes(archive)
+        assert not shares_classes(command)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +108,19 @@ def test_options_of_the_environment_count_as_well(
 
 
 @pytest.mark.spark
-def test_a_session_whose_jvm_refuses_it_says_so(archive: ClassArchive, tmp_path: Path) -> None:
+def test_a_session_whose_jvm_refuses_it_says_so(archive: ClassArchive) -> None:
     """Its start is slower than with none, and nobody would know why."""
     archive.path.parent.mkdir()
     archive.path.write_bytes(b"no archive")
-    done = session_that_logs(tmp_path / "loaded")
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
     assert f"this JVM does not take the class archive {archive.path}" in done.stderr
 
 

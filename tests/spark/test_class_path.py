@@ -1,5 +1,5 @@
 """How a local session comes by its jars: on the JVM's class path, or as ``spark.jars`` where the
-class path is not exactum's to say.
+class path is not exactum's to say; and by its classes, from the class archive.
 
 Sessions start in processes of their own: this one's JVM runs already.
 """
@@ -7,6 +7,7 @@ Sessions start in processes of their own: this one's JVM runs already.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import exactum
 from exactum.spark.session import _defaults
-from exactum.spark.startup import class_path
+from exactum.spark.startup import archive_maker, class_archive, class_path
 from tests.kit.environment import environment
 
 LOCAL = {"spark.master": "local[2]"}
@@ -37,7 +38,14 @@ files = context._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
     context._jvm.java.net.URI("file:///"), context._jsc.hadoopConfiguration()
 )
 print(files.getDefaultFileSystem().getClass().getName())
+assert session.range(5).count() == 5
+runtime = context._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+print(*runtime.getInputArguments(), sep="\\n")
 """
+FACTS = 4
+"""Lines that say where its jars are; its JVM's options follow."""
+SHARE_MIN = 0.8
+"""Of the classes that a session loads: a list that fits no more is recorded anew."""
 
 
 def said(settings: str, **env: str) -> list[str]:
@@ -49,25 +57,49 @@ def said(settings: str, **env: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+def shared_share(log: Path) -> float:
+    """How many of the classes of Spark and Java that a JVM has loaded came from an archive."""
+    loaded = re.findall(r"source: (shared objects file|jar:|file:|jrt:)", log.read_text())
+    return loaded.count("shared objects file") / len(loaded)
+
+
 @pytest.mark.spark
-def test_a_local_session_has_its_jars_on_the_class_path() -> None:
-    """The connector's; only exactum's own are sent to the tasks."""
-    assert said("{}") == [
+def test_a_local_session_has_its_jars_on_the_class_path(tmp_path: Path) -> None:
+    """The connector's; only exactum's own are sent to the tasks. Its JVM takes most of its classes
+    from the class archive.
+    """
+    made = archive_maker.make()  # the common one, unless it is there
+    log = tmp_path / "loaded"
+    told = said(repr({"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={log}"}))
+    assert told[:FACTS] == [
         "kafka-clients spark-sql-kafka",
         "checkpoint-fs columnar-kafka",
         "exactum.ColumnarKafka",
         "exactum.CheckpointFs",
     ]
+    assert set(class_archive.reading_options(made)) <= set(told[FACTS:])
+    assert shared_share(log) > SHARE_MIN
 
 
 @pytest.mark.spark
-def test_a_class_path_of_the_users_own_is_left_to_the_user(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "env"),
+    [
+        pytest.param(
+            {class_path.SETTING: "/theirs.jar"}, {}, id="a setting", marks=pytest.mark.deep
+        ),
+        pytest.param(
+            {},
+            {"PYSPARK_SUBMIT_ARGS": "--driver-class-path /theirs.jar pyspark-shell"},
+            id="arguments of Spark's launcher",
+        ),
+    ],
+)
+def test_a_class_path_of_the_users_own_is_left_to_the_user(
+    settings: dict[str, str], env: dict[str, str]
+) -> None:
     """Spark brings the jars in its own way then, and everything works as well."""
-    given = {class_path.SETTING: str(tmp_path / "theirs.jar")}
-    own = said(repr(given))
-    arguments = said("{}", PYSPARK_SUBMIT_ARGS="--driver-class-path /theirs.jar pyspark-shell")
-    assert own == arguments
-    assert own == [
+    assert said(repr(settings), **env)[:FACTS] == [
         "",
         "checkpoint-fs columnar-kafka kafka-clients spark-sql-kafka",
         "exactum.ColumnarKafka",

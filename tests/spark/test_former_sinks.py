@@ -61,7 +61,7 @@ def prepared(connection: Any) -> int:
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("mechanism", ["prepared", "staged"])
+@pytest.mark.parametrize("mechanism", ["prepared", pytest.param("staged", marks=pytest.mark.deep)])
 def test_a_database_sink_that_was_renamed(
     query: Any, tables: Any, postgres: LocalPostgres, mechanism: str
 ) -> None:

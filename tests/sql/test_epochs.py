@@ -21,12 +21,14 @@ from exactum.sql.dialect import ServerFailure, SqlFailure
 from exactum.sql.ledger import BATCHES_KEPT, Ledger
 from exactum.testing import Crash, FaultPlan, MemoryDecisionLog, sweep
 from exactum.testing.memory import permit_of
+from tests.kit.every_call import every_call
 from tests.kit.sql.losses import Losses, lossy
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import Incarnation, Query, expected, narrow, rows_of, tasks_of
 
 MECHANISMS = ("staged", "prepared")
 _queries = itertools.count(1)
+CALLS_MAX = 10_000
 
 
 def query_on(database: SqlDatabase, table: str, mechanism: str) -> Query:
@@ -354,6 +356,7 @@ def test_the_mechanism_is_changed_over_a_decided_epoch(database: SqlDatabase, be
     assert database.leftovers() == NOTHING
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("lost", ["request", "reply"])
 def test_the_connection_is_lost_at_every_statement(
@@ -362,7 +365,7 @@ def test_the_connection_is_lost_at_every_statement(
     """Whichever statement of a driver is lost, or its reply (a COMMIT's, too): the epoch goes
     on, and is exact.
     """
-    for at in itertools.count(1):
+    for at in every_call(CALLS_MAX):
         table = database.table()
         losses = Losses(at, lost)
         sink = database.sink(table, mechanism=mechanism)

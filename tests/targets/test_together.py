@@ -144,7 +144,11 @@ def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path
     assert found[0] >= 2
 
 
-@pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
+# tests/abuse/test_file_table.py reads the others with Spark.
+@pytest.mark.parametrize(
+    "format_",
+    [*(pytest.param(name, marks=pytest.mark.deep) for name in ("parquet", "json")), "csv"],
+)
 def test_spark_reads_the_files_as_they_are(spark, tmp_path: Path, format_: str) -> None:
     """By listing the folder, with its partition column; staging folders and markers are not
     seen.

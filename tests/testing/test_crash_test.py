@@ -84,8 +84,11 @@ def test_a_job_that_writes_both_in_one_transaction_is_exact(
     assert f"EXACTUM_CRASH_SEED={verdict.seed}" in capsys.readouterr().out
 
 
-def test_a_job_that_alters(tested: Tested) -> None:
-    """Its values depend on where its lives begin. Beside a run that nobody killed, that shows."""
+def test_a_job_that_alters(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its values depend on where its lives begin. Beside a run that nobody killed, that shows. The
+    seed comes from the environment.
+    """
+    monkeypatch.setenv("EXACTUM_CRASH_SEED", "77")
 
     def batches(rows: Iterable[Any]) -> list[Any]:
         return [(value.partition("-")[0], value) for _, value in rows]
@@ -96,6 +99,7 @@ def test_a_job_that_alters(tested: Tested) -> None:
     verdict = refused(tested, "altered", expected=first_batch, compare=batches, kills=1)
     assert verdict.difference.altered
     assert not verdict.difference.lost
+    assert verdict.seed == 77
 
 
 def test_rows_of_a_table(tested: Tested) -> None:
@@ -160,12 +164,3 @@ def test_a_seed_gives_the_same_kills() -> None:
     assert plan_crashes(7, 3, moments) != plan_crashes(7, 4, moments)
     assert len(plan_crashes(7, 3, moments)) == 7
     assert {crash.moment for crash in plan_crashes(4, 5, moments)} == set(CrashMoment)
-
-
-def test_the_seed_comes_from_the_environment(
-    tested: Tested, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a verdict that is sure: what is expected was never sent."""
-    monkeypatch.setenv("EXACTUM_CRASH_SEED", "77")
-    never = [("k0", "never sent")]
-    assert refused(tested, "late", kills=1, expected=lambda _: never).seed == 77

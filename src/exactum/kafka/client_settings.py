@@ -94,11 +94,20 @@ def try_out(settings: Mapping[str, str], where: str) -> None:
     Raises:
         SettingRefused: as ``new_producer``.
     """
+    check_settings(settings, where)
     c = librdkafka.library()
-    c.rd_kafka_conf_destroy(new_conf(settings, where))
     left_out = (*SECURITY_PREFIXES, "plugin.", "bootstrap.servers", "debug")
     together = {name: value for name, value in settings.items() if not name.startswith(left_out)}
     c.rd_kafka_destroy(new_producer({**together, "log_level": "0"}, where))
+
+
+def check_settings(settings: Mapping[str, str], where: str) -> None:
+    """Have librdkafka check each for itself.
+
+    Raises:
+        SettingRefused: as ``new_conf``.
+    """
+    librdkafka.library().rd_kafka_conf_destroy(new_conf(settings, where))
 
 
 def text_for_c(text: str, where: str) -> bytes:

@@ -45,7 +45,7 @@ FIELD = np.dtype(
 """``rd_kafka_vu_t`` on a 64-bit machine (rdkafka.h), as ``Field`` has it: ``first`` to ``third``
 are the members of its union's structures, ``i32`` is a number alone."""
 
-PRODUCER = 0
+PRODUCER, CONSUMER = 0, 1
 CONF_OK, CONF_UNKNOWN = 0, -2
 F_COPY = 0x2
 F_PARTITION = 0x8
@@ -168,6 +168,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_metadata": (c_int, [c_void_p, c_int, c_void_p, POINTER(POINTER(Metadata)), c_int]),
     "rd_kafka_metadata_destroy": (None, [POINTER(Metadata)]),
     "rd_kafka_topic_name": (c_char_p, [c_void_p]),
+    "rd_kafka_consume_start": (c_int, [c_void_p, c_int32, c_int64]),
+    "rd_kafka_consume_stop": (c_int, [c_void_p, c_int32]),
+    "rd_kafka_consume_batch": (c_ssize_t, [c_void_p, c_int32, c_int, c_void_p, c_size_t]),
+    "rd_kafka_last_error": (c_int, []),
+    "rd_kafka_poll": (c_int, [c_void_p, c_int]),
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
     "rd_kafka_headers_new": (c_void_p, [c_size_t]),
     "rd_kafka_headers_destroy": (None, [c_void_p]),
@@ -212,6 +217,17 @@ def library() -> Any:
             f"({error}). Install confluent-kafka 2.11 or later from its wheel."
         ) from error
     return library
+
+
+@cache
+def message_destroy() -> Any:
+    """``rd_kafka_message_destroy``. It keeps Python's lock, since to let go of it costs more."""
+    from confluent_kafka import cimpl
+
+    library()
+    function = ctypes.PyDLL(cimpl.__file__).rd_kafka_message_destroy
+    function.restype, function.argtypes = None, [c_void_p]
+    return function
 
 
 def fields(topic: int, value: Memory, key: Memory, partition: int, timestamp_ms: int) -> Any:

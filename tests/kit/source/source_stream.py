@@ -19,6 +19,8 @@ import exactum
 from exactum.local import LocalKafka
 
 RUN_TIMEOUT_S = 180
+COLUMNS_IN_WORKERS = ("key", "value", "topic", "partition", "offset")
+"""Those that workers can read by themselves."""
 EPOCH_MS = int(time.time()) * 1000 - 3_600_000
 """The timestamp of each partition's first record, an hour ago; the next ones follow a second
 apart.
@@ -94,8 +96,10 @@ class Topics:
 
 class Stream:
     """A query with a checkpoint and a folder of its own; what it read stands there as (topic,
-    partition, offset).
+    partition, offset). ``in_workers``: ``read`` reads by ``arrow_kafka``.
     """
+
+    in_workers = False
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
         self.spark = spark
@@ -105,7 +109,14 @@ class Stream:
         self.events: list[Any] = []
 
     def read(self, topics: Any, **arguments: Any) -> DataFrame:
+        if self.in_workers:
+            return self.arrow(topics, columns=COLUMNS_IN_WORKERS, **arguments)
         return exactum.read_kafka(
+            self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments
+        )
+
+    def arrow(self, topics: Any, **arguments: Any) -> DataFrame:
+        return exactum.arrow_kafka(
             self.spark, topics, bootstrap_servers=self.kafka.bootstrap_servers, **arguments
         )
 

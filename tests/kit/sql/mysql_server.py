@@ -21,6 +21,7 @@ from exactum.sql.mysql import session as mysql_session
 from exactum.sql.mysql.dialect import MySQLDialect
 from exactum.sql.mysql.sink import MySQLSink, address_of
 from exactum.sql.url import Address
+from tests.kit.memory import memory_folder
 
 _numbers = itertools.count(1)
 
@@ -204,7 +205,7 @@ def encoded(identity: str) -> str:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[LocalMariaDB]:
     """One server for the session. A missing one is an error here, never a skip."""
-    with LocalMariaDB() as server:
+    with memory_folder() as folder, LocalMariaDB(data_dir=folder) as server:
         yield server
 
 

@@ -19,7 +19,7 @@ Task = Callable[[Iterator[Any]], Iterator[Any]]
 """From the Arrow record batches of a partition to those of its result. Picklable."""
 
 
-def call(columns: Sequence[str], task: Task, schema: StructType) -> Any:
+def call(columns: Sequence[str], task: Task, schema: StructType | str) -> Any:
     """A call of ``task`` with these columns, for any frame that has them; it takes Spark 8 ms to
     make.
     """

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.core.rdd import _prepare_for_python_RDD
@@ -27,7 +27,12 @@ _SIMPLE = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 class PackedJob:
     """The jobs of one task; what Spark and Python make of it is made once."""
 
-    def __init__(self, session: SparkSession, task: Task) -> None:
+    def __init__(
+        self, session: SparkSession, task: Task, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """``variables``: of the workers' environment, besides those that all have. Workers serve
+        jobs with the same ones alone.
+        """
         context: Any = session.sparkContext
         self._session = session
         self._python_rdd = java_class(session, f"{_PYTHON}.PythonRDD")
@@ -38,7 +43,7 @@ class PackedJob:
         )
         self._function = java_class(session, f"{_PYTHON}.SimplePythonFunction")(
             bytearray(command),
-            {**environment, **_of_sql(session)},
+            {**environment, **_of_sql(session), **(variables or {})},
             includes,
             context.pythonExec,
             context.pythonVer,
@@ -52,10 +57,25 @@ class PackedJob:
         Raises:
             Exception: Spark's error, inside of Java's ExecutionException.
         """
-        given = arrays if tasks.number is None else arrays.coalesce(tasks.number)
+        return self.collected(arrays if tasks.number is None else arrays.coalesce(tasks.number))
+
+    def collected(self, arrays: Any, *others: tuple[PackedJob, Any]) -> list[str]:
+        """What the tasks return, in one job: this one's for ``arrays``, and the others' for theirs.
+
+        Raises:
+            Exception: as ``texts``.
+        """
+        whole = self._applied(arrays)
+        for other, given in others:
+            whole = whole.union(other._applied(given))
         # As in collected_briefly: the one action whose closure Spark need not search.
-        lines = str(self._batches.lines(self._applied(given).collectAsync().get()))
+        lines = str(self._batches.lines(whole.collectAsync().get()))
         return lines.split("\n") if lines else []
+
+    def given(self, text: bytes) -> Any:
+        """A JavaRDD of one array, for one task."""
+        context: Any = self._session.sparkContext
+        return context._jsc.parallelize([bytearray(text)], 1)
 
     def run_side_by_side(self, tasks: int) -> None:
         """Run so many tasks, each of which is given one array of one byte, and wait for them."""

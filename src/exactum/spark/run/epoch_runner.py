@@ -31,6 +31,7 @@ from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.master import is_one_process
 from exactum.spark.query import RunningQuery
+from exactum.spark.run.arrow_lanes import ArrowLanes
 from exactum.spark.run.delivery import DEAD_LETTERS, Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
 from exactum.spark.run.former_sinks import FormerSinks
@@ -76,12 +77,14 @@ class EpochRunner:
         self._listeners = tuple(epoch_listeners)
         self._bad_records = next(one for one in epoch_listeners if isinstance(one, BadRecords))
         self._dead_letters = sinks.dead_letter_plan()
+        self._lanes = ArrowLanes.of(context)
         self._jobs = ViewJobs(
             views(sinks.targets.sinks),
             sinks.writers,
             context.run,
             self._dead_letters,
             packing=Packing(context.session, context.query.execution),
+            own_reads=self._lanes,
             count_once=self._bad_records.read_again,
             hashed=context.run.guarantee is Guarantee.EXACTLY_ONCE and standing_epochs.has_state(),
         )
@@ -227,6 +230,8 @@ class EpochRunner:
         """Let go of every connection; what is open in the targets stays as it is."""
         self._closed = True
         self.tell_end()
+        if self._lanes is not None:
+            self._lanes.close()
         try:
             close_listeners(self._listeners)
         finally:

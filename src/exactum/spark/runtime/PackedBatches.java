@@ -130,7 +130,7 @@ public final class PackedBatches {
     }
 
     /** One column of the records, as it is or bytes taken for text. */
-    private static final class Choice {
+    static final class Choice {
         final int source;
         final boolean text;
 
@@ -141,7 +141,7 @@ public final class PackedBatches {
     }
 
     /** The scan that a physical plan only chooses columns of, whose choices are added; or null. */
-    private static MicroBatchScanExec scanBelow(SparkPlan plan, Map<ExprId, Choice> chosen) {
+    static MicroBatchScanExec scanBelow(SparkPlan plan, Map<ExprId, Choice> chosen) {
         if (plan instanceof WholeStageCodegenExec || plan instanceof InputAdapter || plan instanceof ColumnarToRowExec) {
             return scanBelow(plan.children().head(), chosen);
         }
@@ -210,7 +210,7 @@ public final class PackedBatches {
         return null;
     }
 
-    private static <T> List<T> list(scala.collection.immutable.Seq<T> items) {
+    static <T> List<T> list(scala.collection.immutable.Seq<T> items) {
         return CollectionConverters.asJava(items);
     }
 }

@@ -22,6 +22,7 @@ SOURCES = tuple(
         "ColumnarKafkaReader",
         "ColumnarKafkaStream",
         "KafkaHeaders",
+        "KafkaRanges",
         "KafkaRecords",
         "PackedBatches",
         "PlainColumn",

@@ -24,13 +24,14 @@ of all executors where the jar is not listed in ``spark.jars``."""
 
 def kafka_format(session: SparkSession) -> str:
     """The format of the source that this session reads Kafka with."""
-    why = _why_not(session)
+    why = why_not(session)
     if why:
         logger.debug("Kafka is read by Spark's own source: %s", why)
     return SPARKS if why else FORMAT
 
 
-def _why_not(session: SparkSession) -> str:
+def why_not(session: SparkSession) -> str:
+    """Why this session reads Kafka with Spark's own source; empty: it reads in columns."""
     setting = str(session.conf.get(SETTING, "")).lower()
     if setting == "false":
         return f"{SETTING}=false"

@@ -9,8 +9,8 @@ from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.clients import Clients
 from exactum.spark.source.group_offsets import CommittedSource, GroupOffsets
+from exactum.spark.source.kafka_options import ISOLATION, reads_committed
 from exactum.spark.source.query_sources import sources_of
-from exactum.spark.source.read_kafka import ISOLATION, reads_committed
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport

@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from exactum.errors import SettingRefused
 from exactum.kafka.java_settings import librdkafka_settings
 from exactum.kafka.topic_requests import TopicRequests, TopicSeen
-from exactum.spark.source import source_options, start_position, stop_position
+from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries
 from exactum.spark.source.columnar import kafka_format
+from exactum.spark.source.kafka_options import further_options, reads_committed
 from exactum.spark.source.source_options import STALL_AFTER_S, SourceOptions
 from exactum.spark.source.start_position import Positions, Resolved, Start
 from exactum.spark.source.stop_position import StopAt
@@ -30,25 +31,6 @@ from exactum.spark.supervised import standby
 
 logger = logging.getLogger("exactum")
 
-ISOLATION = "kafka.isolation.level"
-DATA_LOSS = "failOnDataLoss"
-FETCH_WAIT = "kafka.fetch.max.wait.ms"
-FETCH_WAIT_MS = 0
-"""Kafka's own default of 500 is paid by each task of an epoch that ends where the topic ends: when
-Spark's consumer has its records, the client asks for more at once, and Spark asks on the same
-connection for the partition's first and last offset (``InternalKafkaConsumer.fetch`` in its
-KafkaDataConsumer.scala); brokers answer one request after another. A task reads only what is there,
-and nobody polls between epochs: there is nothing to wait for. Even 10 ms were felt: 5 ms for each
-partition of a small epoch where 2 do."""
-POLL_RECORDS = "kafka.max.poll.records"
-POLL_RECORDS_MAX = 10_000
-"""After each poll Spark asks the broker for the partition's first and last offset, one request
-after the other (the same ``fetch``). With Kafka's own default that is once in 500 records."""
-FETCH_BYTES = "kafka.max.partition.fetch.bytes"
-FETCH_BYTES_MAX = 2 * 2**20
-"""What a poll returns is bounded by this as well: with Kafka's own default of 1 MiB, larger records
-would be asked for twice as often. Each consumer that Spark keeps (64 in an executor) may hold as
-much."""
 SCALA_VERSION = "2.13"
 LOOK_TIMEOUT_MS = 8_000
 """For one question at the start; a wrong address is told within ten seconds."""
@@ -57,18 +39,6 @@ NEW_TOPIC_S = 2.0
 LOOK_PAUSE_S = 0.2
 
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
-
-_OWN = {
-    "kafka.bootstrap.servers": "bootstrap_servers=",
-    "subscribe": "topics",
-    "subscribepattern": "topics",
-    "assign": "topics",
-    "startingoffsets": "start=",
-    "startingtimestamp": "start=",
-    "startingoffsetsbytimestamp": "start=",
-}
-"""Options of Spark's source that ``read_kafka`` has words of its own for, in lower case."""
-_BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
 
 
 def read_kafka(
@@ -132,6 +102,37 @@ def read_kafka(
         Unavailable: the cluster did not answer within some seconds; or open transactions upstream
             hold readers back before the ``stop``.
     """
+    return source_frame(
+        spark,
+        topics,
+        bootstrap_servers=bootstrap_servers,
+        group_id=group_id,
+        start=start,
+        stop=stop,
+        auto_offset_reset=auto_offset_reset,
+        commit_offsets=commit_offsets,
+        stall_after_s=stall_after_s,
+        client=client,
+        options=options,
+    )
+
+
+def source_frame(
+    spark: SparkSession,
+    topics: Topics,
+    *,
+    bootstrap_servers: str,
+    group_id: str | None = None,
+    start: Start | None = None,
+    stop: StopAt | None = None,
+    auto_offset_reset: str = "earliest",
+    commit_offsets: bool | None = None,
+    stall_after_s: float = STALL_AFTER_S,
+    client: Mapping[str, object] | None = None,
+    options: Mapping[str, object],
+    in_workers: bool = False,
+) -> DataFrame:
+    """See ``read_kafka``; and ``in_workers`` of ``SourceOptions``."""
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")
     if client is not None and not isinstance(client, Mapping):
@@ -170,6 +171,7 @@ def read_kafka(
         stop=end,
         stall_after_s=stall_after_s,
         client=own,
+        in_workers=in_workers,
     )
     frame = _load(spark, {**chosen, "startingOffsets": resolved.starting_offsets, **ours.options()})
     if end is None:
@@ -302,68 +304,6 @@ def subscription(topics: Topics) -> dict[str, str]:
             "compiled pattern, or partitions by topic."
         )
     return {"subscribe": ",".join(name.strip() for name in names)}
-
-
-def further_options(options: Mapping[str, object]) -> dict[str, str]:
-    """The user's options with our defaults below them. Names are compared as Spark does, ignoring
-    case.
-
-    Raises:
-        SettingRefused: an option that has an argument of its own here, or that streams do not have.
-    """
-    chosen: dict[str, str] = {}
-    for name, value in options.items():
-        lower = name.lower()
-        if lower in _OWN:
-            raise SettingRefused(f"read_kafka: give {_OWN[lower]} instead of the option {name!r}.")
-        if lower in _BATCH_ONLY:
-            raise SettingRefused(f"read_kafka: {name!r} is for batch reads; give stop= instead.")
-        if lower.startswith(source_options.PREFIX):
-            raise SettingRefused(
-                f"read_kafka: there is no option {name!r}; such names are exactum's own."
-            )
-        chosen[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    given = {name.lower(): value for name, value in chosen.items()}
-    _check_isolation(given)
-    if given.get(DATA_LOSS.lower(), "true").lower() == "false":
-        logger.warning(
-            "read_kafka: failOnDataLoss=false: records that Kafka deletes before they were read "
-            "are skipped without an error, so 'exactly once' does not hold for them."
-        )
-    if ISOLATION not in given:
-        chosen[ISOLATION] = "read_committed"
-    if DATA_LOSS.lower() not in given:
-        chosen[DATA_LOSS] = "true"
-    for name, value in (
-        (FETCH_WAIT, FETCH_WAIT_MS),
-        (POLL_RECORDS, POLL_RECORDS_MAX),
-        (FETCH_BYTES, FETCH_BYTES_MAX),
-    ):
-        if name not in given:
-            chosen[name] = str(value)
-    return chosen
-
-
-def reads_committed(options: Mapping[str, str]) -> bool:
-    """Whether Spark's source reads committed records only; Kafka's own default is all."""
-    return any(
-        name.lower() == ISOLATION and value == "read_committed" for name, value in options.items()
-    )
-
-
-def _check_isolation(given: Mapping[str, str]) -> None:
-    level = given.get(ISOLATION, "read_committed")
-    if level == "read_uncommitted":
-        logger.warning(
-            "read_kafka: %s=read_uncommitted: records of transactions that are later aborted are "
-            "read as if they were valid.",
-            ISOLATION,
-        )
-    elif level != "read_committed":
-        raise SettingRefused(
-            f"read_kafka: {ISOLATION}={level!r} is not known; it may be read_committed or "
-            "read_uncommitted."
-        )
 
 
 def _partitions(value: object) -> bool:

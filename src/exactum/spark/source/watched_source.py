@@ -10,8 +10,8 @@ from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
 from exactum.errors import CheckpointRefused
 from exactum.kafka.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.spark.query import RunningQuery
+from exactum.spark.source.kafka_options import DATA_LOSS, reads_committed
 from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.read_kafka import DATA_LOSS, reads_committed
 from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.subscription import Subscription

@@ -60,9 +60,14 @@ class UnpackedTask:
     layout: Layout
 
     def __call__(self, _partition: int, arrays: Iterator[bytes]) -> Iterator[bytes]:
-        for batch in self.task(unpacked(array, self.layout) for array in arrays):
-            for text in batch.column(0):
-                yield text.as_py().encode()
+        return texts_of(self.task(unpacked(array, self.layout) for array in arrays))
+
+
+def texts_of(batches: Iterator[Any]) -> Iterator[bytes]:
+    """What a task of the write job returns in Arrow batches, for a job that takes texts."""
+    for batch in batches:
+        for text in batch.column(0):
+            yield text.as_py().encode()
 
 
 def unpacked(array: bytes, layout: Layout) -> Any:

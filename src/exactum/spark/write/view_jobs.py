@@ -5,6 +5,7 @@ each view.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 
@@ -20,9 +21,24 @@ TasksOf = Callable[[DataFrame], Tasks]
 """In which tasks a frame is written: see ``SmallEpochs.tasks``."""
 
 
+class OwnReads(Protocol):
+    """Reads micro-batches in the workers, past Spark's source."""
+
+    def written(self, frame: DataFrame, order: WriteOrder, job: WriteJob) -> Written | None:
+        """What was written of ``frame``; None where Spark has to read it."""
+        ...
+
+    def declined(self, why: str) -> None:
+        """Spark has to read all that comes."""
+        ...
+
+
 class ViewJobs:
     """The write jobs of one run. ``writers`` are the sinks' participant names and factories, in the
     sinks' order.
+
+    ``own_reads``: where the query asks for it, and it can, the workers read by themselves what one
+    job writes.
 
     ``packing``: where it can, one job for all views is given the records packed.
     ``count_once``: the rows of a batch must be computed once, whatever a ``rows`` function does
@@ -39,11 +55,13 @@ class ViewJobs:
         dead_letters: DeadLetterPlan | None,
         *,
         packing: Packing,
+        own_reads: OwnReads | None,
         count_once: bool,
         hashed: bool = False,
     ) -> None:
         self._views = tuple(views)
         self._packing = packing
+        self._own_reads = own_reads
         self._count_once = count_once and any(one.rows is not None for one in views)
         seen = [(writers[sink], place) for place, one in enumerate(views) for sink in one.sinks]
         places = tuple(place for _, place in seen) if len(views) > 1 else None
@@ -75,12 +93,17 @@ class ViewJobs:
                 frames = [one.of(kept) for one in self._views]
                 whole = frames[0] if len(frames) == 1 else side_by_side(frames)
                 if whole is not None:
+                    own = self._read_by_workers(whole, order)
+                    if own is not None:
+                        return own
                     tasks = tasks_of(whole)
                     # Where rows are counted once, what is kept has to be what is written.
                     packed = None if self._count_once else self._packing.of(whole)
                     if packed is not None:
                         return self._one.run_packed(packed, order, tasks)
                     return self._one.run(whole, order, tasks)
+            if self._own_reads is not None:
+                self._own_reads.declined("its sinks' rows= do more than to choose rows and columns")
             # For good: a function that looks into the batch in order to make its view shall find it
             # persisted.
             self._in_one_job = False
@@ -90,3 +113,11 @@ class ViewJobs:
                 for one, job in zip(self._views, self._each, strict=True)
             ]
             return Written([one for some in each for one in some.prepared], each[0].fingerprint)
+
+    def _read_by_workers(self, frame: DataFrame, order: WriteOrder) -> Written | None:
+        if self._own_reads is None:
+            return None
+        if self._count_once:
+            self._own_reads.declined("decode counts the rows that its sinks' rows= are given")
+            return None
+        return self._own_reads.written(frame, order, self._one)

@@ -13,6 +13,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -61,10 +62,14 @@ class RunTask:
     dead_letters: DeadLetterPlan | None = None
     views: tuple[int, ...] | None = None
     hashed: bool = False
+    prefetched: bool = True
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         order = order_of_task(self.run)
-        return WriteTask(self.writers, order, self.dead_letters, self.views, self.hashed)(batches)
+        task = WriteTask(
+            self.writers, order, self.dead_letters, self.views, self.hashed, self.prefetched
+        )
+        return task(batches)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class WriteTask:
     ``writers`` are the sinks' participant names and their factories, ``order`` says on whose
     behalf. Where the batches have the columns of several views side by side, ``views`` has the
     place of each writer's view. ``hashed``: the fingerprint of what the first writer sees is asked
-    for.
+    for. ``prefetched``: the next batch is taken by a thread of its own; not where what gives the
+    batches reads ahead by itself.
     """
 
     writers: tuple[tuple[str, WriterFactory], ...]
@@ -82,6 +88,7 @@ class WriteTask:
     dead_letters: DeadLetterPlan | None = None
     views: tuple[int, ...] | None = None
     hashed: bool = False
+    prefetched: bool = True
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         task = current_task()
@@ -110,7 +117,7 @@ class WriteTask:
         fingerprint = Fingerprint()
         code = None
         try:
-            with Prefetch(batches) as ahead:
+            with Prefetch(batches) if self.prefetched else nullcontext(batches) as ahead:
                 for batch in ahead:
                     seen = self._of_sinks(batch)
                     if self.hashed:

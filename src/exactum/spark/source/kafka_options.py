@@ -1,0 +1,105 @@
+"""The options of Spark's Kafka source that ``read_kafka`` sets, takes, and refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from exactum.errors import SettingRefused
+from exactum.spark.source import source_options
+
+logger = logging.getLogger("exactum")
+
+ISOLATION = "kafka.isolation.level"
+DATA_LOSS = "failOnDataLoss"
+FETCH_WAIT = "kafka.fetch.max.wait.ms"
+FETCH_WAIT_MS = 0
+"""Kafka's own default of 500 is paid by each task of an epoch that ends where the topic ends: when
+Spark's consumer has its records, the client asks for more at once, and Spark asks on the same
+connection for the partition's first and last offset (``InternalKafkaConsumer.fetch`` in its
+KafkaDataConsumer.scala); brokers answer one request after another. A task reads only what is there,
+and nobody polls between epochs: there is nothing to wait for. Even 10 ms were felt: 5 ms for each
+partition of a small epoch where 2 do."""
+POLL_RECORDS = "kafka.max.poll.records"
+POLL_RECORDS_MAX = 10_000
+"""After each poll Spark asks the broker for the partition's first and last offset, one request
+after the other (the same ``fetch``). With Kafka's own default that is once in 500 records."""
+FETCH_BYTES = "kafka.max.partition.fetch.bytes"
+FETCH_BYTES_MAX = 2 * 2**20
+"""What a poll returns is bounded by this as well: with Kafka's own default of 1 MiB, larger records
+would be asked for twice as often. Each consumer that Spark keeps (64 in an executor) may hold as
+much."""
+
+_OWN = {
+    "kafka.bootstrap.servers": "bootstrap_servers=",
+    "subscribe": "topics",
+    "subscribepattern": "topics",
+    "assign": "topics",
+    "startingoffsets": "start=",
+    "startingtimestamp": "start=",
+    "startingoffsetsbytimestamp": "start=",
+}
+"""Options of Spark's source that ``read_kafka`` has words of its own for, in lower case."""
+_BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
+
+
+def further_options(options: Mapping[str, object]) -> dict[str, str]:
+    """The user's options with our defaults below them. Names are compared as Spark does, ignoring
+    case.
+
+    Raises:
+        SettingRefused: an option that has an argument of its own here, or that streams do not have.
+    """
+    chosen: dict[str, str] = {}
+    for name, value in options.items():
+        lower = name.lower()
+        if lower in _OWN:
+            raise SettingRefused(f"read_kafka: give {_OWN[lower]} instead of the option {name!r}.")
+        if lower in _BATCH_ONLY:
+            raise SettingRefused(f"read_kafka: {name!r} is for batch reads; give stop= instead.")
+        if lower.startswith(source_options.PREFIX):
+            raise SettingRefused(
+                f"read_kafka: there is no option {name!r}; such names are exactum's own."
+            )
+        chosen[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    given = {name.lower(): value for name, value in chosen.items()}
+    _check_isolation(given)
+    if given.get(DATA_LOSS.lower(), "true").lower() == "false":
+        logger.warning(
+            "read_kafka: failOnDataLoss=false: records that Kafka deletes before they were read "
+            "are skipped without an error, so 'exactly once' does not hold for them."
+        )
+    if ISOLATION not in given:
+        chosen[ISOLATION] = "read_committed"
+    if DATA_LOSS.lower() not in given:
+        chosen[DATA_LOSS] = "true"
+    for name, value in (
+        (FETCH_WAIT, FETCH_WAIT_MS),
+        (POLL_RECORDS, POLL_RECORDS_MAX),
+        (FETCH_BYTES, FETCH_BYTES_MAX),
+    ):
+        if name not in given:
+            chosen[name] = str(value)
+    return chosen
+
+
+def reads_committed(options: Mapping[str, str]) -> bool:
+    """Whether Spark's source reads committed records only; Kafka's own default is all."""
+    return any(
+        name.lower() == ISOLATION and value == "read_committed" for name, value in options.items()
+    )
+
+
+def _check_isolation(given: Mapping[str, str]) -> None:
+    level = given.get(ISOLATION, "read_committed")
+    if level == "read_uncommitted":
+        logger.warning(
+            "read_kafka: %s=read_uncommitted: records of transactions that are later aborted are "
+            "read as if they were valid.",
+            ISOLATION,
+        )
+    elif level != "read_committed":
+        raise SettingRefused(
+            f"read_kafka: {ISOLATION}={level!r} is not known; it may be read_committed or "
+            "read_uncommitted."
+        )

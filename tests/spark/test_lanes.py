@@ -1,0 +1,111 @@
+"""Which lane reads a partition, which lanes a query has, and what its tasks are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from exactum.errors import FrameRefused
+from exactum.spark.jvm.kafka_ranges import KafkaRange, Planned
+from exactum.spark.write.lane_jobs import LaneNumbers, lane_of
+from exactum.spark.write.lane_task import (
+    MapFunction,
+    Share,
+    as_declared,
+    mapped_by,
+    share_text,
+    shares_of,
+)
+
+
+def test_a_partition_keeps_its_lane() -> None:
+    """In every process and micro-batch; and lanes have as much to read, give or take one."""
+    assert [lane_of("orders", partition, 4) for partition in range(6)] == [2, 3, 0, 1, 2, 3]
+    for topic in ("a", "orders", "ü"):
+        counts = [0] * 3
+        for partition in range(10):
+            counts[lane_of(topic, partition, 3)] += 1
+        assert sorted(counts) == [3, 3, 4]
+
+
+def test_queries_share_no_lane() -> None:
+    numbers = LaneNumbers()
+    first, second = numbers.take(2), numbers.take(3)
+    assert first == (0, 1)
+    assert second == (2, 3, 4)
+    numbers.give_back(first)
+    numbers.give_back(first)
+    assert numbers.take(3) == (0, 1, 5)
+
+
+def test_what_the_jvm_tells() -> None:
+    """A topic's name comes last: blanks are no part of it, but of a column's name."""
+    text = "2\nf-12\n1 a name\n4 offset\nread_committed\n120000\n3 10 20 orders.a\n0 0 7 b"
+    assert Planned.of(text) == Planned(
+        ((1, "a name"), (4, "offset")),
+        "f-12",
+        "read_committed",
+        120_000,
+        (KafkaRange("orders.a", 3, 10, 20), KafkaRange("b", 0, 0, 7)),
+    )
+
+
+def test_what_a_task_is_told() -> None:
+    shares = [Share("ü", "id", ((0, 1, 5), (2, 0, 9))), Share("b", None, ())]
+    assert shares_of(share_text(shares)) == shares
+
+
+def test_what_a_function_returns() -> None:
+    """The types that Spark takes for the declared ones, and no others."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            ("text", pa.string()),
+            ("at", pa.timestamp("us", "Europe/Berlin")),
+            ("of", pa.list_(pa.field("element", pa.struct([("a", pa.binary())])))),
+        ]
+    )
+
+    def batch(text: pa.DataType, at: pa.DataType, cell: pa.DataType) -> pa.RecordBatch:
+        of = pa.list_(pa.field("item", pa.struct([("a", cell)])))
+        values = [["x"], [0], [[{"a": b"y"}]]]
+        columns = [pa.array(v, t) for v, t in zip(values, (text, at, of), strict=True)]
+        return pa.RecordBatch.from_arrays(columns, names=["1", "2", "3"])
+
+    good = batch(pa.large_string(), pa.timestamp("us", "UTC"), pa.large_binary())
+    found = as_declared(good, schema)
+    assert found.schema == schema
+    assert found.column(2).to_pylist() == [[{"a": b"y"}]]
+    zone = pa.timestamp("us", "UTC")
+    for wrong in (
+        batch(pa.binary(), zone, pa.binary()),
+        batch(pa.string(), pa.timestamp("us"), pa.binary()),
+        batch(pa.string(), pa.timestamp("ms", "UTC"), pa.binary()),
+        batch(pa.string(), zone, pa.string()),
+        good.select(["1", "2"]),
+    ):
+        with pytest.raises(FrameRefused, match="schema= says string, timestamp"):
+            as_declared(wrong, schema)
+
+
+def test_a_function_is_new_to_each_task() -> None:
+    """What it has kept in its closure is gone, as with Spark's own ``mapInArrow``."""
+    import pyarrow as pa
+    from pyspark.serializers import CloudPickleSerializer
+
+    seen: list[int] = []
+
+    def counting(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            seen.append(batch.num_rows)
+            yield pa.RecordBatch.from_pydict({"batches": pa.array([len(seen)], pa.int64())})
+
+    pickled = bytes(CloudPickleSerializer().dumps((counting, None)))
+    function = MapFunction(pickled, pa.schema([("batches", pa.int64())]))
+    given = pa.RecordBatch.from_pydict({"value": [b"x"]})
+    for _ in range(2):
+        found = [batch.to_pydict() for batch in mapped_by(function, iter([given, given]))]
+        assert found == [{"batches": [1]}, {"batches": [2]}]
