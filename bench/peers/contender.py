@@ -25,6 +25,7 @@ class Contender:
         guarantee: "exactly once" or "at least once".
         jobs: what it takes part in.
         mechanism: exactum's for PostgreSQL.
+        reads: by which function exactum reads, "read_kafka" or "arrow_kafka".
         load_scale: share of the common load that it is given to drain: the slow would take all the
             time.
     """
@@ -34,11 +35,16 @@ class Contender:
     guarantee: str
     jobs: tuple[str, ...]
     mechanism: str = ""
+    reads: str = "read_kafka"
     load_scale: float = 1.0
 
     def command(self, order: Order) -> list[str]:
         own = replace(
-            order, engine=self.engine, guarantee=self.guarantee, mechanism=self.mechanism
+            order,
+            engine=self.engine,
+            guarantee=self.guarantee,
+            mechanism=self.mechanism,
+            reads=self.reads,
         ).arguments()
         if self.engine in ("exactum", "spark"):
             return [sys.executable, "-m", "bench.peers.spark_peer", *own]
@@ -56,6 +62,7 @@ REFERENCE = "exactum"
 """Everybody's ratios are to it."""
 ALL = (
     Contender(REFERENCE, "exactum", EXACTLY, KAFKA_JOBS),
+    Contender("exactum, arrow_kafka", "exactum", EXACTLY, (COPY,), reads="arrow_kafka"),
     Contender("exactum, at least once", "exactum", AT_LEAST, KAFKA_JOBS),
     Contender("Spark's own sink", "spark", AT_LEAST, KAFKA_JOBS),
     Contender("Flink", "flink", EXACTLY, KAFKA_JOBS),

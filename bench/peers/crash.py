@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.peers.contender import COPY, EXACTLY, Contender
+from bench.peers.contender import COPY, EXACTLY, REFERENCE, Contender
 from bench.peers.order import Order
 from bench.peers.place import ROOT, Place, Run
 from bench.peers.records import Feeder
@@ -68,9 +68,8 @@ class Means:
 def means_of(contender: Contender) -> Sequence[Means]:
     if contender.engine != "exactum":
         return (Means(RESTART),)
-    if (
-        contender.guarantee == EXACTLY and COPY in contender.jobs
-    ):  # with a database the standby is the same
+    # With a database, or another reader, the standby is the same.
+    if contender.guarantee == EXACTLY and contender.name == REFERENCE:
         return (Means(SUPERVISED), Means(STANDBY))
     return (Means(SUPERVISED),)
 

@@ -17,6 +17,7 @@ class Order:
         job: copy, aggregate, postgres or fan-out.
         guarantee: "exactly once" or "at least once".
         mechanism: exactum's for PostgreSQL, staged or prepared.
+        reads: "read_kafka" or "arrow_kafka", where exactum reads.
         target, table: of Kafka and of PostgreSQL; empty where the job does not write there.
         group: a name of this run's own, for consumer groups and transactional ids.
         interval_ms: between two commits, checkpoints or triggers.
@@ -35,6 +36,7 @@ class Order:
     folder: str
     engine: str = ""
     mechanism: str = ""
+    reads: str = "read_kafka"
     postgres_url: str = ""
     jdbc_url: str = ""
     user: str = ""

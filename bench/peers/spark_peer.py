@@ -41,9 +41,7 @@ def main(order: Order) -> None:
     own = order.engine == "exactum"
     spark = session(order, own)
     if own:
-        frame = exactum.read_kafka(
-            spark, order.source, bootstrap_servers=order.servers, start="earliest"
-        )
+        frame = read(spark, order)
     else:
         frame = (
             spark.readStream.format("kafka")
@@ -79,6 +77,20 @@ def main(order: Order) -> None:
     # work.
     Path(order.folder, "pid").write_text(str(os.getpid()))
     query.awaitTermination()
+
+
+def read(spark: SparkSession, order: Order) -> DataFrame:
+    if order.reads == "arrow_kafka":
+        return exactum.arrow_kafka(
+            spark,
+            order.source,
+            bootstrap_servers=order.servers,
+            start="earliest",
+            columns=("value",),
+        )
+    return exactum.read_kafka(
+        spark, order.source, bootstrap_servers=order.servers, start="earliest"
+    )
 
 
 def session(order: Order, own: bool) -> SparkSession:
