@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -250,6 +251,45 @@ def test_a_topic_made_anew_while_read_ahead(
     assert lane_jobs
 
 
+def waiting(batches: Iterator[Any]) -> Iterator[Any]:
+    """Ends as ``shortened`` does, when a file is there."""
+    for batch in shortened(batches):
+        Path(os.environ["EXACTUM_TAKEN"]).touch()
+        deadline_s = time.monotonic() + 30
+        while not os.path.exists(os.environ["EXACTUM_ANEW"]) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        yield batch
+
+
+def test_a_topic_made_anew_below_a_function_that_stops(
+    stream: Any,
+    topics: Any,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It leaves its range half read, and the topic is looked at all the same."""
+    name = topic("anew-early", partitions=1)
+    topics.give(name, 100, partitions=1)
+    taken, anew = tmp_path / "taken", tmp_path / "anew"
+    for variable, path in {"EXACTUM_TAKEN": taken, "EXACTUM_ANEW": anew}.items():
+        monkeypatch.setitem(stream.spark.sparkContext.environment, variable, str(path))
+    frame = stream.arrow(
+        name,
+        columns=["partition", "offset"],
+        function=waiting,
+        schema="partition int, offset bigint",
+    )
+    once = exactum.exactly_once(exactum.FileSink(str(stream.out), format="parquet"))
+    writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
+    query = writer.trigger(availableNow=True).foreachBatch(once).start()
+    eventually(taken.exists, "the function has its first records", 60)
+    topics.made_anew(name, partitions=1)
+    anew.touch()
+    assert f"'{name}' was deleted and made anew" in str(stream.end(query))
+    assert written(stream.out) == []
+
+
 def test_records_that_are_deleted_below(
     stream: Any, topics: Any, topic: Callable[..., str], lane_jobs: list[int]
 ) -> None:
@@ -379,6 +419,12 @@ FALLBACKS: dict[str, tuple[dict[str, Any], dict[str, str], Callable[[Any], Any],
         {},
         lambda frame: frame,
         "no counterpart of kafka.exclude.internal.topics",
+    ),
+    "settings that librdkafka refuses together": (
+        {"kafka.fetch.max.bytes": 100_000},
+        {},
+        lambda frame: frame,
+        "librdkafka does not take the consumer settings together",
     ),
     "Spark's own source": (
         {},

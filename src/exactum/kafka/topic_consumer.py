@@ -92,7 +92,8 @@ class TopicConsumer:
         self, ranges: Sequence[Range], shape: Shape, timeout_s: float, reads: list[RangeRead]
     ) -> Iterator[Any]:
         """Arrow batches of the ranges, of their partitions in turn; ranges of one partition are
-        read in their order. What came of them is in ``reads`` afterwards.
+        read in their order. What came of them is in ``reads`` afterwards, also of those that are
+        read half way when this generator is closed.
 
         Raises:
             CheckpointRefused: records are not there any more, or not yet.
@@ -103,6 +104,20 @@ class TopicConsumer:
         for one in sorted(ranges, key=lambda each: each.first):
             queues.setdefault(one.partition, []).append(one)
         reading = {p: self._begun(queue.pop(0)) for p, queue in queues.items()}
+        try:
+            yield from self._turns(reading, queues, shape, timeout_s, reads)
+        finally:
+            reads += [_told(partition, reader) for partition, reader in reading.items()]
+
+    def _turns(
+        self,
+        reading: dict[int, RangeReader[Consumed]],
+        queues: Mapping[int, list[Range]],
+        shape: Shape,
+        timeout_s: float,
+        reads: list[RangeRead],
+    ) -> Iterator[Any]:
+        """A range that is read goes from ``reading`` to ``reads``."""
         waited_s = 0.0
         while reading:
             self.used_s = time.monotonic()
@@ -114,7 +129,7 @@ class TopicConsumer:
                     yield self._batch(partition, records, shape)
                 waited_s = 0.0 if reader.at != at else waited_s + time.monotonic() - began_s
                 if reader.done:
-                    reads.append(RangeRead(partition, reader.records, reader.first_missing))
+                    reads.append(_told(partition, reader))
                     del reading[partition]
                     if queues[partition]:
                         reading[partition] = self._begun(queues[partition].pop(0))
@@ -181,3 +196,7 @@ class TopicConsumer:
             "brokers up, and does the log still reach so far? kafkaConsumer.pollTimeoutMs is how "
             "long it is waited."
         )
+
+
+def _told(partition: int, reader: RangeReader[Consumed]) -> RangeRead:
+    return RangeRead(partition, reader.records, reader.first_missing)

@@ -33,11 +33,10 @@ from pyspark.sql.types import (
 )
 
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
-from exactum.kafka.client_settings import check_settings
 from exactum.kafka.consumer_settings import consumer_settings
 from exactum.kafka.java_settings import librdkafka_settings
-from exactum.kafka.topic_consumer import LOST
-from exactum.kafka.topic_requests import EARLIEST, TopicRequests, TopicSeen
+from exactum.kafka.topic_consumer import LOST, TopicConsumer
+from exactum.kafka.topic_requests import EARLIEST, TIMEOUT_MS, TopicRequests, TopicSeen
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.kafka_ranges import KafkaRanges, Planned, PlannedBatch
@@ -57,7 +56,9 @@ logger = logging.getLogger("exactum")
 LANES_MAX = 16
 """Each lane costs a Python process that its workers are forked from."""
 TOPICS_MAX = 8
-"""Each topic costs a client in each lane."""
+"""Each topic that a run has read costs a client in each lane."""
+ASK_MAX_MS = 60_000
+"""How long the driver asks brokers that do not answer, where a poll may wait longer."""
 _LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 _ZONE = "spark.sql.session.timeZone"
 _REUSE = "spark.python.worker.reuse"
@@ -99,6 +100,7 @@ class ArrowLanes:
         self._looked = False
         self._made: _Made | None = None
         self._requests: TopicRequests | None = None
+        self._ask_ms = TIMEOUT_MS
         self._topics: dict[str, TopicSeen] = {}
         self._lanes: tuple[int, ...] = ()
 
@@ -122,6 +124,7 @@ class ArrowLanes:
         if found is None or not found.planned.ranges:
             return None
         planned = found.planned
+        self._ask_ms = min(ASK_MAX_MS, max(TIMEOUT_MS, planned.poll_timeout_ms))
         shares = self._shares(planned)
         if shares is None:
             return None
@@ -133,7 +136,7 @@ class ArrowLanes:
                 return None
         session = self._context.session
         written, reads = job.run_in_lanes(self._made.jobs, shares, session, order)
-        self._check(reads)
+        self._check(reads, {one.topic for one in planned.ranges})
         found.set_rows_read(sum(one.records for one in reads))
         return written
 
@@ -218,7 +221,8 @@ class ArrowLanes:
             math.ceil(partitions / len(self._lanes)),
             str(self._context.query),
         )
-        check_settings(settings, str(self._context.query))
+        # Values that are right one by one may be refused together: here, and not in a task.
+        TopicConsumer(planned.ranges[0].topic, settings).close()
         command = found.function()
         function = None
         if command is not None:
@@ -244,7 +248,7 @@ class ArrowLanes:
         """
         topics = sorted({one.topic for one in planned.ranges})
         new = [topic for topic in topics if topic not in self._topics]
-        if len(topics) > TOPICS_MAX:
+        if len(self._topics) + len(new) > TOPICS_MAX:
             self.declined(f"it reads more than {TOPICS_MAX} topics")
             return None
         if new:
@@ -274,7 +278,7 @@ class ArrowLanes:
     def _learn(self, topics: Sequence[str]) -> None:
         self._topics.update(self._described(topics))
 
-    def _check(self, reads: Sequence[TopicRead]) -> None:
+    def _check(self, reads: Sequence[TopicRead], topics: Collection[str]) -> None:
         """What came is of the topics that the run has begun with, and what is missing was never
         there to be read: transactions that were aborted and their ends, or what was compacted.
 
@@ -285,7 +289,7 @@ class ArrowLanes:
             CheckpointRefused: it is not so.
             Unavailable, SettingRefused: see ``TopicRequests``.
         """
-        for topic, seen in self._described({one.topic for one in reads}).items():
+        for topic, seen in self._described(topics).items():
             known = self._topics[topic]
             if None not in (known.topic_id, seen.topic_id) and known.topic_id != seen.topic_id:
                 raise self._lost(
@@ -336,7 +340,8 @@ class ArrowLanes:
             options = self._sources[0].options
             where = str(self._context.query)
             client = SourceOptions.of(options).client
-            self._requests = TopicRequests(librdkafka_settings(options, client, where), where)
+            settings = librdkafka_settings(options, client, where)
+            self._requests = TopicRequests(settings, where, self._ask_ms)
         return self._requests
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +155,13 @@ def mapped_by(function: MapFunction, batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     # Anew for each task, as Spark does it: what one task leaves in a closure is not the next one's.
-    call: Callable[[Iterator[Any]], Iterator[Any]] = pickle.loads(function.pickled)[0]
-    for batch in call(batches):
+    made = pickle.loads(function.pickled)[0](batches)
+    if not isinstance(made, Iterable):
+        raise FrameRefused(
+            "The function of arrow_kafka must return an iterator of Arrow record batches, and has "
+            f"returned {type(made).__name__}. Nothing was written."
+        )
+    for batch in made:
         if not isinstance(batch, pa.RecordBatch):
             raise FrameRefused(
                 "The function of arrow_kafka must return Arrow record batches, and has returned "
@@ -193,7 +198,7 @@ def _is_same(found: Any, declared: Any) -> bool:
     import pyarrow as pa
 
     kinds = pa.types
-    if found == declared:
+    if found == declared or kinds.is_null(found):
         return True
     if kinds.is_string(declared) or kinds.is_binary(declared):
         large = kinds.is_large_string if kinds.is_string(declared) else kinds.is_large_binary
