@@ -225,7 +225,8 @@ def test_stopped_then_killed(kafka: LocalKafka, topic: Callable[..., str], tmp_p
             run.says("is started again in")
             died = world.events("EpochDecided")[-1]
             visible = sum(world.checkpoint.ends(died["batch_id"]).values())
-            assert visible > before + 1500, "two epochs of a thousand"
+            # The first one may be what Spark had planned before it was stopped: four records.
+            assert visible > before + 900, "two epochs"
             run.until(lambda: len(reader.seen) == visible, "both decided epochs are visible")
             print(f"visible {time.time() - died['at_s']:.2f} s after the death")
             run.says(f"epoch {died['batch_id']} is decided and stands in every sink")

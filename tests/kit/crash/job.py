@@ -126,7 +126,7 @@ def start(spark: SparkSession, spec: QuerySpec) -> tuple[StreamingQuery, Any, th
     writer = (
         transformed(spark, spec)
         .writeStream.foreachBatch(each_batch)
-        .outputMode("update" if spec.mode == "totals" else "append")
+        .outputMode("append" if spec.mode in ("upper", "arrow") else "update")
         .option("checkpointLocation", spec.checkpoint)
     )
     writer = (
