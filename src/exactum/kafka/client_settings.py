@@ -72,15 +72,28 @@ def new_producer(
     Raises:
         SettingRefused: as ``new_conf``, or two of them do not go together.
     """
+    return _new_client(librdkafka.PRODUCER, "producer", settings, where, events)
+
+
+def new_consumer(settings: Mapping[str, str], where: str) -> int:
+    """A new rd_kafka_t, which the caller owns.
+
+    Raises:
+        SettingRefused: as ``new_producer``.
+    """
+    return _new_client(librdkafka.CONSUMER, "consumer", settings, where, events=0)
+
+
+def _new_client(kind: int, name: str, settings: Mapping[str, str], where: str, events: int) -> int:
     c = librdkafka.library()
     conf = new_conf(settings, where)
     c.rd_kafka_conf_set_events(conf, events)
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    handle = c.rd_kafka_new(librdkafka.PRODUCER, conf, text, _TEXT_BYTES)
+    handle = c.rd_kafka_new(kind, conf, text, _TEXT_BYTES)
     if not handle:
         c.rd_kafka_conf_destroy(conf)
         raise SettingRefused(
-            f"{where}: librdkafka does not take the producer settings together: {_reason(text)}."
+            f"{where}: librdkafka does not take the {name} settings together: {_reason(text)}."
         )
     return int(handle)
 
@@ -94,20 +107,11 @@ def try_out(settings: Mapping[str, str], where: str) -> None:
     Raises:
         SettingRefused: as ``new_producer``.
     """
-    check_settings(settings, where)
     c = librdkafka.library()
+    c.rd_kafka_conf_destroy(new_conf(settings, where))
     left_out = (*SECURITY_PREFIXES, "plugin.", "bootstrap.servers", "debug")
     together = {name: value for name, value in settings.items() if not name.startswith(left_out)}
     c.rd_kafka_destroy(new_producer({**together, "log_level": "0"}, where))
-
-
-def check_settings(settings: Mapping[str, str], where: str) -> None:
-    """Have librdkafka check each for itself.
-
-    Raises:
-        SettingRefused: as ``new_conf``.
-    """
-    librdkafka.library().rd_kafka_conf_destroy(new_conf(settings, where))
 
 
 def text_for_c(text: str, where: str) -> bytes:

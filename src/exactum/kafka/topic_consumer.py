@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from exactum.errors import (
     Unavailable,
 )
 from exactum.kafka import librdkafka
-from exactum.kafka.client_settings import new_conf
+from exactum.kafka.client_settings import new_consumer
 from exactum.kafka.consumed import Consumed
 from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
 from exactum.kafka.partition_feed import PartitionFeed
@@ -35,7 +34,6 @@ LOST = (
     "it begins. Or go on without them: with failOnDataLoss=False. Nothing of this batch was "
     "written."
 )
-_TEXT_BYTES = 512
 
 
 @dataclass(frozen=True)
@@ -72,16 +70,7 @@ class TopicConsumer:
         self._topic = topic
         self._where = f"The topic {topic!r} at {settings.get('bootstrap.servers', '')}"
         self._c = librdkafka.library()
-        conf = new_conf(settings, self._where)
-        text = ctypes.create_string_buffer(_TEXT_BYTES)
-        client = self._c.rd_kafka_new(librdkafka.CONSUMER, conf, text, _TEXT_BYTES)
-        if not client:
-            self._c.rd_kafka_conf_destroy(conf)
-            raise SettingRefused(
-                f"{self._where}: librdkafka does not take the consumer settings together: "
-                f"{text.value.decode(errors='replace')}."
-            )
-        self._client = int(client)
+        self._client = new_consumer(settings, self._where)
         self._handle = int(self._c.rd_kafka_topic_new(self._client, topic.encode(), None))
         self._feeds: dict[int, PartitionFeed] = {}
         self._readers: dict[int, RangeReader[Consumed]] = {}
