@@ -15,19 +15,6 @@ from exactum.spark.jvm import arrow_job
 from exactum.spark.source.read_kafka import Topics, source_frame
 
 COLUMNS = ("key", "value")
-SOURCE_OPTIONS = frozenset(
-    {
-        "group_id",
-        "start",
-        "stop",
-        "auto_offset_reset",
-        "commit_offsets",
-        "stall_after_s",
-        "client",
-    }
-)
-"""Arguments of ``read_kafka`` that are not options of Spark's source."""
-
 Function = Callable[[Iterator[Any]], Iterator[Any]]
 
 
@@ -80,15 +67,7 @@ def arrow_kafka(
         )
     if function is not None and not callable(function):
         raise SettingRefused(f"arrow_kafka: function={function!r} cannot be called.")
-    further = {name: options.pop(name) for name in list(options) if name not in SOURCE_OPTIONS}
-    frame = source_frame(
-        spark,
-        topics,
-        bootstrap_servers=bootstrap_servers,
-        **options,
-        options=further,
-        in_workers=True,
-    )
+    frame = source_frame(True, spark, topics, bootstrap_servers=bootstrap_servers, **options)
     chosen = frame.select(*_checked(columns, frame.columns))
     if function is None or schema is None:
         return chosen

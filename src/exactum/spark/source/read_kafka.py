@@ -103,6 +103,7 @@ def read_kafka(
             hold readers back before the ``stop``.
     """
     return source_frame(
+        False,
         spark,
         topics,
         bootstrap_servers=bootstrap_servers,
@@ -113,13 +114,15 @@ def read_kafka(
         commit_offsets=commit_offsets,
         stall_after_s=stall_after_s,
         client=client,
-        options=options,
+        **options,
     )
 
 
 def source_frame(
+    in_workers: bool,
     spark: SparkSession,
     topics: Topics,
+    /,
     *,
     bootstrap_servers: str,
     group_id: str | None = None,
@@ -129,10 +132,9 @@ def source_frame(
     commit_offsets: bool | None = None,
     stall_after_s: float = STALL_AFTER_S,
     client: Mapping[str, object] | None = None,
-    options: Mapping[str, object],
-    in_workers: bool = False,
+    **options: object,
 ) -> DataFrame:
-    """See ``read_kafka``; and ``in_workers`` of ``SourceOptions``."""
+    """See ``read_kafka``; and ``in_workers`` of ``SourceOptions``, which no option can name."""
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise SettingRefused("read_kafka: bootstrap_servers must be text like 'localhost:9092'.")
     if client is not None and not isinstance(client, Mapping):
