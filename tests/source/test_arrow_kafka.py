@@ -21,7 +21,7 @@ import exactum
 from exactum.errors import SettingRefused
 from exactum.events import EpochBegan, EpochCompleted
 from exactum.spark.write.lane_jobs import lane_numbers
-from tests.kit.source.columnar_ways import NotingSink, notes_of, run, written
+from tests.kit.source.columnar_ways import NotingSink, give_large, notes_of, run, written
 from tests.kit.source.source_stream import COLUMNS_IN_WORKERS, eventually
 from tests.kit.spark.torn_stream import configured
 
@@ -354,13 +354,7 @@ def test_a_gap_that_is_not_proven(
 
 def test_large_records(stream: Any, topic: Callable[..., str], lane_jobs: list[int]) -> None:
     name = topic("large", partitions=1, config={"max.message.bytes": 2_000_000})
-    producer = Producer(
-        {"bootstrap.servers": stream.kafka.bootstrap_servers, "message.max.bytes": 2_000_000}
-    )
-    values = [os.urandom(1_000_000) for _ in range(24)]
-    for value in values:
-        producer.produce(name, value)
-        producer.flush(30)
+    values = give_large(stream.kafka, name)
     assert run(stream, stream.arrow(name, **LIVES_ON)) is None
     assert [row["value"] for row in written(stream.out)] == values
     assert lane_jobs

@@ -5,7 +5,6 @@ they take into Python, and the same checkpoint.
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from tests.kit.source.columnar_ways import (
     ROWS,
     WAYS,
     NotingSink,
+    give_large,
     notes_of,
     run,
     written,
@@ -266,13 +266,7 @@ def test_records_that_are_gone(
 def test_large_records(stream: Any, topic: Callable[..., str], packed_jobs: list[Any]) -> None:
     """A batch has two mebibytes, and one record more than fits: memory is bounded by that."""
     name = topic("large", partitions=1, config={"max.message.bytes": 2_000_000})
-    producer = Producer(
-        {"bootstrap.servers": stream.kafka.bootstrap_servers, "message.max.bytes": 2_000_000}
-    )
-    values = [os.urandom(1_000_000) for _ in range(24)]
-    for value in values:
-        producer.produce(name, value)
-        producer.flush(30)
+    values = give_large(stream.kafka, name)
     assert run(stream, stream.read(name)) is None
     assert [row["value"] for row in written(stream.out)] == values
     assert packed_jobs

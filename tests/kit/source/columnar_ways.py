@@ -12,8 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from confluent_kafka import Producer
 
 import exactum
+from exactum.local import LocalKafka
 from exactum.spark.source import columnar
 from exactum.spark.write import packing
 
@@ -61,6 +63,18 @@ class NotingSink(exactum.FileSink):
 
 def notes_of(out: Any) -> Path:
     return Path(f"{str(out).removeprefix('file://')}-notes")
+
+
+def give_large(kafka: LocalKafka, topic: str) -> list[bytes]:
+    """24 records of a megabyte for a topic that takes them; their values."""
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "message.max.bytes": 2_000_000}
+    )
+    values = [os.urandom(1_000_000) for _ in range(24)]
+    for value in values:
+        producer.produce(topic, value)
+        producer.flush(30)
+    return values
 
 
 def run(stream: Any, frame: Any, **sink: Any) -> str | None:

@@ -253,7 +253,7 @@ class ArrowLanes:
             return None
         if new:
             try:
-                self._learn(new)
+                self._topics.update(self._described(new))
             except SettingRefused as error:
                 self.declined(str(error))
                 return None
@@ -274,9 +274,6 @@ class ArrowLanes:
         }
 
     # ---- what is checked -----------------------------------------------------------------------
-
-    def _learn(self, topics: Sequence[str]) -> None:
-        self._topics.update(self._described(topics))
 
     def _check(self, reads: Sequence[TopicRead], topics: Collection[str]) -> None:
         """What came is of the topics that the run has begun with, and what is missing was never
