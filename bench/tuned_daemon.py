@@ -22,7 +22,7 @@ def lockstep(batches: Iterator[Any]) -> Iterator[Iterator[Any]]:
 
 
 def take_out(off: set[str]) -> None:
-    from exactum.kafka.producer_pool import ProducerPool
+    from exactum.kafka.producer.producer_pool import ProducerPool
     from exactum.spark.startup import daemon
     from exactum.spark.write import write_task
 

@@ -84,7 +84,7 @@ TUNINGS = (
         _patch("write.view_jobs.side_by_side", lambda frames: None),
         views=True,
     ),
-    Tuning("ready producers", "epoch", "kafka/producer_pool.py", in_daemon=True),
+    Tuning("ready producers", "epoch", "kafka/producer/producer_pool.py", in_daemon=True),
     Tuning("frozen modules", "epoch", "startup/daemon.py", in_daemon=True),
     Tuning(
         "Unix sockets to workers",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bench import report
 from bench.process import cpu_seconds
-from exactum.kafka.messages import HEADERS
+from exactum.kafka.producer.messages import HEADERS
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation

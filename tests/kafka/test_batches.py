@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from exactum.kafka.messages import produce
-from exactum.kafka.producer_pool import ProducerPlan, initialised
+from exactum.kafka.producer.messages import produce
+from exactum.kafka.producer.producer_pool import ProducerPlan, initialised
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transactional_id import KafkaScope
 from exactum.local import LocalKafka

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from exactum.errors import EpochAborted, RowsRefused, SettingRefused
-from exactum.kafka.connection import is_denied
-from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import RETRIABLE, KafkaFailure, certificate_refused, failure_of
-from exactum.kafka.producer_pool import ProducerPlan
-from exactum.kafka.topic_facts import TopicFacts
+from exactum.kafka.producer.delivery_errors import DeliveryError
+from exactum.kafka.producer.producer_pool import ProducerPlan
+from exactum.kafka.requests.connection import is_denied
+from exactum.kafka.topics.topic_facts import TopicFacts
 from exactum.kafka.transactional_id import KafkaScope
 from exactum.kafka.writer import KafkaWriterFactory, write_failure
 from exactum.protocol.model import new_incarnation

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from exactum.kafka.listed_offsets import listed_offsets
+from exactum.kafka.requests.listed_offsets import listed_offsets
 from exactum.local import LocalKafka
 
 pytestmark = pytest.mark.slow

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import RowsRefused, SettingRefused
-from exactum.kafka import topic_facts
-from exactum.kafka.producer import Producer
+from exactum.kafka.producer.producer import Producer
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.topic_facts import TopicBook
+from exactum.kafka.topics import topic_facts
+from exactum.kafka.topics.topic_facts import TopicBook
 from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, Rejection
 from kafka import KafkaConsumer

@@ -18,12 +18,14 @@ import numpy as np
 import pytest
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.kafka import librdkafka, process_pools, producer_pool, writer
-from exactum.kafka.delivery_errors import DeliveryError
-from exactum.kafka.messages import produce
-from exactum.kafka.process_pools import ProcessPools
-from exactum.kafka.producer import Producer
-from exactum.kafka.producer_pool import ProducerPlan, ProducerPool, initialised
+from exactum.kafka import writer
+from exactum.kafka.native import librdkafka
+from exactum.kafka.producer import process_pools, producer_pool
+from exactum.kafka.producer.delivery_errors import DeliveryError
+from exactum.kafka.producer.messages import produce
+from exactum.kafka.producer.process_pools import ProcessPools
+from exactum.kafka.producer.producer import Producer
+from exactum.kafka.producer.producer_pool import ProducerPlan, ProducerPool, initialised
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transactional_id import KafkaScope
 from exactum.local import LocalKafka
@@ -118,7 +120,7 @@ def test_whatever_the_user_logs(
 def test_a_librdkafka_that_logs_something_else(
     plan: ProducerPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exactum.kafka.producer._ACQUIRED", re.compile(b"Got PID"))
+    monkeypatch.setattr("exactum.kafka.producer.producer._ACQUIRED", re.compile(b"Got PID"))
     with pytest.raises(SettingRefused, match=r"librdkafka 2\.\d+.* does not log the producer id"):
         initialised(plan, "other")
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactum.errors import InvariantBroken
-from exactum.kafka.range_reader import END_OF_PARTITION, PartitionFailed, RangeReader
+from exactum.kafka.consumer.range_reader import END_OF_PARTITION, PartitionFailed, RangeReader
 
 PASSING, LASTING = -195, -140
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from exactum.kafka import record_size
+from exactum.kafka.records import record_size
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from tests.kit.kafka.transactions import frame, opened, read_all

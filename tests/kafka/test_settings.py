@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from exactum.errors import SettingRefused
-from exactum.kafka.settings import OWNED, admin_settings, checked, with_sizes
+from exactum.kafka.settings.settings import OWNED, admin_settings, checked, with_sizes
 from exactum.kafka.sink import KafkaSink
 
 

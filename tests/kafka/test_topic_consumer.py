@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.kafka.consumed import Consumed, binary
-from exactum.kafka.consumer_settings import consumer_settings
-from exactum.kafka.kept_consumers import IDLE_MAX_S, KeptConsumers
-from exactum.kafka.topic_consumer import Range, RangeRead, TopicConsumer
+from exactum.kafka.consumer.consumed import Consumed, binary
+from exactum.kafka.consumer.kept_consumers import IDLE_MAX_S, KeptConsumers
+from exactum.kafka.consumer.topic_consumer import Range, RangeRead, TopicConsumer
+from exactum.kafka.settings.consumer_settings import consumer_settings
 
 pytestmark = pytest.mark.broker
 

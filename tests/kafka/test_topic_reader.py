@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import CheckpointRefused
-from exactum.kafka import topic_reader
-from exactum.kafka.topic_reader import TopicReader
+from exactum.kafka.topics import topic_reader
+from exactum.kafka.topics.topic_reader import TopicReader
 from exactum.local import LocalKafka
 
 pytestmark = pytest.mark.broker

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.java.program import SMALL_OPTIONS
-from exactum.kafka import topic_reader
-from exactum.kafka.topic_reader import TopicReader
+from exactum.kafka.topics import topic_reader
+from exactum.kafka.topics.topic_reader import TopicReader
 from exactum.local import LocalKafka
 from tests.kit.security.rights import documented
 

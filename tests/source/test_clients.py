@@ -15,7 +15,7 @@ import pytest
 
 import exactum
 from exactum.errors import Unavailable
-from exactum.kafka.topic_requests import EARLIEST, TopicRequests
+from exactum.kafka.requests.topic_requests import EARLIEST, TopicRequests
 from exactum.local import LocalKafka
 from tests.kit.source.source_stream import Topics, eventually
 

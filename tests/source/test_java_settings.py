@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.java_settings import librdkafka_settings
-from exactum.kafka.topic_requests import TopicRequests
+from exactum.kafka.requests.topic_requests import TopicRequests
+from exactum.kafka.settings.java_settings import librdkafka_settings
 from exactum.local import LocalKafka
 from exactum.spark.source.upstream_stall import StallTracker
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import CheckpointRefused
-from exactum.kafka.topic_requests import TopicSeen
+from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.spark.source.record import SourceRecord
 
 FULL = """
 import resource, sys
 from pathlib import Path
 from exactum.errors import Unavailable
-from exactum.kafka.topic_requests import TopicSeen
+from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.spark.source.record import SourceRecord
 record = SourceRecord(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -14,7 +14,8 @@ from typing import Any
 
 from exactum._version import __version__
 from exactum.errors import Unavailable
-from exactum.kafka.client_internals import (
+from exactum.kafka.failure import DENIALS, RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.requests.client_internals import (
     ApiVersionsRequest,
     BrokerVersionData,
     DescribeGroupsRequest,
@@ -23,13 +24,12 @@ from exactum.kafka.client_internals import (
     FindCoordinatorRequest,
     MetadataRequest,
 )
-from exactum.kafka.failure import DENIALS, RETRIABLE, KafkaFailure, failure_of
-from exactum.kafka.requests import END_TXN_VERSION_MAX, RIGHTS_VERSION_MIN
-from exactum.kafka.routing import Again, error_name
-from exactum.kafka.security_settings import security_settings
-from exactum.kafka.settings import Settings
+from exactum.kafka.requests.requests import END_TXN_VERSION_MAX, RIGHTS_VERSION_MIN
+from exactum.kafka.requests.routing import Again, error_name
+from exactum.kafka.requests.transaction_admin import TransactionAdmin
+from exactum.kafka.settings.security_settings import security_settings
+from exactum.kafka.settings.settings import Settings
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.transaction_admin import TransactionAdmin
 
 READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS = 3, 4, 8, 10
 """``AclOperation``, by the numbers with which a broker tells a user's rights on a topic or a

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from exactum.errors import CheckpointRefused, OutcomeUnknown
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
-from exactum.kafka.producer_pool import ProducerPlan
-from exactum.kafka.settlement import outcomes_of
+from exactum.kafka.producer.producer_pool import ProducerPlan
+from exactum.kafka.requests.transaction_admin import TransactionAdmin
 from exactum.kafka.transaction import KafkaTransaction
-from exactum.kafka.transaction_admin import TransactionAdmin
+from exactum.kafka.transactions.settlement import outcomes_of
 from exactum.protocol.inspection import TransactionState, TransactionView
 from exactum.protocol.model import Incarnation, PreparedTransaction
 

@@ -21,15 +21,15 @@ from exactum.errors import (
     Unavailable,
 )
 from exactum.kafka.failure import DENIALS, failure_of
-from exactum.kafka.log_requests import ProducerState
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
-from exactum.kafka.producer_pool import ProducerPlan
-from exactum.kafka.readback import short_logs, without_records
-from exactum.kafka.requests import COMMITTED_STATES, BrokerRequests
-from exactum.kafka.routing import error_name
+from exactum.kafka.producer.producer_pool import ProducerPlan
+from exactum.kafka.requests.log_requests import ProducerState
+from exactum.kafka.requests.requests import COMMITTED_STATES, BrokerRequests
+from exactum.kafka.requests.routing import error_name
 from exactum.kafka.salvage import sent_again, shown
-from exactum.kafka.settlement import outcomes_of
 from exactum.kafka.transaction import KafkaTransaction, Partition
+from exactum.kafka.transactions.readback import short_logs, without_records
+from exactum.kafka.transactions.settlement import outcomes_of
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,

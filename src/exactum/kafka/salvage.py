@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from exactum.errors import HeuristicOutcome, SettingRefused, Unavailable
-from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import DENIALS
-from exactum.kafka.producer import Producer
-from exactum.kafka.producer_pool import ProducerPlan, initialised
-from exactum.kafka.readback import LoggedRecord, LogReader
-from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.producer.delivery_errors import DeliveryError
+from exactum.kafka.producer.producer import Producer
+from exactum.kafka.producer.producer_pool import ProducerPlan, initialised
+from exactum.kafka.requests.requests import BrokerRequests
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.transactional_id import SALVAGE_SLOT
+from exactum.kafka.transactions.readback import LoggedRecord, LogReader
 from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
 from exactum.protocol.model import CommitPermit, PreparedTransaction
 

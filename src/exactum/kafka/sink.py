@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
-from exactum.kafka import client_settings, messages, settings, topic_name
 from exactum.kafka.participant import KafkaParticipant
-from exactum.kafka.producer_pool import ProducerPlan
-from exactum.kafka.requests import BrokerRequests
-from exactum.kafka.security_settings import security_settings
-from exactum.kafka.topic_facts import CONFIGS, TopicFacts, facts_of
+from exactum.kafka.producer import messages
+from exactum.kafka.producer.producer_pool import ProducerPlan
+from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.settings import client_settings, settings
+from exactum.kafka.settings.security_settings import security_settings
+from exactum.kafka.topics import topic_name
+from exactum.kafka.topics.topic_facts import CONFIGS, TopicFacts, facts_of
 from exactum.kafka.transactional_id import KafkaScope, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
 from exactum.protocol.model import new_incarnation
@@ -143,7 +145,7 @@ class KafkaSink(NotAFunction):
     def inspector(self, query_id: str, participant: str) -> KafkaInspector:
         """See ``protocol.inspection.Inspectable``."""
         from exactum.kafka.inspection import KafkaInspector
-        from exactum.kafka.transaction_admin import TransactionAdmin
+        from exactum.kafka.requests.transaction_admin import TransactionAdmin
 
         plan = ProducerPlan(
             bootstrap_servers=self._bootstrap_servers,

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.kafka import compressed_size, record_size, topic_name
-from exactum.kafka.arrow_memory import lengths
-from exactum.kafka.topic_facts import FactsOf, TopicFacts
+from exactum.kafka.native.arrow_memory import lengths
+from exactum.kafka.records import compressed_size, record_size
+from exactum.kafka.topics import topic_name
+from exactum.kafka.topics.topic_facts import FactsOf, TopicFacts
 from exactum.protocol.sink import Rejection
 from exactum.values.excerpt import cut
 from exactum.values.mask import mask_of

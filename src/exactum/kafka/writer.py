@@ -14,15 +14,15 @@ from functools import partial
 from typing import Any
 
 from exactum.errors import EpochAborted, RowsRefused, SettingRefused
-from exactum.kafka.delivery_errors import DeliveryError
 from exactum.kafka.failure import DENIALS, KafkaFailure
-from exactum.kafka.messages import produce
-from exactum.kafka.process_pools import process_pools
-from exactum.kafka.producer import Producer
-from exactum.kafka.producer_pool import OwnedProducer, ProducerPlan
-from exactum.kafka.settings import compression, number
+from exactum.kafka.producer.delivery_errors import DeliveryError
+from exactum.kafka.producer.messages import produce
+from exactum.kafka.producer.process_pools import process_pools
+from exactum.kafka.producer.producer import Producer
+from exactum.kafka.producer.producer_pool import OwnedProducer, ProducerPlan
+from exactum.kafka.settings.settings import compression, number
 from exactum.kafka.takeable import RecordLimits, RecordRules
-from exactum.kafka.topic_facts import TopicBook, TopicFacts
+from exactum.kafka.topics.topic_facts import TopicBook, TopicFacts
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer

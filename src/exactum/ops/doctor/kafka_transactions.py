@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from exactum.errors import Refused
 from exactum.kafka.examination import READ, ClusterExamination, KafkaTarget, TopicExamined
-from exactum.kafka.hanging import find_hanging
 from exactum.kafka.outcome import TransactionDescription
+from exactum.kafka.requests.transaction_admin import TRANSACTION_LOG, OpenProducer
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS
-from exactum.kafka.transaction_admin import TRANSACTION_LOG, OpenProducer
 from exactum.kafka.transactional_id import KafkaScope
+from exactum.kafka.transactions.hanging import find_hanging
 from exactum.ops.doctor.finding import DoctorFinding, error, of_failure, ok, warning
 from exactum.ops.doctor.span import span
 from exactum.protocol.model import new_incarnation

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from exactum.kafka.hanging import HangingTransaction, HeldPartitions, find_hanging
-from exactum.kafka.transaction_admin import MarkerRefused, TransactionAdmin
+from exactum.kafka.requests.transaction_admin import MarkerRefused, TransactionAdmin
+from exactum.kafka.transactions.hanging import HangingTransaction, HeldPartitions, find_hanging
 
 Ask = Callable[[str], bool]
 

@@ -55,8 +55,8 @@ class ClusterPlace:
         Raises:
             ExactumError: the brokers did not answer, or refused.
         """
-        from exactum.kafka import settings
-        from exactum.kafka.transaction_admin import TransactionAdmin
+        from exactum.kafka.requests.transaction_admin import TransactionAdmin
+        from exactum.kafka.settings import settings
 
         plain = settings.checked(self.access.kafka, WHERE)
         return TransactionAdmin(

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exactum.errors import OutcomeUnknown
-from exactum.kafka.requests import BrokerRequests
-from exactum.kafka.routing import error_name
+from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.requests.routing import error_name
 from exactum.kafka.transaction import Partition
 from exactum.ops.verify.evidence import Evidence, Finding, compared
 from exactum.ops.verify.kafka_log import LogCount, Producer, count

@@ -12,7 +12,7 @@ from typing import Any
 from exactum import events
 from exactum.checkpoint.layout import CONTROL
 from exactum.errors import CheckpointRefused, RowsRefused
-from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checked
+from exactum.kafka.topics.topic_reader import TopicReader, TopicRecord, another, checked
 from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.control.record import ControlRecords, Seen, View, digest_of, text_of
 from exactum.spark.control.stream import ControlStream

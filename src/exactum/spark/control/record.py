@@ -25,7 +25,7 @@ from pathlib import Path
 
 from exactum.durable import create_whole, make_folder, sync_folder
 from exactum.errors import InvariantBroken, Unavailable
-from exactum.kafka.topic_identity import TopicIdentity
+from exactum.kafka.topics.topic_identity import TopicIdentity
 
 VERSION = 1
 TOPIC = "topic.json"

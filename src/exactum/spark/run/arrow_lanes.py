@@ -33,10 +33,10 @@ from pyspark.sql.types import (
 )
 
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
-from exactum.kafka.consumer_settings import consumer_settings
-from exactum.kafka.java_settings import librdkafka_settings
-from exactum.kafka.topic_consumer import LOST, TopicConsumer
-from exactum.kafka.topic_requests import EARLIEST, TIMEOUT_MS, TopicRequests, TopicSeen
+from exactum.kafka.consumer.topic_consumer import LOST, TopicConsumer
+from exactum.kafka.requests.topic_requests import EARLIEST, TIMEOUT_MS, TopicRequests, TopicSeen
+from exactum.kafka.settings.consumer_settings import consumer_settings
+from exactum.kafka.settings.java_settings import librdkafka_settings
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.kafka_ranges import KafkaRanges, Planned, PlannedBatch

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import SettingRefused
-from exactum.kafka.topic_requests import TopicRequests
+from exactum.kafka.requests.topic_requests import TopicRequests
 from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.query import RunningQuery

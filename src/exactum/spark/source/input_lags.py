@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from exactum import events
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import ExactumError
-from exactum.kafka.record_time import record_times
+from exactum.kafka.requests.record_time import record_times
 from exactum.kafka.transaction import Partition
 from exactum.spark.epoch_listener import Batch
 from exactum.spark.run_context import RunContext

@@ -17,8 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from exactum.errors import SettingRefused
-from exactum.kafka.java_settings import librdkafka_settings
-from exactum.kafka.topic_requests import TopicRequests, TopicSeen
+from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
+from exactum.kafka.settings.java_settings import librdkafka_settings
 from exactum.spark.source import start_position, stop_position
 from exactum.spark.source.bounded_queries import bounded_queries
 from exactum.spark.source.columnar import kafka_format

@@ -25,7 +25,7 @@ from exactum.checkpoint.layout import SOURCES
 from exactum.checkpoint.partition_offsets import from_json, to_json
 from exactum.durable import OF_THE_SETTING, create_whole, make_folder, sync_folder
 from exactum.errors import CheckpointRefused, Unavailable
-from exactum.kafka.topic_requests import TopicSeen
+from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.source_options import Stop
 

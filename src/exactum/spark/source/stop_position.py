@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from exactum.checkpoint.partition_offsets import Offsets, name_of
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.topic_requests import LATEST
+from exactum.kafka.requests.topic_requests import LATEST
 from exactum.spark.source.source_options import Stop
 from exactum.spark.source.start_position import (
     OffsetMap,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from exactum.kafka.topic_requests import TopicRequests, TopicSeen
+from exactum.kafka.requests.topic_requests import TopicRequests, TopicSeen
 from exactum.kafka.transaction import Partition
 
 

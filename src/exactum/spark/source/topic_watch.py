@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from exactum import events
 from exactum.errors import CheckpointRefused, ExactumError
-from exactum.kafka.open_transactions import Holder, holders
-from exactum.kafka.topic_requests import TopicSeen
+from exactum.kafka.requests.open_transactions import Holder, holders
+from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from exactum.checkpoint.partition_offsets import Offsets, from_json, name_of
 from exactum.errors import CheckpointRefused
-from exactum.kafka.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
+from exactum.kafka.requests.topic_requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.spark.query import RunningQuery
 from exactum.spark.source.kafka_options import DATA_LOSS, reads_committed
 from exactum.spark.source.query_sources import RunningSource

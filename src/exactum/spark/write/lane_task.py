@@ -16,9 +16,9 @@ from exactum.errors import FrameRefused
 from exactum.spark.write.packed_records import KEY, OFFSET, PARTITION, TOPIC, VALUE, Task, texts_of
 
 if TYPE_CHECKING:
-    from exactum.kafka.consumed import Consumed
-    from exactum.kafka.settings import Settings
-    from exactum.kafka.topic_consumer import RangeRead
+    from exactum.kafka.consumer.consumed import Consumed
+    from exactum.kafka.consumer.topic_consumer import RangeRead
+    from exactum.kafka.settings.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class LaneTask:
     def _batches(
         self, shares: list[Share], reads: list[tuple[str, list[RangeRead]]]
     ) -> Generator[Any, None, None]:
-        from exactum.kafka.kept_consumers import kept_consumers  # which loads librdkafka
-        from exactum.kafka.topic_consumer import Range
+        from exactum.kafka.consumer.kept_consumers import kept_consumers  # which loads librdkafka
+        from exactum.kafka.consumer.topic_consumer import Range
 
         for share in shares:
             consumer = kept_consumers.of(share.topic, share.topic_id, self.settings)

@@ -1,0 +1,1 @@
+"""Consumers of a worker that stay between micro-batches."""

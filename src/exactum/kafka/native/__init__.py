@@ -1,0 +1,1 @@
+"""Librdkafka's C interface, and where Arrow's values lie for it."""

@@ -1,0 +1,1 @@
+"""Transactional producers of a worker: arrays in, no Python object for a record."""

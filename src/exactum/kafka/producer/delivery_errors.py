@@ -1,0 +1,116 @@
+"""What librdkafka could not deliver: each error, and the failures of one producer's records."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from exactum.kafka.failure import KafkaFailure, failure_of
+from exactum.kafka.native import librdkafka
+
+ERRORS_KEPT = 16
+
+
+class DeliveryError(Exception):
+    """A record, a transaction call or the client failed. ``name``, ``code``: librdkafka's, of one
+    error.
+
+    ``fatal``: the producer is of no further use.
+    """
+
+    def __init__(
+        self, code: int, text: str, *, retriable: bool = False, fatal: bool = False
+    ) -> None:
+        self.code = code
+        self.name = librdkafka.library().rd_kafka_err2name(code).decode()
+        super().__init__(f"{self.name}: {text}")
+        self.retriable = retriable
+        self.fatal = fatal
+
+    @property
+    def failure(self) -> KafkaFailure:
+        return failure_of(self.code)
+
+
+class DeliveryErrors:
+    """The newest errors of one producer, and how many of its records failed with which."""
+
+    def __init__(self) -> None:
+        self._c = librdkafka.library()
+        self._errors: list[DeliveryError] = []
+        self._failed: dict[tuple[str, int], int] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a record has failed."""
+        return bool(self._failed)
+
+    @property
+    def last(self) -> str:
+        """The newest error, a client's such as a refused connection included; or empty."""
+        return str(self._errors[-1]) if self._errors else ""
+
+    def add(self, error: DeliveryError) -> None:
+        """An error of the client."""
+        self._errors = [*self._errors[1 - ERRORS_KEPT :], error]
+
+    def note(self, report: librdkafka.DeliveryReport) -> None:
+        """A delivery report; of a record that arrived it does nothing."""
+        if report.err == 0:
+            return
+        code = int(report.err)
+        topic = self._c.rd_kafka_topic_name(report.rkt).decode()
+        if failure_of(code) is KafkaFailure.TOO_LARGE:
+            key = ctypes.string_at(report.key, min(report.key_len, 64)) if report.key else None
+            text = f"the record with key {key!r} has {report.len} bytes of value"
+        else:
+            text = self._c.rd_kafka_err2str(code).decode()
+        if (topic, code) not in self._failed:
+            self._errors.append(DeliveryError(code, text))
+        self._failed[topic, code] = self._failed.get((topic, code), 0) + 1
+
+    def of_records(self) -> DeliveryError:
+        """One error for all records that failed. One that was purged because of another failure
+        says nothing of the cause: that one is named first.
+        """
+        (topic, code), count = min(
+            self._failed.items(), key=lambda f: failure_of(f[0][1]) is KafkaFailure.PURGED
+        )
+        total = sum(self._failed.values())
+        text = next(
+            (str(e) for e in self._errors if e.code == code),
+            self._c.rd_kafka_err2name(code).decode(),
+        )
+        return DeliveryError(
+            code, f"{total} records for topic {topic} were not accepted ({count}: {text})"
+        )
+
+
+def refused(topic: str, message: Any, code: int) -> DeliveryError:
+    """librdkafka did not take a message (of dtype ``MESSAGE``) into its queue."""
+    key = ctypes.string_at(int(message["key"]), min(int(message["key_len"]), 64))
+    shown = repr(key) if int(message["key"]) else "null"
+    return DeliveryError(
+        code,
+        f"topic {topic}: the record with key {shown} and {int(message['len'])} bytes of value: "
+        f"{librdkafka.library().rd_kafka_err2str(code).decode()}",
+    )
+
+
+def raise_error(error: int | None) -> None:
+    """Of a call that returns an ``rd_kafka_error_t``: null where all went well. It is freed.
+
+    Raises:
+        DeliveryError: what it says.
+    """
+    if not error:
+        return
+    c = librdkafka.library()
+    try:
+        raise DeliveryError(
+            c.rd_kafka_error_code(error),
+            c.rd_kafka_error_string(error).decode(errors="replace"),
+            retriable=bool(c.rd_kafka_error_is_retriable(error)),
+            fatal=bool(c.rd_kafka_error_is_fatal(error)),
+        )
+    finally:
+        c.rd_kafka_error_destroy(error)

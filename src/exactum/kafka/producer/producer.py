@@ -1,0 +1,405 @@
+"""A producer on librdkafka's C interface: whole arrays in, no Python object for a record.
+
+Why not confluent-kafka's own ``Producer``: it takes one record at a time (measured: 0.46 s against
+0.26 s for a million), has no way to read the producer id and epoch short of a callback, and hides
+delivery errors of whole arrays (docs/adr/0006).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int
+from typing import Any
+
+import numpy as np
+
+from exactum.errors import InvariantBroken, SettingRefused
+from exactum.kafka.failure import KafkaFailure
+from exactum.kafka.native import librdkafka
+from exactum.kafka.producer.delivery_errors import (
+    DeliveryError,
+    DeliveryErrors,
+    raise_error,
+    refused,
+)
+from exactum.kafka.producer.learned_topics import LearnedTopics
+from exactum.kafka.producer.topic_handles import TopicHandles
+from exactum.kafka.records import record_fields, record_headers
+from exactum.kafka.settings import client_settings
+
+log = logging.getLogger("exactum.kafka")
+
+FLUSH_SLICE_MS = 20
+"""A flush waits so long at a time; most are over then."""
+FLUSH_REST_MS = 10
+"""Longest pause between two slices."""
+ABORT_FLUSH_TIMEOUT_MS = 500
+"""Longest wait for the records of a transaction that is to be aborted."""
+_ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
+"""How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``,
+the same text since 1.0). Its statistics tell it as well, but they cannot be had once: each takes a
+millisecond of a core, and those that nobody reads pile up in memory (docs/adr/0006)."""
+ARRAY_MAX = 1 << 20
+"""Most messages in one call: librdkafka counts them in 32 bits."""
+_LOG_INFO = 6
+"""syslog's; librdkafka's default of log_level."""
+
+
+class Producer:
+    """One producer instance; transactional when ``transactional.id`` is among the settings.
+
+    Not for use by several threads at once. ``destroy`` leaves an open transaction open, which is
+    what a prepared transaction needs.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """Create; connects in the background.
+
+        Raises:
+            SettingRefused: librdkafka does not take one of the settings.
+        """
+        self._c = librdkafka.library()
+        self._errors = DeliveryErrors()
+        self._identity: tuple[int, int] | None = None
+        self._topics = TopicHandles()
+        self._learned = LearnedTopics(settings)
+        self.uncounted_bytes = 0  # at most, of keys and headers since the queue was last empty
+        own = {"delivery.report.only.error": "true", "log.queue": "true"}
+        if "transactional.id" in settings:
+            # Where _ACQUIRED is found.
+            own["debug"] = ",".join(filter(None, (settings.get("debug", ""), "eos")))
+        self._handle: int | None = client_settings.new_producer(
+            {**settings, **own}, events=librdkafka.EVENTS
+        )
+        self._log_level = (
+            None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
+        )
+        self._queue = self._c.rd_kafka_queue_get_main(self._handle)
+        self._c.rd_kafka_set_log_queue(self._handle, self._queue)
+
+    # ---- transactions ------------------------------------------------------------------------
+
+    def init_transactions(self, timeout_ms: int) -> None:
+        """Get a producer epoch of our own; aborts what the id may still have open.
+
+        Raises:
+            DeliveryError: the coordinator refused, or did not answer within ``timeout_ms``.
+            SettingRefused: librdkafka did not tell the epoch in the way that exactum knows.
+        """
+        raise_error(self._c.rd_kafka_init_transactions(self._client, timeout_ms))
+        # The log's line is in the queue before the call returns: the same thread writes both.
+        self.poll(0)
+        if self._log_level is not None:  # the rest of the debug log is of no use
+            self._c.rd_kafka_set_log_level(self._client, self._log_level)
+        if self._identity is None:
+            version = self._c.rd_kafka_version_str().decode()
+            raise SettingRefused(
+                f"librdkafka {version} does not log the producer id as versions up to 2.16 do, and "
+                "exactum needs it. Install an earlier confluent-kafka (2.11 to 2.16 are known to "
+                "work)."
+            )
+
+    def begin_transaction(self) -> None:
+        raise_error(self._c.rd_kafka_begin_transaction(self._client))
+
+    def abort_transaction(self, timeout_ms: int) -> None:
+        """Abort, in short steps: it waits for the reports of dropped records, which only ``poll``
+        takes off the queue.
+
+        Records on their way are waited for, a little while. Where the answer to the first
+        AddPartitionsToTxn comes when the abort has begun, librdkafka takes it for outdated, counts
+        no partition as added and sends no EndTxn (rdkafka_txnmgr.c,
+        rd_kafka_txn_handle_AddPartitionsToTxn): the transaction would stay open.
+        """
+        end_s = time.monotonic() + timeout_ms / 1000
+        with contextlib.suppress(DeliveryError):  # it is aborted, whatever failed
+            self.flush(min(timeout_ms, ABORT_FLUSH_TIMEOUT_MS))
+        while True:
+            try:
+                raise_error(self._c.rd_kafka_abort_transaction(self._client, 100))
+                return
+            except DeliveryError as error:
+                if not error.retriable or time.monotonic() > end_s:
+                    raise
+            self.poll(0)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The (producer id, producer epoch); known once transactions are initialised."""
+        if self._identity is None:
+            raise RuntimeError("the producer is not initialised")
+        return self._identity
+
+    def learn(self, topic: str | None, timeout_ms: int) -> None:
+        """Connect and fetch the metadata of ``topic`` now rather than with its first record.
+
+        Records without key and partition are spread by this producer itself as long as it ``knows``
+        the topic (see ``sticky``).
+
+        Before ``init_transactions`` it saves 500 ms half of the time (see
+        ``producer_pool.initialised``): librdkafka asks for the coordinator before a connection is
+        up and repeats that only every 500 ms.
+
+        Raises:
+            DeliveryError: no broker answered within ``timeout_ms``.
+        """
+        answer = POINTER(librdkafka.Metadata)()
+        handle = self._topic(topic) if topic is not None else None
+        code = self._c.rd_kafka_metadata(self._client, 0, handle, byref(answer), timeout_ms)
+        if code != 0:
+            raise DeliveryError(code, self._c.rd_kafka_err2str(code).decode(), retriable=True)
+        try:
+            if topic is not None:
+                self._learned.take(topic, answer.contents)
+        finally:
+            self._c.rd_kafka_metadata_destroy(answer)
+
+    def knows(self, topic: str) -> bool:
+        """Whether it has learned of the topic, and not too long ago."""
+        return self._learned.knows(topic)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions it had when it was learned of; 0 where nothing is known."""
+        return self._learned.partition_count(topic)
+
+    # ---- records -----------------------------------------------------------------------------
+
+    def produce_array(
+        self, topic: str, messages: np.ndarray[Any, Any], *, timeout_ms: int, anywhere: bool = False
+    ) -> None:
+        """Enqueue messages (dtype ``MESSAGE``, contiguous); keys and values are copied. Order is
+        kept.
+
+        ``partition`` of each message counts; -1 leaves it to the partitioner. ``anywhere``: none
+        has a key or a partition, so they all go where it is this producer's turn (see ``sticky``).
+        Waits while the queue is full.
+
+        Raises:
+            DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full
+                ``timeout_ms``.
+        """
+        if messages.dtype != librdkafka.MESSAGE or not messages.flags.c_contiguous:
+            raise InvariantBroken(
+                f"Messages of {messages.dtype} were to be sent, or some that do not lie in a row."
+            )
+        handle = self._topic(topic)
+        end_s = time.monotonic() + timeout_ms / 1000
+        partition, flags = (
+            librdkafka.PARTITION_UNASSIGNED,
+            librdkafka.F_COPY | librdkafka.F_PARTITION,
+        )
+        turns = self._learned.turns(topic) if anywhere else None
+        if turns is not None:
+            partition, flags = turns.current(), librdkafka.F_COPY
+        while len(messages):
+            part = messages[:ARRAY_MAX]
+            count = self._c.rd_kafka_produce_batch(
+                handle, partition, flags, part.ctypes.data, len(part)
+            )
+            if count == len(part):
+                messages = messages[count:]
+                continue
+            failed = np.flatnonzero(part["err"])
+            first = int(failed[0]) if len(failed) else count
+            code = int(part["err"][first]) if len(failed) else librdkafka.ERR_QUEUE_FULL
+            if code != librdkafka.ERR_QUEUE_FULL:
+                raise refused(topic, part[first], code)
+            if time.monotonic() > end_s:
+                raise DeliveryError(
+                    librdkafka.ERR_QUEUE_FULL, f"the producer queue stayed full for {timeout_ms} ms"
+                )
+            messages = messages[first:]
+            self._wait_for_room()
+
+    def produce_with_headers(
+        self,
+        topic: str,
+        messages: np.ndarray[Any, Any],
+        headers: np.ndarray[Any, Any],
+        counts: np.ndarray[Any, Any],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """Enqueue messages (dtype ``MESSAGE``) with their headers: one call for each, slower than
+        ``produce_array``.
+
+        ``headers`` (dtype ``FIELD``) are those of all messages, one after the other, and ``counts``
+        how many each has, as ``HeaderColumn`` tells; they are copied as well.
+
+        Raises:
+            DeliveryError: as ``produce_array``.
+        """
+        client, end_s = self._client, time.monotonic() + timeout_ms / 1000
+        fields, begins, counts = record_fields.joined(self._topic(topic), messages, headers, counts)
+        addresses = fields.ctypes.data + begins * fields.itemsize
+        send = self._c.rd_kafka_produceva
+        for address, count in zip(addresses.tolist(), counts.tolist(), strict=True):
+            while error := send(client, address, count):
+                self._refused_for_now(error, end_s)
+
+    def produce_record(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        *,
+        partition: int = librdkafka.PARTITION_UNASSIGNED,
+        timestamp_ms: int = 0,
+        timeout_ms: int,
+    ) -> None:
+        """Enqueue one record with headers.
+
+        Raises:
+            DeliveryError: as ``produce_array``.
+        """
+        values = record_headers.memory(value), record_headers.memory(key)
+        fields = librdkafka.fields(self._topic(topic), *values, partition, timestamp_ms)
+        self._enqueue(fields, record_headers.made_of(headers), time.monotonic() + timeout_ms / 1000)
+
+    def _enqueue(self, fields: Any, headers: int | None, end_s: float) -> None:
+        """Hand over one record: the first six of ``fields``, and its headers if there are any."""
+        fields[6].vtype, fields[6].u.headers = librdkafka.VTYPE_HEADERS, headers
+        count = 6 if headers is None else 7
+        try:
+            while error := self._c.rd_kafka_produceva(self._client, fields, count):
+                self._refused_for_now(error, end_s)
+            headers = None  # they are the record's now
+        finally:
+            if headers is not None:
+                self._c.rd_kafka_headers_destroy(headers)
+
+    def _refused_for_now(self, error: int, end_s: float) -> None:
+        """Wait for room where a record was not taken because the queue is full.
+
+        Raises:
+            DeliveryError: it was not taken for another reason, or the time is over.
+        """
+        try:
+            raise_error(error)
+        except DeliveryError as refusal:
+            if refusal.failure is not KafkaFailure.FULL or time.monotonic() > end_s:
+                raise
+        self._wait_for_room()
+
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until every record is acknowledged.
+
+        Raises:
+            DeliveryError: a record failed for good, or ``timeout_ms`` passed.
+        """
+        end_s = time.monotonic() + timeout_ms / 1000
+        while self._c.rd_kafka_flush(self._client, FLUSH_SLICE_MS) != 0:
+            self._rest(0)
+            self.raise_delivery_errors()
+            if time.monotonic() > end_s:
+                waiting = self._c.rd_kafka_outq_len(self._client)
+                last = f"; last: {self._errors.last}" if self._errors.last else ""
+                late = f"{waiting} records unacknowledged after {timeout_ms} ms{last}"
+                raise DeliveryError(librdkafka.ERR_TIMED_OUT, late)
+        self.uncounted_bytes = 0
+        self.poll(0)
+        self.raise_delivery_errors()
+
+    def _wait_for_room(self) -> None:
+        """Wait until a record has left the full queue, or send batches that are not full: all of
+        them may be such.
+        """
+        waiting = self._c.rd_kafka_outq_len(self._client)
+        if not self._rest(waiting - 1):
+            self._c.rd_kafka_flush(self._client, FLUSH_SLICE_MS)
+        self.raise_delivery_errors()
+
+    def _rest(self, waiting: int) -> bool:
+        """Wait a little until no more than ``waiting`` records are unacknowledged; whether that
+        came.
+
+        Between two slices of a flush: in them librdkafka's thread polls without a pause (see
+        ``settings.LINGER_MS``).
+        """
+        end_s = time.monotonic() + FLUSH_REST_MS / 1000
+        while True:
+            self.poll(1)
+            if self._c.rd_kafka_outq_len(self._client) <= waiting:
+                return True
+            if time.monotonic() > end_s:
+                return False
+
+    def raise_delivery_errors(self) -> None:
+        """Raise the failure of any record seen so far."""
+        if not self._errors:
+            return
+        raise self._fatal_error() or self._errors.of_records()
+
+    def _fatal_error(self) -> DeliveryError | None:
+        text = ctypes.create_string_buffer(512)
+        code = self._c.rd_kafka_fatal_error(self._client, text, 512)
+        if code == 0:
+            return None
+        return DeliveryError(code, text.value.decode(errors="replace"), fatal=True)
+
+    def poll(self, timeout_ms: int) -> None:
+        """Serve events for at most ``timeout_ms``; returns after the first one and all that queue
+        behind.
+        """
+        event = self._c.rd_kafka_queue_poll(self._queue if self._client else None, timeout_ms)
+        while event:
+            try:
+                self._serve(event)
+            finally:
+                self._c.rd_kafka_event_destroy(event)
+            event = self._c.rd_kafka_queue_poll(self._queue, 0)
+
+    def last_error(self) -> str:
+        """The newest client-level error, such as a refused connection; empty when there was
+        none.
+        """
+        self.poll(0)
+        return self._errors.last
+
+    def destroy(self) -> None:
+        """Let go, leaving an open transaction open. Records not yet sent are dropped.
+        Idempotent.
+        """
+        if self._handle is None:
+            return
+        handle, self._handle = self._handle, None
+        self._topics.destroy()
+        self._c.rd_kafka_queue_destroy(self._queue)
+        self._c.rd_kafka_destroy(handle)
+
+    # ---- events ------------------------------------------------------------------------------
+
+    def _serve(self, event: int) -> None:
+        kind = self._c.rd_kafka_event_type(event)
+        if kind == librdkafka.EVENT_DR:
+            while report := self._c.rd_kafka_event_message_next(event):
+                self._errors.note(report.contents)
+        elif kind == librdkafka.EVENT_ERROR:
+            text = self._c.rd_kafka_event_error_string(event).decode(errors="replace")
+            error = DeliveryError(self._c.rd_kafka_event_error(event), text)
+            self._errors.add(error)
+            log.info("librdkafka: %s", error)
+        elif kind == librdkafka.EVENT_LOG:
+            facility, text_p, level = c_char_p(), c_char_p(), c_int()
+            self._c.rd_kafka_event_log(event, byref(facility), byref(text_p), byref(level))
+            line = text_p.value or b""
+            acquired = _ACQUIRED.search(line)
+            if acquired is not None:
+                self._identity = int(acquired[1]), int(acquired[2])
+            log.debug("librdkafka: %s", line.decode(errors="replace"))
+
+    def _topic(self, name: str) -> int:
+        return self._topics.of(self._client, name)
+
+    @property
+    def _client(self) -> int:
+        """The handle; librdkafka would crash without one."""
+        if self._handle is None:
+            raise InvariantBroken("A producer was used after it was let go.")
+        return self._handle

@@ -1,0 +1,305 @@
+"""The transactional producers of one process: who owns which transactional id, and when it may be
+reused.
+
+Rules (docs/adr/0003):
+
+- an id belongs to this process and one of its *slots*; nobody else initialises it;
+- every transaction has a new producer epoch, so a producer serves one transaction and is then let
+  go;
+- an id is initialised again only when its last transaction is settled. Epochs run one after
+  another, so when a task of write job n runs, all transactions of earlier write jobs are settled.
+
+Initialising takes 20 to 60 ms of waiting for the broker, so producers for the next transactions are
+initialised ahead of need, in the background: as many as the last write job took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+import time
+import weakref
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from exactum.errors import SettingRefused, Unavailable
+from exactum.kafka.failure import DENIALS, KafkaFailure
+from exactum.kafka.producer.delivery_errors import DeliveryError
+from exactum.kafka.producer.producer import Producer
+from exactum.kafka.settings.settings import Settings, of_producer
+from exactum.kafka.topics.topic_facts import TopicBook
+from exactum.kafka.transactional_id import KafkaScope
+from exactum.protocol.model import Incarnation
+
+log = logging.getLogger("exactum.kafka")
+
+AHEAD_MAX = 16
+"""Most producers kept initialised ahead of need, by each process and sink."""
+AHEAD_AGE_MAX_S = 3_600.0
+"""Longest that one of them waits: the broker forgets an id that was idle for
+transactional.id.expiration.ms (a week by default), and a producer whose id is forgotten fails with
+its first record."""
+INIT_TIMEOUT_MS = 60_000
+LEARN_TIMEOUT_MS = 1_000
+"""Longest wait of a task for the topic's leaders, with which it sends records without a key a
+little faster.
+"""
+
+
+@dataclass(frozen=True)
+class ProducerPlan:
+    """What a process needs to make the producers of one sink in one run of a query. Picklable."""
+
+    bootstrap_servers: str
+    settings: Settings = field(repr=False)  # it may hold a password
+    scope: KafkaScope
+    incarnation: Incarnation
+    transaction_timeout_ms: int
+    topic: str | None = None
+
+    def producer_settings(self, transactional_id: str | None) -> dict[str, str]:
+        """librdkafka settings; ``transactional_id`` None: idempotent only."""
+        own = {"bootstrap.servers": self.bootstrap_servers}
+        if transactional_id is not None:
+            own["transactional.id"] = transactional_id
+            own["transaction.timeout.ms"] = str(self.transaction_timeout_ms)
+        return of_producer(dict(self.settings), own)
+
+
+@dataclass
+class _Slot:
+    transactional_id: str
+    settled_after: int = 0  # the write job that used it last; settled once a later one runs
+
+
+@dataclass
+class OwnedProducer:
+    """An initialised producer and the slot it came from."""
+
+    producer: Producer
+    slot: _Slot
+    initialised_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def transactional_id(self) -> str:
+        return self.slot.transactional_id
+
+
+@dataclass
+class _Usage:
+    sequence: int = 0
+    taken: int = 0
+    taken_before: int = 1
+    slots: list[_Slot] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+
+
+class ProducerPool:
+    """The producers of this process for one plan. Safe to use from threads."""
+
+    def __init__(self, plan: ProducerPlan) -> None:
+        self._plan = plan
+        self._worker = secrets.token_hex(8)
+        self._lock = threading.Lock()
+        self._usage = _Usage()
+        self._ahead: deque[Future[OwnedProducer]] = deque()
+        self._background = ThreadPoolExecutor(max_workers=4, thread_name_prefix="exactum-producers")
+        self._plain: Producer | None = None
+        self.topics = TopicBook(plan.bootstrap_servers, plan.settings)
+        self._users: weakref.WeakSet[object] = weakref.WeakSet()
+        self.used_s = time.monotonic()
+        """When somebody left it last."""
+
+    # ---- whether it is needed ----------------------------------------------------------------
+
+    def enter(self, user: object) -> None:
+        """The pool is in use until ``user`` leaves, or is forgotten by everybody."""
+        self._users.add(user)
+
+    def leave(self, user: object) -> None:
+        """Idempotent."""
+        self._users.discard(user)
+        self.used_s = time.monotonic()
+
+    @property
+    def in_use(self) -> bool:
+        return len(self._users) > 0
+
+    # ---- producers ---------------------------------------------------------------------------
+
+    def take(self, sequence: int) -> OwnedProducer:
+        """An initialised producer with no transaction begun, for a task of write job ``sequence``.
+
+        Raises:
+            Unavailable: the broker did not initialise one in time.
+            SettingRefused: the broker refused for good (rights, timeout).
+        """
+        with self._lock:
+            usage = self._usage
+            if sequence > usage.sequence:
+                usage.taken_before = max(1, usage.taken)
+                usage.taken, usage.sequence = 0, sequence
+            usage.taken += 1
+            future = self._next()
+        try:
+            owned = future.result()
+        except Exception:
+            with self._lock:
+                self._usage.taken -= 1
+            raise
+        owned.slot.settled_after = sequence
+        return owned
+
+    def prepare_ahead(self) -> None:
+        """Begin to initialise what the next transactions will need; returns at once."""
+        with self._lock:
+            wanted = min(
+                AHEAD_MAX, max(1, self._usage.taken_before - self._usage.taken, self._usage.taken)
+            )
+            while len(self._ahead) < wanted:
+                self._ahead.append(self._submit())
+
+    def let_go(self, owned: OwnedProducer) -> None:
+        """The task is done with it; an open transaction stays open. Returns at once."""
+        self._background.submit(owned.producer.destroy)
+        with self._lock:
+            self._usage.busy.discard(owned.slot.transactional_id)
+
+    def plain(self) -> Producer:
+        """The one idempotent, not transactional producer of this process (at least once)."""
+        if self._plain is None:
+            self._plain = Producer(self._plan.producer_settings(None))
+        return self._plain
+
+    def informed(self, producer: Producer) -> Producer:
+        """The producer, which has asked for the topic's leaders again where what it knew of them
+        was too old.
+        """
+        topic = self._plan.topic
+        if topic is not None and not producer.knows(topic):
+            with contextlib.suppress(
+                DeliveryError
+            ):  # without an answer it is librdkafka that chooses the partitions
+                producer.learn(topic, LEARN_TIMEOUT_MS)
+        return producer
+
+    def forget_plain(self) -> None:
+        """Drop it after an error; the next task makes a new one."""
+        if self._plain is not None:
+            self._background.submit(self._plain.destroy)
+            self._plain = None
+
+    def close(self) -> None:
+        """Let all go, in the background."""
+        with self._lock:
+            waiting, self._ahead = list(self._ahead), deque()
+        for future in waiting:
+            future.add_done_callback(_destroy_result)
+        self.forget_plain()
+        self._background.submit(self.topics.close)
+        self._background.shutdown(wait=False)
+
+    def _next(self) -> Future[OwnedProducer]:
+        """One made ahead that is still good, a ready one first, else a new one. Too old or failed
+        is no good.
+        """
+        while self._ahead:
+            future = next((each for each in self._ahead if each.done()), self._ahead[0])
+            self._ahead.remove(future)
+            if not future.done():
+                return future
+            if future.exception() is not None:
+                continue
+            owned = future.result()
+            if time.monotonic() - owned.initialised_s < AHEAD_AGE_MAX_S:
+                return future
+            self._background.submit(owned.producer.destroy)
+            self._usage.busy.discard(owned.slot.transactional_id)
+        return self._submit()
+
+    def _submit(self) -> Future[OwnedProducer]:
+        slot = self._free_slot()
+        self._usage.busy.add(slot.transactional_id)
+        return self._background.submit(self._initialised, slot)
+
+    def _free_slot(self) -> _Slot:
+        usage = self._usage
+        for slot in usage.slots:
+            if slot.settled_after < usage.sequence and slot.transactional_id not in usage.busy:
+                return slot
+        name = self._plan.scope.transactional_id(
+            self._plan.incarnation, self._worker, len(usage.slots)
+        )
+        usage.slots.append(_Slot(name))
+        return usage.slots[-1]
+
+    def _initialised(self, slot: _Slot) -> OwnedProducer:
+        try:
+            return OwnedProducer(initialised(self._plan, slot.transactional_id), slot)
+        except Exception:
+            with self._lock:
+                self._usage.busy.discard(slot.transactional_id)
+            raise
+
+
+def initialised(
+    plan: ProducerPlan, transactional_id: str, timeout_ms: int = INIT_TIMEOUT_MS
+) -> Producer:
+    """A new producer with a new epoch of ``transactional_id``.
+
+    Raises:
+        Unavailable: the broker did not answer in time, or refused for now.
+        SettingRefused: it refused for good.
+    """
+    producer = Producer(plan.producer_settings(transactional_id))
+    end_s = time.monotonic() + timeout_ms / 1000
+
+    def left_ms() -> int:
+        return max(1, int((end_s - time.monotonic()) * 1000))
+
+    while True:
+        try:
+            # The answer to the first makes librdkafka leave the bootstrap connection; the answer to
+            # the second shows that one to a broker is up. Asked for the coordinator in between, it
+            # waits for 500 ms to ask again (rdkafka_txnmgr.c, rd_kafka_txn_coord_query): under load
+            # one in six took so long, now 0 of 180.
+            producer.learn(plan.topic, left_ms())
+            producer.learn(plan.topic, left_ms())
+            producer.init_transactions(left_ms())
+            return producer
+        except SettingRefused:
+            producer.destroy()
+            raise
+        except DeliveryError as error:
+            if error.retriable and time.monotonic() < end_s:
+                continue
+            detail = producer.last_error()
+            producer.destroy()
+            raise _init_failure(plan, transactional_id, error, detail) from error
+
+
+def _init_failure(
+    plan: ProducerPlan, transactional_id: str, error: DeliveryError, detail: str
+) -> SettingRefused | Unavailable:
+    where = f"transactional id {transactional_id!r} at {plan.bootstrap_servers}"
+    if error.failure is KafkaFailure.TIMEOUT:
+        return SettingRefused(
+            f"The broker refused the transaction timeout of {plan.transaction_timeout_ms} ms for "
+            f"{where}: it is above its transaction.max.timeout.ms. Lower transaction_timeout_ms or "
+            "raise that setting."
+        )
+    if error.failure in DENIALS or error.failure is KafkaFailure.LOGIN:
+        return SettingRefused(
+            f"The broker refused {where}: {error}. The user needs WRITE and DESCRIBE on the "
+            "transactional id (docs/kafka.md lists the ACLs)."
+        )
+    extra = f" ({detail})" if detail else ""
+    return Unavailable(f"The producer for {where} could not be initialised: {error}{extra}.")
+
+
+def _destroy_result(future: Future[OwnedProducer]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        future.result().producer.destroy()

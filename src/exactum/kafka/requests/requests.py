@@ -1,0 +1,287 @@
+"""Kafka protocol requests from the driver, in batches, to all nodes at once. Holds no protocol
+rules.
+
+A request whose answer is lost is sent again, until nothing was answered for ``deadline_ms``: every
+request here is idempotent. EndTxn is capped at version 4: version 5 moves the producer epoch
+(KIP-890), after which the outcome of a repeated commit cannot be told; the coordinator picks its
+rules by the request's version, so this holds on brokers of transaction.version 2 as well
+(docs/adr/0004).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.outcome import TransactionDescription
+from exactum.kafka.requests.client_internals import (
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    MetadataRequest,
+)
+from exactum.kafka.requests.connection import connect
+from exactum.kafka.requests.log_requests import LogRequests
+from exactum.kafka.requests.routing import Again, Question, Router, error_name
+from exactum.kafka.settings.settings import Settings
+from exactum.kafka.transaction import Partition
+
+END_TXN_VERSION_MAX = 4
+INIT_PRODUCER_VERSION_MAX = 4
+FENCE_TIMEOUT_MS = 1_000
+"""Transaction timeout of an id that was fenced, until its owner initialises it again: any broker
+allows it.
+"""
+RIGHTS_VERSION_MIN = 8
+"""The first Metadata request that can ask for the user's rights."""
+WRITE = 4
+"""``AclOperation.WRITE``, by the number with which a broker tells a user's rights on a topic."""
+MISSING_TIMEOUT_S = 3.0
+"""How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
+later.
+"""
+COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
+
+
+class BrokerRequests(LogRequests):
+    """One connection to each node, for as long as a run of a query lasts. Safe to use from
+    threads.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        settings: Settings,
+        where: str,
+        *,
+        connect_timeout_ms: int = 15_000,
+        request_timeout_ms: int = 10_000,
+        deadline_ms: int = 60_000,
+    ) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: no bootstrap server answered within ``connect_timeout_ms``.
+            SettingRefused: the broker refused the credentials, or its certificate is not trusted.
+        """
+        self._client = connect(
+            bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms
+        )
+        super().__init__(Router(self._client, bootstrap_servers, where, deadline_ms))
+
+    def close(self) -> None:
+        self._client.close()
+
+    # ---- cluster and topics ------------------------------------------------------------------
+
+    def cluster_id(self) -> str:
+        metadata = self._router.retry(lambda: self._router.send(MetadataRequest(topics=[]), None))
+        return str(metadata.cluster_id)
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Number of partitions by topic; a topic that does not exist (or may not be seen) is left
+        out.
+        """
+        return {topic: len(indexes) for topic, indexes in self._router.partitions(topics).items()}
+
+    def may_write(self, topic: str) -> bool:
+        """Whether WRITE on the topic is granted; True of a broker that does not tell (before Kafka
+        2.3).
+        """
+        if self._router.api_version(MetadataRequest) < RIGHTS_VERSION_MIN:
+            return True
+        asked = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+            min_version=RIGHTS_VERSION_MIN,
+        )
+        (found,) = self._router.retry(lambda: self._router.send(asked, None)).topics
+        granted = found.authorized_operations  # None where the broker has not told
+        return granted is None or found.error_code != 0 or WRITE in granted
+
+    def missing(
+        self, partitions: Iterable[Partition], timeout_s: float = MISSING_TIMEOUT_S
+    ) -> set[Partition]:
+        """Which of them the cluster has not, and had not for ``timeout_s``.
+
+        Raises:
+            SettingRefused: DESCRIBE on a topic is not granted.
+        """
+        wanted = set(partitions)
+        end_s = time.monotonic() + timeout_s
+        while wanted:
+            there = self._router.partitions({topic for topic, _ in wanted}, all_visible=True)
+            wanted = {
+                (topic, index) for topic, index in wanted if index not in there.get(topic, ())
+            }
+            if time.monotonic() > end_s:
+                break
+            if wanted:
+                time.sleep(0.2)
+        return wanted
+
+    def has_transaction_tools(self) -> bool:
+        """Whether the broker answers DescribeTransactions, ListTransactions and
+        DescribeProducers.
+        """
+        tools = (DescribeTransactionsRequest, ListTransactionsRequest, DescribeProducersRequest)
+        return all(self._router.api_version(tool) >= 0 for tool in tools)
+
+    def configs(self, kind: str, name: str, keys: Sequence[str]) -> dict[str, str]:
+        """Settings of a ``topic`` or of a ``broker`` (any, when the name is empty), in one request.
+
+        What the broker does not have is left out, and all of them where the user lacks
+        DESCRIBE_CONFIGS: that is not an error here.
+        """
+
+        async def ask() -> dict[str, str]:
+            nodes = self._router.nodes
+            node_id = int(name) if kind == "broker" and name else nodes[0]
+            resource = DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=4 if kind == "broker" else 2,
+                resource_name=str(node_id) if kind == "broker" else name,
+                configuration_keys=list(keys),
+            )
+            answer = await self._router.send(DescribeConfigsRequest(resources=[resource]), node_id)
+            (result,) = answer.results
+            if failure_of(result.error_code) in RETRIABLE:
+                raise Again(error_name(result.error_code))
+            if result.error_code:
+                return {}
+            return {c.name: str(c.value) for c in result.configs if c.name in keys}
+
+        return self._router.retry(ask)
+
+    # ---- transactions ------------------------------------------------------------------------
+
+    def list_ongoing(self, pattern: str | None) -> list[str]:
+        """Transactional ids that are Ongoing on any node, filtered by ``pattern`` where the broker
+        can.
+        """
+        return self._list_transactions(["Ongoing"], pattern if self._knows_patterns() else None)
+
+    def list_committed(self, pattern: str) -> list[str]:
+        """Transactional ids like ``pattern`` whose last transaction was committed; none where the
+        broker knows no patterns.
+        """
+        return self._list_transactions(COMMITTED_STATES, pattern) if self._knows_patterns() else []
+
+    def _knows_patterns(self) -> bool:
+        return self._router.api_version(ListTransactionsRequest) >= 2
+
+    def _list_transactions(self, states: Sequence[str], pattern: str | None) -> list[str]:
+        fields: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
+        if pattern is not None:
+            fields |= {"transactional_id_pattern": pattern, "min_version": 2}
+
+        async def ask() -> list[str]:
+            nodes = self._router.nodes
+            sent = [self._router.send(ListTransactionsRequest(**fields), node) for node in nodes]
+            found: list[str] = []
+            for answer in [await s for s in sent]:
+                if error := error_name(answer.error_code):
+                    raise Again(error)
+                found.extend(t.transactional_id for t in answer.transaction_states)
+            return found
+
+        return self._router.retry(ask)
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription | None]:
+        """What the coordinators know of each id; None for an id that they do not know.
+
+        Raises:
+            SettingRefused: DESCRIBE on the ids is not granted.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            return DescribeTransactionsRequest(transactional_ids=list(ids))
+
+        def read(answer: Any, _: Sequence[str]) -> Iterable[tuple[str, int, Any]]:
+            for t in answer.transaction_states:
+                yield t.transactional_id, t.error_code, t
+
+        result: dict[str, TransactionDescription | None] = {}
+        answers = self._router.by_coordinator(transactional_ids, Question(request, read))
+        for name, (error, t) in answers.items():
+            if failure_of(error) is KafkaFailure.NO_TRANSACTION:
+                result[name] = None
+            elif error:
+                raise self._router.denied("DESCRIBE on the transactional id", name, error)
+            else:
+                result[name] = TransactionDescription(
+                    state=t.transaction_state,
+                    producer_id=t.producer_id,
+                    producer_epoch=t.producer_epoch,
+                    timeout_ms=t.transaction_timeout_ms,
+                    start_time_ms=t.transaction_start_time_ms,
+                    partitions=tuple((p.topic, i) for p in t.topics for i in p.partitions),
+                )
+        return result
+
+    def commit_transactions(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """EndTxn(commit) for each id with its (producer id, epoch). Returns the error's code, 0 for
+        done.
+
+        CONCURRENT_TRANSACTIONS says only that markers are being written, so it is asked again.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            (name,) = ids
+            producer_id, epoch = transactions[name]
+            return EndTxnRequest(
+                transactional_id=name,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                committed=True,
+                max_version=END_TXN_VERSION_MAX,
+            )
+
+        return self._one_each(transactions, request, also_retriable=[KafkaFailure.CONCURRENT])
+
+    def fence_producers(self, transactions: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """InitProducerId for each id whose transaction is open, with its (producer id, epoch): the
+        coordinator raises the epoch and aborts the transaction. Returns the error's code, 0 where
+        none was open.
+
+        ConcurrentTransactionsError is the answer to an abort that has begun, and to one that has
+        not: ask what is open.
+        """
+
+        def request(ids: Sequence[str]) -> Any:
+            (name,) = ids
+            producer_id, epoch = transactions[name]
+            return InitProducerIdRequest(
+                transactional_id=name,
+                transaction_timeout_ms=FENCE_TIMEOUT_MS,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                min_version=3,
+                max_version=INIT_PRODUCER_VERSION_MAX,
+            )
+
+        return self._one_each(transactions, request)
+
+    def _one_each(
+        self,
+        ids: Iterable[str],
+        request: Callable[[Sequence[str]], Any],
+        also_retriable: Iterable[KafkaFailure] = (),
+    ) -> dict[str, int]:
+        """Send a request for each id to its coordinator. Returns the error's code, or 0."""
+
+        def read(answer: Any, asked: Sequence[str]) -> Iterable[tuple[str, int, Any]]:
+            yield asked[0], answer.error_code, None
+
+        question = Question(request, read, each_max=1, also_retriable=frozenset(also_retriable))
+        answers = self._router.by_coordinator(ids, question)
+        return {name: error for name, (error, _) in answers.items()}
+
+    # ---- partitions --------------------------------------------------------------------------

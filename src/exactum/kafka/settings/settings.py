@@ -1,0 +1,234 @@
+"""The user's client settings, in librdkafka's names, and what they mean to both Kafka clients.
+
+Data goes through librdkafka; the driver's protocol requests go through kafka-python. The user gives
+one set of settings; both clients get the same meaning, or the settings are refused.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from exactum.errors import SettingRefused
+from exactum.kafka.settings import client_settings
+from exactum.kafka.settings.security_settings import SECURITY_PREFIXES
+
+Settings = tuple[tuple[str, str], ...]
+"""librdkafka settings as sorted pairs: hashable and picklable."""
+
+OWNED = {
+    "transactional.id": "exactum names every transaction itself; use transactional_id_prefix",
+    "transaction.timeout.ms": "use the sink's argument transaction_timeout_ms",
+    "bootstrap.servers": "use the sink's argument bootstrap_servers",
+    "metadata.broker.list": "use the sink's argument bootstrap_servers",
+    "enable.idempotence": "without it a retry inside the producer doubles records",
+    "acks": "anything but all can lose acknowledged records when a broker dies",
+    "request.required.acks": "anything but all can lose acknowledged records when a broker dies",
+    "enable.gapless.guarantee": "it makes failures fatal that a new attempt repairs",
+    "delivery.report.only.error": "exactum reads delivery errors from it",
+    "statistics.interval.ms": "nobody would read the statistics, and they would pile up in memory",
+    "log.queue": "exactum forwards the client's log",
+    "allow.auto.create.topics": "a missing topic is an error, not a new topic",
+}
+"""Settings that the guarantee rests on, each with the reason why it cannot be given."""
+
+DEFAULTS = {
+    # Java's default: null keys are spread, others are hashed by murmur2 (kafka-clients,
+    # BuiltInPartitioner).
+    "partitioner": "murmur2_random",
+    # A request carries one batch; larger ones gain nothing at the broker and fit no cache
+    # (bench/NOTES.md).
+    "batch.size": "262144",
+    "batch.num.messages": "100000",
+    "queue.buffering.max.messages": "1000000",
+    "queue.buffering.max.kbytes": "131072",
+    # The coordinator query of a new producer is repeated only when the broker connection comes up.
+    "reconnect.backoff.ms": "10",
+    # librdkafka's 10 s would keep a task waiting long after the dead node's work has moved to
+    # another one.
+    "reconnect.backoff.max.ms": "1000",
+    "sticky.partitioning.linger.ms": "10",
+}
+"""Where exactum's defaults differ from librdkafka's; the user's settings win."""
+
+LINGER_MS = 5_000
+"""Longest that a record waits for its batch to be full; the end of its task sends what is left.
+
+Not librdkafka's 5 ms: its sending thread does not sleep while a partition has a request under way
+and, behind it, a record that has waited longer than this (rdkafka_broker.c,
+rd_kafka_toppar_producer_serve): with a backlog, always.
+"""
+
+
+RECORD_BYTES_MAX = 1_000_000
+"""librdkafka's default of message.max.bytes."""
+RECORD_BYTES_RANGE = (1_000, 1_000_000_000)
+"""What librdkafka takes for it."""
+REQUEST_HEAD_MAX = 4_096
+"""More than a request has beside its records: names of the client, of the transaction and of the
+topic.
+"""
+REQUEST_BYTES_MAX = 104_857_600
+"""Kafka's default of socket.request.max.bytes."""
+
+
+def number(settings: Settings, name: str) -> int:
+    """The user's, else exactum's default of a setting that is a number.
+
+    Raises:
+        SettingRefused: it is written as C writes numbers, which librdkafka would take.
+    """
+    text = {**DEFAULTS, "message.max.bytes": str(RECORD_BYTES_MAX), **dict(settings)}[name]
+    if not text.isdecimal():
+        raise SettingRefused(
+            f"The producer setting {name!r} is {text!r}. Give it as a plain number, like 1000000."
+        )
+    return int(text)
+
+
+def compression(settings: Settings) -> tuple[str, int | None]:
+    """The codec, under either of its names, and its level, None for librdkafka's default."""
+    given = dict(settings)
+    codec = given.get("compression.codec", given.get("compression.type", "none"))
+    level = int(given.get("compression.level", -1))
+    return codec, None if level < 0 else level
+
+
+def with_sizes(
+    settings: Settings, has_topic: bool, batch_bytes_max: int | None, request_bytes_max: int
+) -> Settings:
+    """The same, so that librdkafka is in the way of no record that the topic takes, and fills no
+    batch beyond it.
+
+    ``batch_bytes_max``: the topic's; None where it is not known. Without a topic of the sink's own,
+    rows are measured by the limits of theirs. ``request_bytes_max``: the broker's; it ends the
+    connection of a client that sends more.
+    """
+    given, (least, most) = dict(settings), RECORD_BYTES_RANGE
+    queue_kbytes = number(settings, "queue.buffering.max.kbytes")
+    sizes = {
+        "message.max.bytes": number(settings, "message.max.bytes"),
+        "batch.size": number(settings, "batch.size"),
+    }
+    if "message.max.bytes" not in given and not has_topic:
+        sizes["message.max.bytes"] = most
+    if batch_bytes_max is not None:
+        if "message.max.bytes" not in given:
+            sizes["message.max.bytes"] = batch_bytes_max
+        sizes["batch.size"] = max(1, min(sizes["batch.size"], batch_bytes_max))
+    fits = min(most, request_bytes_max - REQUEST_HEAD_MAX)
+    sizes["message.max.bytes"] = max(least, min(sizes["message.max.bytes"], fits))
+    if has_topic and "queue.buffering.max.kbytes" not in given:
+        sizes["queue.buffering.max.kbytes"] = max(
+            -(-sizes["message.max.bytes"] // 1024), queue_kbytes
+        )
+    return tuple(sorted({**given, **{name: str(size) for name, size in sizes.items()}}.items()))
+
+
+def linger_ms(settings: Mapping[str, str]) -> str:
+    """The default of ``linger.ms``: librdkafka wants it shorter than the timeout of a record, or of
+    a transaction.
+    """
+    names = ("message.timeout.ms", "delivery.timeout.ms", "transaction.timeout.ms")
+    timeouts = (settings.get(name, "") for name in names)
+    return str(
+        min([LINGER_MS, *(int(text) // 2 for text in timeouts if text.isdigit() and int(text))])
+    )
+
+
+_ADMIN_NAMES = {
+    "client.id": "client_id",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+}
+_ADMIN_HANDLED = {"ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"}
+
+
+def checked(producer: Mapping[str, object] | None, where: str) -> Settings:
+    """The user's ``producer`` settings as text pairs.
+
+    Raises:
+        SettingRefused: one of them is owned by exactum, is not text, number or bool, concerns
+            security in a way that the driver's client cannot follow, or is one that librdkafka does
+            not know or take.
+    """
+    settings: dict[str, str] = {}
+    if producer is not None and not isinstance(producer, Mapping):
+        raise SettingRefused(
+            f"{where}: producer must be a dict of settings, like {{'compression.type': 'zstd'}}."
+        )
+    for name, value in (producer or {}).items():
+        if not isinstance(name, str):
+            raise SettingRefused(
+                f"{where}: the producer setting {name!r} has a name that is no text."
+            )
+        if name in OWNED:
+            raise SettingRefused(
+                f"{where}: the producer setting {name!r} cannot be given: {OWNED[name]}."
+            )
+        if not isinstance(value, (str, int, float, bool)):
+            raise SettingRefused(
+                f"{where}: the producer setting {name!r} is a {type(value).__name__}; settings "
+                "travel to the executors, so give text, a number or a bool."
+            )
+        settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    pairs = tuple(sorted(settings.items()))
+    admin_settings(pairs, where)
+    client_settings.try_out(of_producer(settings, {}), where)
+    return pairs
+
+
+def of_producer(settings: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a producer: exactum's defaults, the user's, and those that nobody can
+    change.
+    """
+    fixed = {
+        "enable.idempotence": "true",
+        "acks": "all",
+        "allow.auto.create.topics": "false",
+        **own,
+    }
+    found = {**DEFAULTS, **settings, **fixed}
+    return {"linger.ms": linger_ms(found), **found}
+
+
+def admin_settings(settings: Settings, where: str) -> dict[str, Any]:
+    """The same settings as keyword arguments of kafka-python's clients. Only what concerns
+    connections.
+
+    Raises:
+        SettingRefused: a security setting that kafka-python has no word for.
+    """
+    result: dict[str, Any] = {}
+    given = dict(settings)
+    for name, value in settings:
+        if name in _ADMIN_NAMES:
+            result[_ADMIN_NAMES[name]] = value
+        elif name.startswith(SECURITY_PREFIXES) and name not in _ADMIN_HANDLED:
+            raise SettingRefused(
+                f"{where}: the setting {name!r} is known to librdkafka only, and the driver needs "
+                "it for its own connection too. Supported: "
+                f"{', '.join(sorted((*_ADMIN_NAMES, *_ADMIN_HANDLED)))}."
+            )
+    if "security_protocol" in result:
+        result["security_protocol"] = result["security_protocol"].upper()
+    if "sasl_mechanism" in result:
+        result["sasl_mechanism"] = result["sasl_mechanism"].upper()
+    if given.get("ssl.endpoint.identification.algorithm", "https") == "none":
+        result["ssl_check_hostname"] = False
+    if given.get("enable.ssl.certificate.verification") == "false":
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        result["ssl_context"] = context
+    return result

@@ -1,0 +1,1 @@
+"""What a topic is and takes, and a small one read whole."""

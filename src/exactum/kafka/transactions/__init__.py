@@ -1,0 +1,1 @@
+"""What became of transactions, read back from their coordinator and their partitions."""
