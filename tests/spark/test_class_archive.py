@@ -18,11 +18,20 @@ from exactum.spark.runtime import driver_archive
 from exactum.spark.startup import archive_maker, class_archive
 from tests.kit.environment import environment
 from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
+from tests.kit.waiting import WAIT_MAX_S
 
 SESSION = """
 import exactum
 session = exactum.local_session("archive", master="local[1]", **{"spark.exactum.warmWorkers": "false"})
 assert session.range(5).count() == 5
+"""
+RECORDED = """
+import exactum
+from exactum.spark.jvm import virtual_machine
+session = exactum.local_session("recorded", master="local[1]", spark_sql_shuffle_partitions=1)
+assert virtual_machine.shares_classes()
+assert session.range(5).groupBy("id").count().mapInArrow(lambda each: each, "id long, n long").count() == 5
+session.stop()
 """
 
 
@@ -42,7 +51,7 @@ def shares_classes(command: list[str]) -> bool:
         env=environment(SPARK_HOME=str(pyspark_jars().parent)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_MAX_S,
         check=True,
     )
     return ", sharing" in told.stderr
@@ -76,6 +85,25 @@ def test_a_damaged_one_breaks_no_start(
         archive.path.unlink()
         archive.path.write_bytes(damaged)
         assert not shares_classes(command)
+
+
+@pytest.mark.spark
+def test_a_flight_recorder_looks_at_every_class(tmp_path: Path) -> None:
+    """So do agents, as those of tracing and of metrics. A class in the archive that has no class
+    file would end the JVM with SIGSEGV.
+    """
+    recorder = f"-XX:StartFlightRecording=filename={tmp_path / 'recorded.jfr'}"
+    done = subprocess.run(
+        [sys.executable, "-c", RECORDED],
+        env=environment(SPARK_SUBMIT_OPTS=f"-XX:+UseSerialGC {recorder}"),
+        cwd=tmp_path,
+        capture_output=True,  # to its end: the JVM, which has it too, may end after Python
+        text=True,
+        timeout=WAIT_MAX_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Started recording" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -117,7 +145,7 @@ def test_a_session_whose_jvm_refuses_it_says_so(archive: ClassArchive) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WAIT_MAX_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

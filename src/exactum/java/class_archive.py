@@ -75,14 +75,15 @@ class ClassArchive:
         return True
 
 
-def archive_of(name: str, jars: Iterable[Path]) -> ClassArchive:
+def archive_of(name: str, jars: Iterable[Path], made_of: bytes = b"") -> ClassArchive:
     """The archive of a program with these jars and the installed Java; it may not be made yet.
+    ``made_of``: which of their classes it has, where that is not left to the JVM.
 
     A JVM takes an archive for these very jars only, by path, size and time: installed again, they
     are others. The time is in seconds, as it is in a layer of a container image. Raises
     LocalServerError without Java.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(made_of)
     for file in (Path(java_program("java")).resolve(), *sorted(jars)):
         seen = file.stat()
         digest.update(f"{file} {seen.st_size} {int(seen.st_mtime)}\n".encode())

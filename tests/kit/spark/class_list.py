@@ -20,11 +20,15 @@ import exactum
 from exactum.java.class_archive import SILENCE
 from exactum.java.program import spark_java_options
 from exactum.local import LocalKafka
-from exactum.spark.startup.archive_maker import CLASSES
+from exactum.spark.runtime.driver_archive import CLASSES
 from exactum.spark.startup.class_archive import OPTIONS
 
 ELSEWHERE = re.compile(r"exactum/|\S*\$Proxy\d|jdk/jfr/internal/handlers/|\S*/GeneratedClass\$")
 """Classes of jars that are not on the class path, and of no jar at all."""
+SPUN = "[SPECIES_RESOLVE]"
+"""What a JVM makes up as it dumps. With an agent or a flight recorder, which look at every class
+file, a JVM of Java 17 looks for one of such a class in its archive, and dies of finding none
+(hotspot's ``klassFactory.cpp``, ``check_shared_class_file_load_hook``)."""
 
 
 def record(servers: str, folder: Path, recorded: Path) -> None:
@@ -67,7 +71,9 @@ def run(spark: SparkSession, servers: str, checkpoint: Path) -> None:
 
 
 def kept(recorded: str) -> str:
-    lines = (line for line in recorded.splitlines() if not ELSEWHERE.match(line))
+    lines = (
+        line for line in recorded.splitlines() if not ELSEWHERE.match(line) and SPUN not in line
+    )
     return "\n".join(lines) + "\n"
 
 

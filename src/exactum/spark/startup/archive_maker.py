@@ -28,10 +28,9 @@ from exactum.java.class_archive import SILENCE, ClassArchive
 from exactum.java.jars import pyspark_jars
 from exactum.java.program import spark_java_options
 from exactum.spark.runtime.connector import spark_kafka_jars
-from exactum.spark.runtime.driver_archive import spark_archive
+from exactum.spark.runtime.driver_archive import CLASSES, spark_archive
 from exactum.spark.startup import class_archive, class_path
 
-CLASSES = Path(__file__).with_name("classes.txt.gz")
 DELAY_S = 20.0
 TIMEOUT_S = 1800.0
 LOG_CHARS_SHOWN = 2000
