@@ -102,7 +102,9 @@ archive: setup
 test-fast: setup ## the quick tests: no servers, under a minute
 	$(PYTEST) -q -m "not (broker or spark or postgres or mariadb or slow or deep)"
 
-# 20 deaths in each crash loop, 10 random ones in each job with state, and the variants that make test leaves out.
+# 20 deaths in each crash loop, 10 random ones in each job with state, and the variants that make test leaves out. A test process that crashes fails its
+# test, and the others are played: with --dist load a replaced one is no danger.
+deep: PYTEST += --max-worker-restart 3
 deep: servers archive ## the crash tests at length, under an hour
 	EXACTUM_RUN_DEATHS=20 EXACTUM_CRASH_DEATHS=10 $(PYTEST) --dist load \
 	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py

@@ -102,8 +102,9 @@ def no_descriptors_are_left() -> Iterator[None]:
     )
 
 
-SETTINGS = pytest.StashKey[dict[str, str]]()
-"""Of the session that all tests of a process share, once one of them has asked for it."""
+SHARED = pytest.StashKey[tuple[SparkSession, dict[str, str]]]()
+"""The session that all tests of a process share, once one of them has asked for it, and its
+settings. The active one may be that of a micro-batch."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -112,8 +113,8 @@ def session_is_left_as_found(pytestconfig: pytest.Config) -> Iterator[None]:
     differs from run to run.
     """
     yield
-    if SETTINGS in pytestconfig.stash:
-        left = put_back(SparkSession.active(), pytestconfig.stash[SETTINGS])
+    if SHARED in pytestconfig.stash:
+        left = put_back(*pytestconfig.stash[SHARED])
         assert not left, f"left in the session that all files share: {left}"
 
 
@@ -181,9 +182,9 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
         "exactum-tests", master="local[2,2]", spark_sql_shuffle_partitions=2, **SNAPSHOTS_OFTEN
     )
     session.sparkContext.setLogLevel("OFF")
-    pytestconfig.stash[SETTINGS] = dict(session.conf.getAll)
+    pytestconfig.stash[SHARED] = session, dict(session.conf.getAll)
     yield session
-    del pytestconfig.stash[SETTINGS]
+    del pytestconfig.stash[SHARED]
     session.stop()
 
 

@@ -21,12 +21,13 @@ import pytest
 from tests.kit.custom import http_driver
 from tests.kit.custom.custom_rows import batches
 from tests.kit.targets.api import Api
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
 EPOCHS = 4
 KILLS = 5
-DEADLINE_S = 90.0
+DEADLINE_S = WAIT_MAX_S
 SENDS_PER_EPOCH = http_driver.PARTITIONS * http_driver.ROWS // http_driver.ROWS_PER_SEND
 SENT = batches(EPOCHS * http_driver.PARTITIONS, http_driver.ROWS)
 EXPECTED = Counter(tuple(row.values()) for batch in SENT for row in batch.to_pylist())

@@ -14,6 +14,7 @@ import pytest
 
 from tests.kit.dashboard.checkpoints import MadeCheckpoint
 from tests.kit.environment import environment
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
             found = re.search(r"http://127\.0\.0\.1:(\d+)$", said.strip())
             assert found is not None, said + process.stdout.read()
             assert port < int(found[1]) <= port + 16
-            with urllib.request.urlopen(found[0], timeout=10) as response:
+            with urllib.request.urlopen(found[0], timeout=WAIT_MAX_S) as response:
                 text = response.read().decode()
             assert one.query_id in text and "/query/checkpoint-2" in text
             process.send_signal(signal.SIGINT)
@@ -69,7 +70,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, arguments: list[str], said: s
         text=True,
         cwd=tmp_path,
         env=environment(),
-        timeout=60,
+        timeout=WAIT_MAX_S,
     )
     assert done.returncode in (1, 2)
     assert said in done.stderr

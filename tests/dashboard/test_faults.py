@@ -21,6 +21,7 @@ from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.protocol.model import Decision
 from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
 from tests.kit.small_disk import small_disk
+from tests.kit.waiting import WAIT_MAX_S
 
 NOW_MS = time.time_ns() // 1_000_000
 
@@ -40,7 +41,7 @@ def server(made: MadeCheckpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ht
 
 
 def page(server: HttpServer, path: str) -> str:
-    with urllib.request.urlopen(server.url + path, timeout=10) as response:
+    with urllib.request.urlopen(server.url + path, timeout=WAIT_MAX_S) as response:
         return str(response.read().decode())
 
 

@@ -21,6 +21,7 @@ from exactum.ops.dashboard.checkpoint_source import CheckpointSource
 from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.protocol.model import Decision
 from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
+from tests.kit.waiting import WAIT_MAX_S
 
 Get = Callable[[str], HttpResponse]
 
@@ -260,7 +261,7 @@ def test_the_headers_forbid_what_the_page_does_not_need(
 
 def fetched(url: str) -> tuple[Any, bytes]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as response:
             return response.headers, response.read()
     except HTTPError as error:
         return error.headers, error.read()

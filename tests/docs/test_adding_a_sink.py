@@ -14,11 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import exactum
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-sink.md"
-CONTRACT_TIMEOUT_S = 300
+CONTRACT_TIMEOUT_S = WAIT_MAX_S
 
 
 def blocks() -> list[str]:

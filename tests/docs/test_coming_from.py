@@ -23,6 +23,7 @@ from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.steps import steps
 from tests.kit.environment import ROOT, environment
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]
 
@@ -184,7 +185,7 @@ def test_one_checkpoint_goes_from_jdbc_to_exactum_and_back(
         send(jdbc_job.servers, jdbc_job.orders, range(10 * day, 10 * day + 10))
         program = tmp_path / name
         program.write_text(replaced("jdbc.md", name, {**jdbc_job.names, **session}))
-        subprocess.run([sys.executable, program], env=environment(), check=True, timeout=240)
+        subprocess.run([sys.executable, program], env=environment(), check=True, timeout=WAIT_MAX_S)
     assert jdbc_job.found() == items(*range(30))
 
 
@@ -225,7 +226,7 @@ def from_offsets(servers: str, positions: list[TopicPartition]) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "onlooker"})
     values = []
     for position in positions:
-        _, end = consumer.get_watermark_offsets(position, timeout=20)
+        _, end = consumer.get_watermark_offsets(position, timeout=WAIT_MAX_S)
         consumer.assign([position])
         for _ in range(end - position.offset):
             message = consumer.poll(20)

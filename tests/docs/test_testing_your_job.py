@@ -14,13 +14,14 @@ from tests.kit.docs.program import replaced
 from tests.kit.docs.steps import PageStep, pattern, steps
 from tests.kit.environment import ROOT, environment
 from tests.kit.testing.published import entry_point
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 PAGE = ROOT / "docs" / "testing-your-job.md"
 OUTPUT_SEED = 2
 """Its first kill strikes right after the output grew."""
-TIMEOUT_S = 400
+TIMEOUT_S = WAIT_MAX_S
 
 
 def saved(folder: Path, pages: Sequence[PageStep]) -> None:

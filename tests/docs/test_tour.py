@@ -35,6 +35,7 @@ from tests.kit.docs.program import call, on_its_way
 from tests.kit.environment import ROOT
 from tests.kit.savepoint.totals import await_true
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
 
@@ -122,7 +123,7 @@ def test_a_write_ahead_sink(
         with on_its_way(spark, write_ahead_sink, *arguments):
             await_true(lambda wanted=life * 4: api.requests >= wanted, "requests come")
         forget_last_batch(checkpoint)
-    with urllib.request.urlopen(url, timeout=30) as reply:
+    with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as reply:
         said = json.load(reply)
     assert said["came twice"] == said["requests"] // numbers_api.LOSES_EVERY > 0
     assert said["numbers"] == said["different"]

@@ -36,8 +36,9 @@ from exactum.ops.doctor.machine import Requirement
 from exactum.ops.doctor.span import span
 from tests.kit.doctor.diagnosis import diagnosed, tree
 from tests.kit.environment import python_path
+from tests.kit.waiting import WAIT_MAX_S
 
-WAIT_S = 30.0
+WAIT_S = WAIT_MAX_S
 SCREEN_LINES = 40
 
 

@@ -18,6 +18,7 @@ from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.transactions import frame, opened
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -25,7 +26,7 @@ LATER_S = 0.5
 """A hundred times librdkafka's own linger.ms."""
 SENT_WITHIN_S = 4
 """Less than a record waits by default."""
-WAIT_S = 30
+WAIT_S = WAIT_MAX_S
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
@@ -99,8 +100,8 @@ def test_a_queue_full_of_batches_that_are_not(kafka: LocalKafka, topic: Callable
         produce(
             producer, rows, name, timeout_ms=20_000
         )  # far less than records wait for full batches
-        producer.flush(WAIT_S * 1_000)
-        producer.abort_transaction(WAIT_S * 1_000)
+        producer.flush(int(WAIT_S * 1_000))
+        producer.abort_transaction(int(WAIT_S * 1_000))
     finally:
         producer.destroy()
     assert sum(end(kafka, name, partition) for partition in range(8)) >= 4_000

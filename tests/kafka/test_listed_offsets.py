@@ -13,10 +13,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactum.kafka.requests.listed_offsets import listed_offsets
 from exactum.local import LocalKafka
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = WAIT_MAX_S
 TOPICS = 10
 PARTITIONS = 8
 
@@ -62,7 +63,7 @@ def test_a_topic_that_is_not_there(kafka: LocalKafka, topic: Callable[..., str])
         KafkaError._NOENT,
         KafkaError._TIMED_OUT,
     )  # the second one on a starved machine
-    assert "nowhere" not in kafka.admin().list_topics(timeout=10).topics
+    assert "nowhere" not in kafka.admin().list_topics(timeout=WAIT_MAX_S).topics
 
 
 def test_nobody_answers(kafka: LocalKafka) -> None:

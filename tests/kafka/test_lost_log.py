@@ -14,6 +14,7 @@ from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.protocol.model import CommitPermit, PreparedTransaction
 from tests.kit.kafka.transactions import OpenedSink, frame, opened, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 ROWS = [b"a", b"b", b"c"]
@@ -39,7 +40,7 @@ def empty(kafka: LocalKafka, name: str) -> None:
     """Delete every record of the topic's only partition; its offsets go on."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.delete_records([TopicPartition(name, 0, -1)]).values():
-        future.result(timeout=20)
+        future.result(timeout=WAIT_MAX_S)
 
 
 def make_anew(kafka: LocalKafka, name: str, values: int) -> None:

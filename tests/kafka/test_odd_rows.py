@@ -24,6 +24,7 @@ from exactum.protocol.sink import Guarantee, Rejection
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
 from tests.kit.kafka.transactions import OpenedSink, frame, opened, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -198,7 +199,7 @@ def add_partitions(kafka: LocalKafka, name: str, count: int) -> None:
     for future in admin.create_partitions([NewPartitions(name, count)]).values():
         future.result(30)
     end_s = time.monotonic() + 30
-    while len(admin.list_topics(name, timeout=10).topics[name].partitions) < count:
+    while len(admin.list_topics(name, timeout=WAIT_MAX_S).topics[name].partitions) < count:
         assert time.monotonic() < end_s
         time.sleep(0.05)
 

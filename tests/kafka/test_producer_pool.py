@@ -32,10 +32,11 @@ from exactum.local import LocalKafka
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.kafka.transactions import frame, opened, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 30
+WAIT_S = WAIT_MAX_S
 
 
 @pytest.fixture
@@ -182,6 +183,7 @@ def test_pools_go_when_nobody_uses_them(
     """Those idle for longest, of more than a few, and never at once; one whose user was
     forgotten is idle as well.
     """
+    monkeypatch.setattr(process_pools, "POOL_IDLE_MIN_S", 3600.0)
     many = plans(kafka, SINKS)
     kept, users = User(), [User() for _ in many]
     taken: dict[ProducerPlan, ProducerPool] = {}

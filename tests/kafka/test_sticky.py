@@ -20,6 +20,7 @@ from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.transactions import frame, opened, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -126,7 +127,7 @@ def test_a_partition_without_a_leader_is_left_out() -> None:
         kafka.kill(node=2)
         end_s = time.monotonic() + 90
         while True:  # the controller takes its time to notice
-            topics = admin.list_topics("led", timeout=10).topics
+            topics = admin.list_topics("led", timeout=WAIT_MAX_S).topics
             led = {
                 number
                 for number, partition in topics["led"].partitions.items()

@@ -11,8 +11,9 @@ import time
 import pytest
 
 from exactum.ops.process_session import members
+from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = WAIT_MAX_S
 OWNER = """
 import os, subprocess, sys
 from exactum.local.guard import Guard

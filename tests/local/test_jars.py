@@ -17,6 +17,7 @@ from exactum.errors import LocalServerError
 from exactum.java import jars
 from exactum.java.program import java_program
 from exactum.local import broker, broker_jars, spark_kafka_jars
+from tests.kit.waiting import WAIT_MAX_S
 
 CALL_BROKER_JARS = "from exactum.local import broker_jars; print(*broker_jars(), sep='\\n')"
 
@@ -171,7 +172,7 @@ def test_second_process_waits_for_the_first(tmp_path: Path) -> None:
             folder.mkdir()
             (folder / "first.jar").touch()
             fcntl.flock(lock, fcntl.LOCK_UN)
-            output, errors = second.communicate(timeout=30)
+            output, errors = second.communicate(timeout=WAIT_MAX_S)
     assert output.splitlines() == [str(folder / "first.jar")], errors
 
 

@@ -25,10 +25,11 @@ from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.foreground import run_kafka
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 30.0
+WAIT_S = WAIT_MAX_S
 
 
 def quiet(settings: dict[str, object]) -> dict[str, object]:

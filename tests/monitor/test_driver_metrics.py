@@ -13,8 +13,9 @@ import exactum
 from exactum.monitor import metrics_server
 from exactum.monitor.recorder import RECORDER
 from tests.kit.monitor.prometheus import get, samples
+from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = WAIT_MAX_S
 
 
 def until(reached: Callable[[], Any], what: str) -> Any:

@@ -27,6 +27,7 @@ from exactum.monitor.script_stats import QUERIES_MAX, ScriptStats
 from tests.kit.environment import ROOT
 from tests.kit.monitor.facts import Story
 from tests.kit.monitor.prometheus import get, samples
+from tests.kit.waiting import WAIT_MAX_S
 
 
 def now_ms() -> int:
@@ -342,7 +343,7 @@ def test_scrapers_that_never_read_or_never_ask(
             one.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
         bad.append(one)
     try:
-        assert get(served.url, timeout_s=60.0)[0] == 200
+        assert get(served.url, timeout_s=WAIT_MAX_S)[0] == 200
     finally:
         for one in bad:
             one.close()

@@ -21,6 +21,7 @@ from exactum.monitor.verdict import Verdict
 from exactum.ops.status.query_status import QueryStatus, status_of
 from tests.kit.environment import environment
 from tests.kit.run.run_command import World, new_world
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ def said(world: World, *options: str) -> tuple[int, dict[str, Any]]:
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=200,
+        timeout=WAIT_MAX_S,
     )
     assert done.stderr == ""
     (query,) = json.loads(done.stdout)["queries"]

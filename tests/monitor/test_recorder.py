@@ -19,6 +19,7 @@ from exactum.monitor.history import read_facts
 from exactum.monitor.recorder import Recorder
 from tests.kit.environment import environment
 from tests.kit.monitor.facts import Story
+from tests.kit.waiting import WAIT_MAX_S
 
 
 class Kept:
@@ -167,7 +168,7 @@ def test_the_last_words_of_a_process_are_written(tmp_path: Path, end: str) -> No
         check=False,
         capture_output=True,
         env=environment(),
-        timeout=60,
+        timeout=WAIT_MAX_S,
     )
     (fact,) = read_facts(tmp_path)
     assert (fact.name, fact.fields["batch_id"], fact.fields["rows"]) == ("RowsSkipped", 7, 3)
@@ -187,6 +188,6 @@ RECORDER.hear(events.RowsSkipped("q", 7, "i", 3))
 time.sleep(1)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], check=False, env=environment(), timeout=60
+        [sys.executable, "-c", program], check=False, env=environment(), timeout=WAIT_MAX_S
     )
     assert done.returncode == 0

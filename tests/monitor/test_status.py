@@ -31,6 +31,7 @@ from exactum.protocol.model import (
 )
 from tests.kit.environment import environment
 from tests.kit.monitor.facts import QUERY, Story
+from tests.kit.waiting import WAIT_MAX_S
 
 LINES_OF_A_SCREEN = 24
 
@@ -112,7 +113,7 @@ def run_status(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
         capture_output=True,
         text=True,
         env=environment(COLUMNS="80"),
-        timeout=60,
+        timeout=WAIT_MAX_S,
         cwd=cwd,
     )
 
@@ -346,7 +347,7 @@ def test_a_terminal_gets_a_table(checkpoint: Checkpoint) -> None:
         check=False,
         stdout=theirs,
         env=environment(TERM="xterm-256color", COLUMNS="160"),
-        timeout=60,
+        timeout=WAIT_MAX_S,
     )
     os.close(theirs)
     shown = os.read(ours, 1 << 16).decode()
@@ -378,7 +379,7 @@ except SystemExit as end:
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=60,
+        timeout=WAIT_MAX_S,
     )
     assert done.stderr.strip() == "1 []"
     assert json.loads(done.stdout)["queries"][0]["verdict"] == "IN DOUBT"

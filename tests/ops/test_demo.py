@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import WAIT_MAX_S
+
 COMMAND = [sys.executable, "-m", "exactum.ops.cli", "demo"]
-TIMEOUT_S = 400
+TIMEOUT_S = WAIT_MAX_S
 
 
 def processes_of(folder: Path) -> list[str]:

@@ -25,8 +25,9 @@ from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.terminal import Terminal
 from tests.kit.environment import environment
 from tests.kit.kafka.named import topics_named
+from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from exactum.spark.supervised.supervisor_channel import (
     address_of,
     inherited,
 )
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +126,7 @@ def test_only_who_inherits_the_socket_takes_part() -> None:
                 text=True,
                 check=True,
                 env=environment,
-                timeout=30,
+                timeout=WAIT_MAX_S,
             )
             assert done.stdout == expected
         number, _, inode = address_of(theirs).partition(":")

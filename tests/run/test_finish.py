@@ -36,6 +36,7 @@ from exactum.testing import (
     faulty,
     sweep,
 )
+from tests.kit.waiting import WAIT_MAX_S
 
 QUERY = "query"
 BATCHES = 2
@@ -313,7 +314,7 @@ def test_a_class_of_the_script_goes_along() -> None:
         capture_output=True,
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
+        timeout=WAIT_MAX_S,
     )
     assert done.stdout.decode() == "the script's own"
 

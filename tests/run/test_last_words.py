@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 
 from exactum.spark.last_words import LastWords
 from tests.kit.run import last_words_job
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
 JOB = Path(last_words_job.__file__)
-TIMEOUT_S = 240
+TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from exactum.checkpoint.savepoint.restore import restore
 from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.ops import cli
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +44,7 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     try:
         while query.isActive and not (folder / "checkpoint" / "commits" / "3").exists():
             query.awaitTermination(0.1)
-        stop(folder / "checkpoint", timeout_s=60)
+        stop(folder / "checkpoint", timeout_s=WAIT_MAX_S)
     finally:
         query.stop()
     return folder / "checkpoint"

@@ -17,6 +17,7 @@ from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
 from exactum.checkpoint.savepoint.stop import stop
 from exactum.spark.session import ROCKSDB
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +72,7 @@ def test_a_join_goes_on_from_its_savepoint(
         (tmp_path / "checkpoint").rename(tmp_path / "gone")
         restore(tmp_path / "savepoint", str(fork))
         with running(spark, fork, output, until=made.batch_id + 2):
-            stop(fork, timeout_s=60)
+            stop(fork, timeout_s=WAIT_MAX_S)
     finally:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     epochs = 1 + max(int(p.name) for p in (fork / "commits").iterdir() if p.name.isdigit())

@@ -18,11 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum.checkpoint.savepoint.restore import restore
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
 DATA = Path(__file__).parent / "data" / "older.tar.gz"
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = WAIT_MAX_S
 LAST = 5
 
 

@@ -39,6 +39,7 @@ from exactum.protocol.sink import Guarantee
 from tests.kit.kafka.transactions import OpenedSink, frame, opened
 from tests.kit.security.rights import Right, documented
 from tests.kit.transactions.operator import transactions
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [
     pytest.mark.broker,
@@ -52,7 +53,7 @@ ABOVE_LIBRDKAFKAS_MAX = b"x" * 1_500_000
 BROKER_TIMEOUT_MS = 1_200_000  # differs from Kafka's default: only who may read it can know it
 SHORT_TIMEOUT_MS = 4_000
 REFUSED_WITHIN_S = 30.0  # under a second on a quiet machine
-WAIT_S = 30.0
+WAIT_S = WAIT_MAX_S
 
 
 NAMES = {

@@ -24,12 +24,13 @@ from exactum.kafka.topics import topic_reader
 from exactum.kafka.topics.topic_reader import TopicReader
 from exactum.local import LocalKafka
 from tests.kit.security.rights import documented
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
 TOPIC = "guarded-rules"
 REFUSED_WITHIN_S = 25.0  # a few seconds on a quiet machine; one that is away is tried for longer
-WAIT_S = 30.0
+WAIT_S = WAIT_MAX_S
 
 RIGHTS = documented("control.md", {"control topic": ("topic", TOPIC)})
 USERS = {"full": RIGHTS, "sees": None, "stranger": ()}

@@ -20,6 +20,7 @@ from exactum import events
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from tests.kit.security.rights import documented
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [
     pytest.mark.broker,
@@ -30,7 +31,7 @@ pytestmark = [
 
 RULES, OUTPUT, LETTERS = "guarded-weights", "guarded-output", "guarded-letters"
 USER, PASSWORD = "weigher", "correct-horse-weigher"
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ def loud(newcomer: Newcomer, step: PageStep) -> None:
     conf.mkdir()
     (conf / "log4j2.properties").write_text(SPARKS_LOGS)
     command = f"SPARK_CONF_DIR={conf} python loud_{name}"
-    seen = ["INFO MicroBatchExecution: ...", "2000 orders in data/loud"]
+    seen = ["INFO MicroBatchExecution: ...", "3000 orders in data/loud"]
     done(newcomer, PageStep(terminal=3, commands=[command], seen=seen, seen_in=3))
 
 
@@ -114,7 +114,7 @@ def exact(servers: str) -> None:
     """What a reader that knows nothing of exactum finds."""
     sent = Counter((key, value.upper()) for key, value in keys_and_values(servers, "orders"))
     found = Counter(keys_and_values(servers, "shouted"))
-    assert sent.total() == 2000, sent.total()
+    assert sent.total() == 3000, sent.total()
     assert found == sent, f"lost: {(sent - found).total()}, twice: {(found - sent).total()}"
 
 

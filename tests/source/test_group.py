@@ -19,6 +19,7 @@ from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.local import LocalKafka, broker
 from exactum.spark.source.group_offsets import PAUSE_S
 from tests.kit.source.source_stream import eventually
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -43,7 +44,7 @@ def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, st
         group,
     ]
     command += ["--bootstrap-server", kafka.bootstrap_servers]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_MAX_S)
     assert done.returncode == 0, done.stderr
     cells = [line.split() for line in done.stdout.splitlines() if line.split()[1:2] == [topic]]
     return [(c[3], c[4], c[5]) for c in sorted(cells, key=lambda c: int(c[2]))]
@@ -63,7 +64,7 @@ def test_lag_tools_see_the_query(
     )
     topics.give(name, 2)
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
-    committed = consumer.committed([TopicPartition(name, p) for p in (0, 1)], timeout=10)
+    committed = consumer.committed([TopicPartition(name, p) for p in (0, 1)], timeout=WAIT_MAX_S)
     consumer.close()
     assert [cell.offset for cell in committed] == [5, 5]
     assert lag_of(kafka, group, name) == [("5", "7", "2"), ("5", "7", "2")]

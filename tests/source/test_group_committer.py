@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from exactum.local import LocalKafka
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -74,6 +75,6 @@ def test_the_coordinator_dies_in_the_middle_of_commits() -> None:
                 process.stdin.close()
             assert process.wait(30) == 0
         consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "mirror"})
-        (cell,) = consumer.committed([TopicPartition("t", 0)], timeout=30)
+        (cell,) = consumer.committed([TopicPartition("t", 0)], timeout=WAIT_MAX_S)
         consumer.close()
         assert cell.offset == 2 * KILLS

@@ -13,6 +13,7 @@ import pytest
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.spark.source.record import SourceRecord
+from tests.kit.waiting import WAIT_MAX_S
 
 FULL = """
 import resource, sys
@@ -33,7 +34,7 @@ sys.exit("it was taken")
 def test_a_disk_that_takes_nothing_may_be_tried_again(tmp_path: Path) -> None:
     """A supervisor starts such a query again; no half file is left."""
     command = [sys.executable, "-c", FULL, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_MAX_S, check=False)
     assert done.returncode == 0, done.stderr
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

@@ -18,8 +18,9 @@ import exactum
 from tests.kit.spark import folder_sink, stateful
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.torn_stream import Shown, Stream, configured
+from tests.kit.waiting import WAIT_MAX_S
 
-RUN_TIMEOUT_S = 60
+RUN_TIMEOUT_S = WAIT_MAX_S
 
 
 class Query:

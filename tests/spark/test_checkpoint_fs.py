@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from exactum.spark.runtime import checkpoint_fs
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +55,7 @@ def forks_of(folder: Path, own: str) -> list[str]:
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=WAIT_MAX_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

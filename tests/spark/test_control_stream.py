@@ -25,6 +25,7 @@ from exactum.errors import CheckpointRefused, RowsRefused, SettingRefused
 from exactum.local import LocalKafka
 from exactum.spark.control import record
 from tests.kit.spark import weighing
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -264,7 +265,7 @@ def busy_cleaner(kafka: LocalKafka) -> Iterator[None]:
     )
     for operation, value in ((AlterConfigOpType.SET, "100"), (AlterConfigOpType.DELETE, None)):
         entry = ConfigEntry(name, value, incremental_operation=operation)
-        brokers = [str(number) for number in admin.list_topics(timeout=30).brokers]
+        brokers = [str(number) for number in admin.list_topics(timeout=WAIT_MAX_S).brokers]
         changes = [
             ConfigResource(ConfigResource.Type.BROKER, n, incremental_configs=[entry])
             for n in brokers

@@ -22,13 +22,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
 from tests.kit.spark import power, power_job
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
 JOB = Path(power_job.__file__)
 EPOCHS, DIES_AT = 7, 4
 KEYS = 3
-JOB_TIMEOUT_S = 300
+JOB_TIMEOUT_S = WAIT_MAX_S
 IN_THE_BACKGROUND = (".zip", ".snapshot", "/SSTs", "/logs", ".tmp")
 """What no decision rests on: snapshots of state, and what is not finished."""
 

@@ -17,6 +17,7 @@ from exactum.errors import SettingRefused
 from exactum.spark.session import setting_name
 from exactum.spark.source import read_kafka as source
 from exactum.spark.source import start_position
+from tests.kit.waiting import WAIT_MAX_S
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ except exactum.errors.SettingRefused as error:
 spark.stop()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_MAX_S, check=True
     )
     assert "exactum.local_session" in done.stdout
     assert "spark-sql-kafka-0-10_2.13:4." in done.stdout

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.environment import environment
+from tests.kit.waiting import WAIT_MAX_S
 
 SESSION = """
 import json, logging, os, pathlib, sys
@@ -59,7 +60,7 @@ def test_a_write_job_finds_its_workers_there(tmp_path: Path) -> None:
     """Spark gives a job the workers of another one whose environment is the same."""
     command = [sys.executable, "-c", SESSION, str(tmp_path)]
     done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=120, check=False
+        command, env=environment(), capture_output=True, text=True, timeout=WAIT_MAX_S, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
@@ -87,7 +88,7 @@ def test_the_first_call_to_the_jvm_imports_nothing_more() -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_MAX_S,
         check=True,
     )
     assert done.stdout.strip() == "[]"

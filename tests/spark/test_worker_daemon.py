@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from exactum.spark.startup.daemon import ZIPS
 from tests.kit.environment import environment, python_path
+from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.mark.slow
@@ -83,7 +84,7 @@ def imported(*path: str) -> list[str]:
     env = environment(PYTHONPATH=os.pathsep.join((*path, python_path())))
     command = [sys.executable, "-c", WHERE]
     return subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=60, check=True
+        command, env=env, capture_output=True, text=True, timeout=WAIT_MAX_S, check=True
     ).stdout.splitlines()
 
 

@@ -32,6 +32,7 @@ from exactum.spark.write.write_task import (
     prepared_of,
     record_batch,
 )
+from tests.kit.waiting import WAIT_MAX_S
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
 PREPARED = PreparedTransaction("p", "x", 1)
@@ -416,5 +417,5 @@ def test_pandas_is_not_imported_for_it() -> None:
         "print('pandas' in sys.modules)"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_MAX_S, check=True)
     assert done.stdout.strip() == "False"

@@ -15,11 +15,12 @@ from exactum.errors import ExactumError
 from exactum.sql.postgres import dialect as postgres
 from tests.kit.sql.sql_database import NOTHING, SqlDatabase
 from tests.kit.sql.sql_epochs import Query, expected
+from tests.kit.waiting import WAIT_MAX_S
 from tests.sql.test_epochs import query_on, rows_in
 
 BATCHES = 12
 DRIVERS = 3
-TIME_MAX_S = 120.0
+TIME_MAX_S = WAIT_MAX_S
 
 
 class Rivalry:

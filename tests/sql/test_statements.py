@@ -17,6 +17,7 @@ import exactum.sql
 from exactum.sql.mysql.statements import sql as mysql
 from exactum.sql.postgres.statements import sql as postgres
 from exactum.sql.table import TableName
+from tests.kit.waiting import WAIT_MAX_S
 
 SQL = Path(exactum.sql.__file__).parent
 SHARED = SQL / "statements.sql"
@@ -123,6 +124,6 @@ def test_they_are_found_in_a_zip_file(tmp_path: Path) -> None:
         "from exactum.sql.mysql.statements import sql; print(s.__file__, sql('answer'))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT_MAX_S
     )
     assert done.stdout.split() == [f"{packed}/exactum/sql/statements.py", "SELECT", "1"]

@@ -10,9 +10,10 @@ import time
 import pytest
 
 from exactum.sql.watchdog import Watchdog
+from tests.kit.waiting import WAIT_MAX_S
 
-LONG_S = 60.0
-WAIT_S = 20.0
+LONG_S = WAIT_MAX_S
+WAIT_S = WAIT_MAX_S
 
 FORKED = """
 import os, time

@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.local import LocalKafka, LocalMariaDB
+from tests.kit.waiting import WAIT_MAX_S
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "classic_job.py"
-TIMEOUT_S = 180
+TIMEOUT_S = WAIT_MAX_S
 KEYS = 5
 WORDS = 120
 THROWS_AT = 67

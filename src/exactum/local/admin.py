@@ -10,7 +10,7 @@ from exactum.errors import LocalServerError
 if TYPE_CHECKING:  # confluent-kafka is imported where it is used: importing this layer stays cheap
     from confluent_kafka.admin import AdminClient
 
-CHANGE_TIMEOUT_S = 30.0
+CHANGE_TIMEOUT_S = 120.0
 
 
 def admin_client(servers: Iterable[str]) -> AdminClient:

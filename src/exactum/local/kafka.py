@@ -18,7 +18,7 @@ from exactum.java.program import SMALL_OPTIONS
 from exactum.local.admin import admin_client, listed_topics, settle
 from exactum.local.broker import LASTING_OPTIONS, kafka_archive, kafka_command
 from exactum.local.security import ADMIN, Security
-from exactum.local.server_process import STOP_TIMEOUT_S, ServerProcess
+from exactum.local.server_process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess
 from exactum.local.serving import has_leaders, not_serving
 from exactum.local.settings import (
     HOST,
@@ -31,9 +31,8 @@ from exactum.local.storage import format_nodes, identify, locked
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-START_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 5.0
-TOPIC_TIMEOUT_S = 30.0
+TOPIC_TIMEOUT_S = 120.0
 POLL_INTERVAL_S = 0.05
 
 

@@ -16,11 +16,10 @@ from types import TracebackType
 from urllib.parse import quote
 
 from exactum.errors import LocalServerError
-from exactum.local.server_process import STOP_TIMEOUT_S, ServerProcess
+from exactum.local.server_process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess
 from exactum.local.settings import HOST, choose_ports
 
-INSTALL_TIMEOUT_S = 120.0
-START_TIMEOUT_S = 60.0
+INSTALL_TIMEOUT_S = 180.0
 GREETING_TIMEOUT_S = 2.0
 POLL_INTERVAL_S = 0.05
 USER = "exactum"

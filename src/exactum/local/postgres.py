@@ -17,13 +17,12 @@ from types import TracebackType
 from urllib.parse import quote
 
 from exactum.errors import LocalServerError
-from exactum.local.server_process import ServerProcess
+from exactum.local.server_process import START_TIMEOUT_S, ServerProcess
 from exactum.local.settings import HOST, choose_ports
 
-START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-INIT_TIMEOUT_S = 120.0
-KILL_TIMEOUT_S = 10.0
+INIT_TIMEOUT_S = 180.0
+KILL_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.05
 INSTALLED = Path("/usr/lib/postgresql")
 """Where Debian and its relatives put each version's programs, outside of PATH."""

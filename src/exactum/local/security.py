@@ -21,7 +21,7 @@ MECHANISM = "SCRAM-SHA-512"
 # It protects nothing: the key store lies in a folder that only the owner can enter.
 STORE_PASSWORD = "exactum-local"
 VALIDITY_DAYS = 3650
-TOOL_TIMEOUT_S = 30.0
+TOOL_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 from exactum.errors import LocalServerError
 from exactum.local.guard import Guard
 
+START_TIMEOUT_S = 180.0  # a server that ended is seen at once; a busy machine may need minutes
 STOP_TIMEOUT_S = 20.0
-KILL_TIMEOUT_S = 10.0
+KILL_TIMEOUT_S = 60.0
 
 
 class ServerProcess:

@@ -17,7 +17,7 @@ from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local.broker import kafka_archive, kafka_command
 
-FORMAT_TIMEOUT_S = 60.0
+FORMAT_TIMEOUT_S = 180.0
 FORMAT_HEAP_MB = 128
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from exactum.local.guard import Guard
+from tests.kit.waiting import WAIT_MAX_S
 
-END_TIMEOUT_S = 15.0
+END_TIMEOUT_S = WAIT_MAX_S
 LOG_TAIL_CHARACTERS = 8_000
 POLL_S = 0.02
 

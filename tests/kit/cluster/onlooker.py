@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.kit.crash import oracle
+from tests.kit.waiting import WAIT_MAX_S
 
-READ_TIMEOUT_S = 60.0
-REST_TIMEOUT_S = 60.0
-REQUEST_TIMEOUT_S = 20.0
+READ_TIMEOUT_S = WAIT_MAX_S
+REST_TIMEOUT_S = WAIT_MAX_S
+REQUEST_TIMEOUT_S = WAIT_MAX_S
 SHOWN_MAX = 5
 Offsets = dict[tuple[str, int], int]
 

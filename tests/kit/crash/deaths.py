@@ -42,9 +42,10 @@ from exactum.protocol.sink import (
     Writer,
     WriterFactory,
 )
+from tests.kit.waiting import WAIT_MAX_S
 
 T = TypeVar("T")
-HOLD_TIMEOUT_S = 120.0
+HOLD_TIMEOUT_S = WAIT_MAX_S
 
 
 class Planned(Exception):

@@ -26,13 +26,14 @@ from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from tests.kit.crash.deaths import Faults, FaultyLog, FaultySink
+from tests.kit.waiting import WAIT_MAX_S
 
 T = TypeVar("T")
 Moment = tuple[str, str] | tuple[str, str, int]
 """(step, "before" or "after" or "half", at which time it comes), as in ``deaths``; the first if
 not said.
 """
-HOLD_TIMEOUT_S = 60.0
+HOLD_TIMEOUT_S = WAIT_MAX_S
 
 
 class Crash(BaseException):
@@ -168,7 +169,7 @@ def rows(values: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     )
 
 
-def await_true(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+def await_true(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_MAX_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

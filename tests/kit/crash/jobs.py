@@ -17,9 +17,10 @@ from typing import Any
 from tests.kit.crash import oracle
 from tests.kit.crash.deaths import session_members, signal_session
 from tests.kit.environment import environment
+from tests.kit.waiting import WAIT_MAX_S
 
 HERE = Path(__file__).parent
-JOB_TIMEOUT_S = 120.0
+JOB_TIMEOUT_S = WAIT_MAX_S
 LOG_TAIL_CHARACTERS = 6_000
 SESSION: Mapping[str, Any] = {
     "master": "local[2]",

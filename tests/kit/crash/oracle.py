@@ -30,13 +30,15 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.admin import KafkaAdminClient
 
-REST_TIMEOUT_S = 20.0
+from tests.kit.waiting import WAIT_MAX_S
+
+REST_TIMEOUT_S = WAIT_MAX_S
 NOT_LEADING_YET = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
 )
-READ_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = WAIT_MAX_S
 SHOWN_MAX = 5
 Position = tuple[int, int]
 """(partition, offset)"""
@@ -178,7 +180,7 @@ def read_all(bootstrap_servers: str, topics: Sequence[str]) -> list[Seen]:
 def partitions_of(bootstrap_servers: str, topics: Sequence[str]) -> list[tuple[str, int]]:
     known = (
         AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        .list_topics(timeout=20)
+        .list_topics(timeout=WAIT_MAX_S)
         .topics
     )
     return [(topic, partition) for topic in topics for partition in known[topic].partitions]
@@ -196,7 +198,7 @@ def end_offsets(
     }
     deadline = time.monotonic() + READ_TIMEOUT_S
     while True:
-        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=20)
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=WAIT_MAX_S)
         try:
             return {
                 (tp.topic, tp.partition): future.result(20).offset for tp, future in answers.items()

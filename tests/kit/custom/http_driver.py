@@ -20,6 +20,7 @@ from exactum.protocol.model import SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.testing import TaskJob
 from tests.kit.custom.custom_rows import batches
+from tests.kit.waiting import WAIT_MAX_S
 
 QUERY = "c7a1b2d3-0000-4000-8000-00000000beef"
 PARTITIONS = 2
@@ -39,7 +40,7 @@ class HttpSink(WriteAheadSink):
     def send(self, batch: Any, key: str) -> None:
         body = json.dumps(batch.to_pylist()).encode()
         request = urllib.request.Request(self.url, body, {"Idempotency-Key": key}, method="POST")
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=WAIT_MAX_S) as reply:
             reply.read()
 
 

@@ -21,9 +21,10 @@ import exactum
 from exactum.local import LocalKafka
 from tests.kit.decoding.registry import Registry
 from tests.kit.kafka.transactions import wait_for_rest
+from tests.kit.waiting import WAIT_MAX_S
 
-RUN_TIMEOUT_S = 120
-READ_TIMEOUT_S = 30
+RUN_TIMEOUT_S = WAIT_MAX_S
+READ_TIMEOUT_S = WAIT_MAX_S
 PARTITIONS = 4
 RECORDS = 40_000
 POISON_EVERY = 100
@@ -115,7 +116,7 @@ def read(kafka: LocalKafka, topic: str) -> list[Any]:
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     found: list[Any] = []
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions
         wait_for_rest(
             kafka.bootstrap_servers, [TopicPartition(topic, partition) for partition in partitions]
         )

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tests.kit.docs.steps import PageStep, pattern
 from tests.kit.docs.terminal import Terminal
+from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = 180.0
+TIMEOUT_S = WAIT_MAX_S
 STARTED = r"started job\.py as process (\d+)"
 
 

@@ -6,7 +6,9 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-TIMEOUT_S = 60.0
+from tests.kit.waiting import WAIT_MAX_S
+
+TIMEOUT_S = WAIT_MAX_S
 
 
 def keys_and_values(servers: str, topic: str) -> list[tuple[bytes, bytes]]:

@@ -12,8 +12,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tests.kit.savepoint.totals import await_true
+from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = WAIT_MAX_S
 
 
 def ran(program: str, **given: Any) -> dict[str, Any]:

@@ -14,9 +14,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tests.kit.waiting import WAIT_MAX_S
+
 ROOT = Path(__file__).parents[3]
 SITE = ROOT / "site"
-BUILD_TIMEOUT_S = 300
+BUILD_TIMEOUT_S = WAIT_MAX_S
 WARNINGS = ("griffe:", "mkdocstrings:", "mkdocs_autorefs:", "warning:")
 """What a line begins with that tells of something wrong."""
 ELSEWHERE = ("https://zensical.org/",)

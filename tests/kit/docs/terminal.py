@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from exactum.ops.process_session import members
+from tests.kit.waiting import WAIT_MAX_S
 
 POLL_S = 0.1
-INTERRUPT_TIMEOUT_S = 60.0
+INTERRUPT_TIMEOUT_S = WAIT_MAX_S
 
 
 class Terminal:

@@ -25,6 +25,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.testing.memory import permit_of
+from tests.kit.waiting import WAIT_MAX_S
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def read_all(
         }
     )
     try:
-        count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        count = len(consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions)
         if committed and not open_ones:
             wait_for_rest(servers, [TopicPartition(topic, i) for i in range(count)])
         consumer.assign([TopicPartition(topic, i, 0) for i in range(count)])
@@ -146,7 +147,7 @@ def wait_for_rest(
         asked = admin.list_offsets(
             {p: OffsetSpec.latest() for p in partitions}, isolation_level=level
         )
-        return [future.result(timeout=10).offset for future in asked.values()]
+        return [future.result(timeout=WAIT_MAX_S).offset for future in asked.values()]
 
     end_s = time.monotonic() + within_s
     while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 from tests.kit.crash import oracle
 from tests.kit.crash.deaths import session_members, signal_session
 from tests.kit.environment import environment
+from tests.kit.waiting import WAIT_MAX_S
 
 HERE = Path(__file__).parent
-TIMEOUT_S = 120.0
+TIMEOUT_S = WAIT_MAX_S
 LOG_TAIL_CHARACTERS = 6_000
 
 

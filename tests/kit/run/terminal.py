@@ -20,6 +20,7 @@ from typing import IO
 
 from tests.kit.environment import environment
 from tests.kit.run.run_command import Command
+from tests.kit.waiting import WAIT_MAX_S
 
 _CONTROL = re.compile(r"\x1b\[(\??)([\d;]*)([@-~])")
 _PART = re.compile(r"\x1b(\[[?\d;]*)?$")
@@ -182,7 +183,7 @@ class TerminalCommand(Command):
         self._reader.join(20)
         os.close(self._master)
 
-    def ends(self, timeout_s: float = 120.0) -> int:
+    def ends(self, timeout_s: float = WAIT_MAX_S) -> int:
         status = super().ends(timeout_s)
         self._reader.join(20)
         if self.broken is not None:

@@ -17,8 +17,9 @@ from pyspark.sql.streaming import StreamingQuery
 import exactum
 from tests.kit.crash import oracle
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = WAIT_MAX_S
 OFFSETS_MAX = 30
 """Records in an epoch, over all partitions."""
 

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import events
+from tests.kit.waiting import WAIT_MAX_S
 
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = WAIT_MAX_S
 EPOCHS = 5
 """With input. With a watermark there is one more, without."""
 DIES_AT = 2

@@ -15,9 +15,10 @@ from typing import Any
 import psycopg
 
 from exactum.local.postgres import LocalPostgres, _as_server_user, find_programs
+from tests.kit.waiting import WAIT_MAX_S
 
 STANDBY = "standby"
-TIMEOUT_S = 60.0
+TIMEOUT_S = WAIT_MAX_S
 
 
 class Pair:

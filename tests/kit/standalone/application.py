@@ -13,12 +13,13 @@ from typing import Any
 from exactum.local import columnar_kafka_jar, spark_kafka_jars
 from tests.kit.standalone.machines import JVM_OPTIONS, SPARK_HOME, Machines, Program
 from tests.kit.standalone.witness import Record, Witness
+from tests.kit.waiting import WAIT_MAX_S
 
 ROUND = 60
 KEYS = 10
 PREPARED = 2
 """Tasks of a round that nothing holds back: all of the shuffle's but one."""
-TIMEOUT_S = 180.0
+TIMEOUT_S = WAIT_MAX_S
 SETTINGS: Mapping[str, object] = {
     "spark.cores.max": 2,
     "spark.executor.cores": 1,

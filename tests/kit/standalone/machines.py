@@ -19,6 +19,7 @@ import pyspark
 
 from exactum.java.program import SMALL_OPTIONS, java_program
 from tests.kit.standalone.shipment import environment
+from tests.kit.waiting import WAIT_MAX_S
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SPARK = {
@@ -27,7 +28,7 @@ SPARK = {
     "SPARK_LOCAL_IP": "127.0.0.1",
 }
 JVM_OPTIONS = (*SMALL_OPTIONS, "-Xshare:auto")
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = WAIT_MAX_S
 LOG_TAIL_CHARACTERS = 6_000
 EXECUTOR = "CoarseGrainedExecutorBackend"
 

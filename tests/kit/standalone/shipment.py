@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.kit.environment import ROOT
+from tests.kit.waiting import WAIT_MAX_S
 
 EXECUTORS_NEED = ("confluent_kafka", "pyarrow", "numpy")
 REPOSITORY = ROOT
-BUILD_TIMEOUT_S = 120
+BUILD_TIMEOUT_S = WAIT_MAX_S
 
 
 def shipped_file(folder: Path) -> Path:

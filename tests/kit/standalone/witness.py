@@ -18,8 +18,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.admin import KafkaAdminClient
 
-TIMEOUT_S = 90.0
-REQUEST_TIMEOUT_S = 30.0
+from tests.kit.waiting import WAIT_MAX_S
+
+TIMEOUT_S = WAIT_MAX_S
+REQUEST_TIMEOUT_S = WAIT_MAX_S
 SHOWN_MAX = 5
 Record = tuple[str, str]
 """(key, value)"""

@@ -20,8 +20,9 @@ from exactum.events import Event
 from tests.kit.crash import oracle
 from tests.kit.source.in_columns import in_columns
 from tests.kit.state import folds
+from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = WAIT_MAX_S
 MS_APART = 100
 """Event time between two numbers."""
 

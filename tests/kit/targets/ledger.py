@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from exactum.local import LocalMariaDB, LocalPostgres
 from tests.kit.crash import oracle
 from tests.kit.targets.api import Api
+from tests.kit.waiting import WAIT_MAX_S
 
 ACCOUNTS = [f"account-{n}" for n in range(6)]
 TABLE = "postings"
@@ -40,7 +41,7 @@ class Transfers:
     positions: dict[oracle.Position, int] = field(default_factory=dict)
     count: int = 0
 
-    def produce(self, bootstrap_servers: str, count: int, timeout_s: float = 30.0) -> None:
+    def produce(self, bootstrap_servers: str, count: int, timeout_s: float = WAIT_MAX_S) -> None:
         chance = random.Random(self.seed + self.count)
         producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0}

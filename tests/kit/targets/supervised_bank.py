@@ -26,6 +26,7 @@ from exactum.checkpoint.layout import DECISIONS
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord
 from tests.kit.targets.bank import BankSpec, postings, records
+from tests.kit.waiting import WAIT_MAX_S
 
 TABLES = ("postings", "postings_prepared")
 WAIT_S = 120.0
@@ -42,7 +43,7 @@ class ApiSink(exactum.WriteAheadSink):
         request = urllib.request.Request(
             self.url, json.dumps(batch.to_pylist()).encode(), {"Idempotency-Key": key}
         )
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=WAIT_MAX_S) as reply:
             reply.read()
 
 

@@ -30,8 +30,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tests.kit.waiting import WAIT_MAX_S
+
 BATCH_RECORDS = 20
-COORDINATOR_TIMEOUT_S = 20.0
+COORDINATOR_TIMEOUT_S = WAIT_MAX_S
 NO_COORDINATOR = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -66,7 +68,7 @@ def consumer_of(brokers: str, topic: str, start: dict[str, int]) -> Consumer:
             "fetch.wait.max.ms": 10,
         }
     )
-    parts = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+    parts = consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, start.get(str(p), 0)) for p in parts])
     return consumer
 

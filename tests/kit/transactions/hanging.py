@@ -22,6 +22,7 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka import KafkaAdminClient
+from tests.kit.waiting import WAIT_MAX_S
 
 VERIFICATION = "transaction.partition.verification.enable"
 ASKS_MAX = 600
@@ -34,7 +35,7 @@ def unverified(servers: str) -> Iterator[None]:
     3.6 did).
     """
     admin = AdminClient({"bootstrap.servers": servers})
-    brokers = [str(node) for node in admin.list_topics(timeout=20).brokers]
+    brokers = [str(node) for node in admin.list_topics(timeout=WAIT_MAX_S).brokers]
 
     def set_to(value: str) -> None:
         entry = ConfigEntry(VERIFICATION, value, incremental_operation=AlterConfigOpType.SET)
@@ -42,7 +43,7 @@ def unverified(servers: str) -> Iterator[None]:
             ConfigResource(ResourceType.BROKER, b, incremental_configs=[entry]) for b in brokers
         ]
         for future in admin.incremental_alter_configs(nodes).values():
-            future.result(timeout=20)
+            future.result(timeout=WAIT_MAX_S)
 
     set_to("false")
     try:

@@ -26,8 +26,9 @@ from exactum.testing import (
 )
 from tests.kit.sql.mysql_query import NUMBERS, numbers, opened
 from tests.kit.sql.mysql_server import Database
+from tests.kit.waiting import WAIT_MAX_S
 
-WAIT_S = 30.0
+WAIT_S = WAIT_MAX_S
 LONGER_S = 0.7
 """How long MariaDB goes on after the other one has failed."""
 
