@@ -9,6 +9,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead import WriteAheadSink
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.errors import (
+    CodeFailed,
     ExactumError,
     Fenced,
     HeuristicOutcome,
@@ -314,6 +316,43 @@ def test_a_target_that_will_never_take_a_row_stops_at_once(folder: Path) -> None
     assert len(tried) == 1
 
 
+async def later() -> None:
+    """A coroutine that nobody runs."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        pytest.param(lambda: False, "False (bool)", id="false"),
+        pytest.param(lambda: "<Response [500]>", "Response [500]", id="a response"),
+        pytest.param(Future, "Future", id="a future"),
+        pytest.param(later, "has not run", id="async def"),
+        pytest.param(lambda: (yield), "has not run", id="yield"),
+    ],
+)
+def test_a_send_that_answers_has_acknowledged_nothing(
+    folder: Path, answer: Callable[[], Any], text: str
+) -> None:
+    """Failure that is returned, or a coroutine: nothing is marked as sent, and a corrected send
+    sends it all.
+    """
+    world = World(folder / "w")
+    error = world.run(send=lambda batch, key: answer())
+    assert isinstance(error, CodeFailed), error
+    for part in (text, "2 rows", "send()"):
+        assert part in str(error)
+    assert world.run() is None
+    world.judge(0)
+
+
+def test_under_weaker_guarantees_a_send_that_answers_fails_its_task(folder: Path) -> None:
+    """There the task sends."""
+    run = QueryRun(QUERY, new_incarnation(), Guarantee.AT_LEAST_ONCE)
+    opened = make_sink(folder, lambda batch, key: False).open(run, "api")  # type: ignore[arg-type]
+    with pytest.raises(CodeFailed, match=r"send\(\) returned False"):
+        TaskJob(opened.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
+
+
 def test_chunks_stay_the_same_when_the_setting_changes(folder: Path) -> None:
     """Keys name the same rows although the restart has another rows_per_send_max."""
     world = World(folder / "w")
@@ -426,10 +465,11 @@ def test_settings_that_cannot_work_are_refused(folder: Path, settings: dict[str,
         WriteAheadSink(**{"folder": folder, "send": print, **settings})
 
 
-def test_an_object_store_is_refused_as_the_folder() -> None:
-    """An address is not a path."""
-    with pytest.raises(SettingRefused, match="path"):
-        WriteAheadSink("s3://bucket/wal", print)
+@pytest.mark.parametrize("place", ["s3://bucket/wal", "file:/data/wal", "~/wal"])
+def test_what_is_no_path_is_refused_as_the_folder(place: str) -> None:
+    """A folder of that very name, below where the program is started, is not what was meant."""
+    with pytest.raises(SettingRefused, match="given as a path"):
+        WriteAheadSink(place, print)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(folder: Path) -> None:

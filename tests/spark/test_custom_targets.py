@@ -17,13 +17,14 @@ import pytest
 
 import exactum
 from exactum import events
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_phase_commit_sink.py"
 LIVES = 2
 NUMBERS_EACH_LIFE = 150
-LIFE_TIMEOUT_S = 120
+LIFE_TIMEOUT_S = WAIT_MAX_S
 
 
 def published(folder: Path) -> list[int]:
@@ -121,3 +122,30 @@ def test_a_target_that_stays_away_stops_the_query_and_gets_its_rows_later(
     query.give(3)
     assert query.run(query.exactly_once(sink)) is None
     assert [row["v"] for _, rows in inbox.received for row in rows] == [1, 2, 3]
+
+
+def test_sinks_that_only_their_order_would_tell_apart_need_names(
+    query: Any, tmp_path: Path
+) -> None:
+    """What one of them has decided would go to the other one's target, where a start has them in
+    another order. With names it goes where it belongs.
+    """
+    crm, mail = Inbox(), Inbox()
+    crm.fails = 1_000
+
+    def sinks(*names: str | None) -> list[Any]:
+        settings: dict[str, Any] = {"tries_max": 1, "backoff_ms": 1}
+        views = (lambda batch: batch.where("v < 10"), lambda batch: batch.where("v >= 10"))
+        return [
+            exactum.WriteAheadSink(tmp_path / "wal", inbox.send, name=name, rows=rows, **settings)
+            for inbox, name, rows in zip((crm, mail), names, views, strict=True)
+        ]
+
+    query.give(1, 2, 11)
+    refused = query.run(query.exactly_once(*sinks(None, None))) or ""
+    assert "two sinks of the name 'WriteAheadSink'" in refused
+    assert "name=" in refused
+    assert "hung up" in (query.run(query.exactly_once(*sinks("crm", "mail"))) or "")
+    crm.fails = 0
+    assert query.run(query.exactly_once(*reversed(sinks("crm", "mail")))) is None
+    assert (crm.values(), mail.values()) == ([1, 2], [11])

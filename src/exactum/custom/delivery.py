@@ -9,10 +9,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from exactum.custom.answer import refuse_answer
 from exactum.errors import Disposition, ExactumError, Unavailable
 
 Send = Callable[[Any, str], None]
 """Sends a record batch under a key, and returns when the target has acknowledged it."""
+
+
+def send_once(send: Callable[[Any, str], object], batch: Any, key: str) -> None:
+    """
+    Raises:
+        CodeFailed: ``send`` returned something, so nobody knows whether the rows are acknowledged.
+        Exception: what ``send`` raises.
+    """
+    refuse_answer(
+        send(batch, key),
+        "send()",
+        f"So {batch.num_rows} rows with key {key!r} are not taken for acknowledged. Correct send() "
+        "and start the query again: then they are sent again.",
+    )
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,7 @@ class RetryPolicy:
         """
         Raises:
             Unavailable: no try was acknowledged; the target may have taken the chunk all the same.
+            CodeFailed: ``send`` returned something; it is not tried again.
             ExactumError: one that says "stop" (HALT, FENCED), as ``send`` or ``before_each_try``
                 raised it.
         """
@@ -38,7 +54,7 @@ class RetryPolicy:
         for tried in range(1, self.tries_max + 1):
             before_each_try()
             try:
-                send(batch, key)
+                send_once(send, batch, key)
                 return
             except Exception as error:
                 if isinstance(error, ExactumError) and error.disposition in (

@@ -60,7 +60,9 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
     next start calls them again: raise ``Unavailable`` where the target did not answer,
     ``TransactionLost`` where it has lost the transaction; anything else is taken for "nobody knows"
     (``OutcomeUnknown``), which the next start settles in the same way. Never return from ``commit``
-    unless the rows are visible.
+    unless the rows are visible, and return nothing from it: what ``verify``, ``commit`` or
+    ``abort`` return (False, a response, a coroutine) is never taken for a success, but stops the
+    query with ``CodeFailed``.
 
     *Under weaker guarantees* (``at_least_once``, ``at_most_once``) the task itself calls ``commit``
     after ``pre_commit``; nothing is recorded, nothing is recovered or swept.

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
+from exactum.custom.answer import refuse_answer, shown
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TransactionLost, TwoPhaseCommitSink
 from exactum.custom.two_phase_writer import payload_of, transaction_of
 from exactum.errors import (
+    CodeFailed,
     EpochAborted,
     ExactumError,
     HeuristicOutcome,
@@ -73,8 +75,7 @@ class TwoPhaseParticipant:
     def list_open(self) -> Sequence[Sighting]:
         """See the port. What the user's listing shows of other scopes is left out."""
         try:
-            shown = list(self._sink.list_transactions(self._scope))
-            found = [(self._named(name), transaction) for name, transaction in shown]
+            found = [(self._named(name), transaction) for name, transaction in self._listed()]
             return tuple(
                 Sighting(
                     self.name, str(name), name.incarnation, payload_of(self._sink, transaction)
@@ -90,6 +91,24 @@ class TwoPhaseParticipant:
                 "again."
             ) from error
 
+    def _listed(self) -> list[tuple[TransactionName | str, Any]]:
+        """
+        Raises:
+            CodeFailed: the user's listing is none.
+            Exception: what it raises.
+        """
+        listing: Any = self._sink.list_transactions(self._scope)
+        pairs = list(listing) if isinstance(listing, Iterable) else [listing]
+        for pair in pairs:
+            is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+            if not is_pair or not isinstance(pair[0], TransactionName | str):
+                raise CodeFailed(
+                    f"Sink {self.name!r}: list_transactions() gave {shown(pair)}, and must give "
+                    "pairs of a name, as text, and a transaction. What is open could not be found. "
+                    "Correct the class and start again."
+                )
+        return pairs
+
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
@@ -103,7 +122,12 @@ class TwoPhaseParticipant:
         """See the port: the user's ``verify`` for each."""
         for p in prepared:
             try:
-                self._sink.verify(self._transaction(p))
+                self._call(
+                    self._sink.verify,
+                    "verify",
+                    self._transaction(p),
+                    "Nothing of the epoch is visible.",
+                )
             except ExactumError:
                 raise
             except Exception as error:
@@ -126,8 +150,16 @@ class TwoPhaseParticipant:
             # Not the record's incarnation: a record that salvage made also names what an earlier
             # run prepared.
             mine = self._prepared_by_this_run(p.identity)
+            commit = self._sink.commit if mine else self._sink.recover_and_commit
             try:
-                (self._sink.commit if mine else self._sink.recover_and_commit)(transaction)
+                self._call(
+                    commit,
+                    "commit" if mine else "recover_and_commit",
+                    transaction,
+                    f"The transaction {p.identity} is decided, and whether it is committed is not "
+                    "known: correct the class and start the query again, and it is committed "
+                    "again.",
+                )
                 committed.append(p)
             except TransactionLost as error:
                 self._lost[p.identity] = str(error)
@@ -148,7 +180,14 @@ class TwoPhaseParticipant:
             mine = sighting.incarnation == self._run.incarnation
             try:
                 transaction = transaction_of(self._sink, sighting.payload)
-                (self._sink.abort if mine else self._sink.recover_and_abort)(transaction)
+                abort = self._sink.abort if mine else self._sink.recover_and_abort
+                self._call(
+                    abort,
+                    "abort" if mine else "recover_and_abort",
+                    transaction,
+                    f"The transaction {sighting.identity} may be open still: correct the class and "
+                    "start again.",
+                )
             except TransactionLost:
                 continue  # that is what was wanted
             except ExactumError:
@@ -181,6 +220,16 @@ class TwoPhaseParticipant:
         if self._connected:
             self._connected = False
             self._sink.close()
+
+    def _call(
+        self, method: Callable[[Any], object], name: str, transaction: Any, then: str
+    ) -> None:
+        """
+        Raises:
+            CodeFailed: the user's method returned something; ``then`` says what that means.
+            Exception: what it raises.
+        """
+        refuse_answer(method(transaction), f"Sink {self.name!r}: {name}()", then)
 
     def _prepared_by_this_run(self, identity: str) -> bool:
         name = TransactionName.parse(identity)

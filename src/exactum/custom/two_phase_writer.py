@@ -10,13 +10,16 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from exactum.custom.answer import refuse_answer, refuse_unfinished, shown
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TwoPhaseCommitSink
-from exactum.errors import SettingRefused
+from exactum.errors import CodeFailed, SettingRefused
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 
 log = logging.getLogger("exactum.custom")
+
+VOID = "Nothing of the epoch is visible."
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,13 @@ class TwoPhaseWriter:
         sink = self._sink()
         if self._begun is None:
             name = self._scope.name(self._order, self._task)
-            self._begun = (name, sink.begin_transaction(name))
+            begun = sink.begin_transaction(name)
+            refuse_unfinished(begun, self._method("begin_transaction"), VOID)
+            self._begun = (name, begun)
         rejection = sink.invoke(self._begun[1], batch)
+        if not isinstance(rejection, Rejection):
+            refuse_answer(rejection, self._method("invoke"), VOID)
+            rejection = None
         self._rows += batch.num_rows - (rejection.rows.num_rows if rejection is not None else 0)
         return rejection
 
@@ -65,11 +73,22 @@ class TwoPhaseWriter:
         sink = self._sink()
         name, transaction = self._begun
         changed = sink.pre_commit(transaction)
+        refuse_unfinished(changed, self._method("pre_commit"), VOID)
+        if isinstance(changed, bool) and not isinstance(transaction, bool):
+            raise CodeFailed(
+                f"{self._method('pre_commit')} returned {shown(changed)}, which would be the "
+                f"transaction from now on, in place of {shown(transaction)}. Return that, or "
+                f"nothing. {VOID}"
+            )
         if changed is not None:
             transaction = changed
             self._begun = (name, transaction)
         if self._order.run.guarantee is not Guarantee.EXACTLY_ONCE:
-            sink.commit(transaction)
+            refuse_answer(
+                sink.commit(transaction),
+                self._method("commit"),
+                "Whether the transaction is committed is not known.",
+            )
             self._begun = None
             self._close()
             return None
@@ -84,7 +103,9 @@ class TwoPhaseWriter:
         begun, self._begun = self._begun, None
         try:
             if begun is not None:
-                self._sink().abort(begun[1])
+                refuse_answer(
+                    self._sink().abort(begun[1]), self._method("abort"), "It may be open still."
+                )
         except Exception as error:  # noqa: BLE001  (it must not hide why the task failed; the driver sweeps)
             log.warning(
                 "%s could not be aborted by its own task and is left to the driver: %s",
@@ -92,6 +113,9 @@ class TwoPhaseWriter:
                 error,
             )
         self._close()
+
+    def _method(self, name: str) -> str:
+        return f"Sink {self._scope.participant!r}: {name}()"
 
     def _sink(self) -> TwoPhaseCommitSink[Any]:
         """This task's copy of the user's sink, connected."""

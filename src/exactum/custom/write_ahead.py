@@ -1,8 +1,10 @@
 """``WriteAheadSink``: a target without transactions (an HTTP API, a queue, a mail server), behind a
 log of our own.
 
-    WriteAheadSink("/shared/wal", send=lambda batch, key: post(url, batch.to_pylist(),
-    {"Idempotency-Key": key}))
+    def send(batch, key):
+        post(url, batch.to_pylist(), {"Idempotency-Key": key}).raise_for_status()
+
+    WriteAheadSink("/shared/wal", send=send)
 
 At prepare a task's rows become durable in the log. After the decision the driver sends them, in
 order, in chunks, and notes each acknowledged chunk durably.
@@ -17,12 +19,13 @@ the older one stops at its next chunk, so it repeats the chunk that it had in ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from exactum import durable
-from exactum.custom.delivery import RetryPolicy, Send
+from exactum.custom.delivery import RetryPolicy, Send, send_once
 from exactum.custom.transaction_name import TransactionScope
 from exactum.custom.write_ahead_log import WriteAheadLog
 from exactum.custom.write_ahead_participant import WriteAheadParticipant
@@ -31,6 +34,8 @@ from exactum.errors import SettingRefused
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import new_incarnation
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, NotAFunction, OpenSink, QueryRun
+
+_NOT_A_PATH = re.compile(r"~|[A-Za-z][A-Za-z0-9+.-]+:/|.*://")
 
 
 class WriteAheadSink(NotAFunction):
@@ -75,11 +80,11 @@ class WriteAheadSink(NotAFunction):
             not isinstance(folder, str | Path)
             or not str(folder)
             or "\0" in str(folder)
-            or "://" in str(folder)
+            or _NOT_A_PATH.match(str(folder))
         ):
             raise SettingRefused(
                 f"{where}({str(folder)!r}): the log needs a folder on a local or shared file "
-                "system, given as a path."
+                "system, given as a path: no URL, and ~ is not looked up."
             )
         if send is None and type(self).send is WriteAheadSink.send:
             raise SettingRefused(
@@ -106,14 +111,16 @@ class WriteAheadSink(NotAFunction):
 
     def send(self, batch: Any, key: str) -> None:
         """Send one Arrow record batch (never empty), and return when the target has acknowledged
-        it.
+        it. More than 2 GiB of text or bytes come as Arrow's ``large_string`` or ``large_binary``.
 
         Called on the driver, after the decision, one call at a time, by one thread or another;
         under weaker guarantees in the task instead. ``key`` (letters, digits, ``. _ -``, at most
         211 characters) is the same for the same rows whenever and by whomever they are sent again,
         and belongs to no others: pass it on as the idempotency key. Bound every wait in it.
 
-        Whatever it raises is tried again, ``tries_max`` times in all. If the target says that it
+        It returns nothing: a status, a boolean, a future or a coroutine that it returns stops the
+        query, for it may say that the target has not taken the rows. Whatever it raises is tried
+        again, ``tries_max`` times in all. If the target says that it
         will never take these rows, raise ``HeuristicOutcome``: that stops the query at once, and a
         person must look, for the rows are decided. Better: check rows before they are written.
         """
@@ -121,7 +128,7 @@ class WriteAheadSink(NotAFunction):
             raise SettingRefused(
                 f"{type(self).__name__}: send() is not overridden and no function was given."
             )
-        self._send(batch, key)
+        send_once(self._send, batch, key)
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """Refuse a frame that ``send`` cannot take; called at start. Default: all are welcome.

@@ -235,8 +235,10 @@ class WriteAheadParticipant:
         each = "; ".join(f"{self._log.rows_path(p.identity)} with {p.rows} rows" for p in expired)
         raise HeuristicOutcome(
             f"{permit.record.epoch} is decided, but {rows_of(expired)} rows of sink {self.name!r} "
-            f"are gone from its log: {each}. Were files removed by hand, or the folder restored "
-            "from a backup? The rest of the epoch is sent. docs/guarantees.md says how to go on."
+            f"are gone from its log: {each}. Was the sink given another folder, or a relative path "
+            "and the program started from elsewhere? Then give the one of before, and start again. "
+            "Were files removed by hand, or the folder restored from a backup? The rest "
+            "of the epoch is sent. docs/guarantees.md says how to go on."
         )
 
     def close(self) -> None:

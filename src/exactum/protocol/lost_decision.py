@@ -3,8 +3,9 @@ are written again.
 
 A checkpoint that was restored from an older copy, or a record that a disk has lost, looks to a
 start like an epoch that was never decided. A target that still knows what it committed can tell.
-SQL and file sinks have a row or a marker for each epoch, and refuse in ``verify``; others are asked
-here which of their transactions are committed.
+SQL and file sinks have a row or a marker for each epoch: they are asked for their last one, before
+anything of a later epoch is swept, and refuse in ``verify`` as well. Others are asked which of
+their transactions are committed.
 
 It may run beside an incarnation that is still alive: whatever is seen as committed was recorded
 before, and the records are read again after that.
@@ -13,18 +14,25 @@ before, and the records are read again after that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Sighting
-from exactum.protocol.participant import Participant
+from exactum.protocol.participant import Participant, Remembering
+
+R = TypeVar("R")
 
 RECENT_BATCHES = 4
 """Completed batches whose records are read. A sink that takes turns with its names, as Kafka's
 does, comes back to each within three."""
 
-ListCommitted = Callable[[Callable[[Participant], Sequence[Sighting]]], list[Sequence[Sighting]]]
+
+class Each(Protocol):
+    """Calls a function with every participant, and returns what it returned."""
+
+    def __call__(self, function: Callable[[Participant], R], /) -> list[R]: ...
 
 
 def recent(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
@@ -43,16 +51,34 @@ def recent(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:
     return records
 
 
-def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommitted) -> None:
+def refuse_strange(log: DecisionLog, batch_id: int, place: str) -> None:
+    """Refuse to take transactions of a query for undecided by a log that is not the query's:
+    whatever writes has set its fence before, at ``batch_id``, the first one that Spark has not
+    logged as done, or earlier. ``place`` is the query, for the message.
+
+    Raises:
+        CheckpointRefused: the log has nothing of it.
+        ExactumError: as ``DecisionLog.read``.
+    """
+    if log.read(batch_id) or recent(log, batch_id):
+        return
+    raise CheckpointRefused(
+        f"{place} has open transactions, and the decision log that was asked has no record of it "
+        f"up to batch {batch_id}: it is not the query's own, or its records are lost, so nobody "
+        "can tell what is decided. Say where it is by --decision-log, as the query is told by "
+        "decision_log=; without it where the query has none. Nothing was changed."
+    )
+
+
+def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: Each) -> None:
     """Refuse to begin with ``batch_id`` where a target has committed what no record from there on
     names.
-
-    ``each`` calls a function with every participant, and returns what it returned.
 
     Raises:
         CheckpointRefused: such a commit is there.
         ExactumError: as ``DecisionLog.read`` and ``Participant.list_committed``.
     """
+    _refuse_later(query_id, batch_id, log, each)
     this = log.read(batch_id)
     if resolve.standing_commit(this) is not None:
         # what became of its transactions redelivery finds out: somebody may have taken their names
@@ -101,6 +127,27 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: ListCommit
             "start with a new checkpoint location; docs/guarantees.md says more. Nothing was "
             "written."
         )
+
+
+def _refuse_later(query_id: str, batch_id: int, log: DecisionLog, each: Each) -> None:
+    """The same of targets that keep the last batch they have."""
+
+    def of(participant: Participant) -> tuple[int, str]:
+        last = participant.last_decided() if isinstance(participant, Remembering) else None
+        return (-1 if last is None else last), participant.name
+
+    last, name = max(each(of), default=(-1, ""))
+    # What an incarnation that lives has decided meanwhile stands on record by now.
+    if last < batch_id or resolve.standing_commit(log.read(last)) is not None:
+        return
+    raise CheckpointRefused(
+        f"Sink {name!r} has batch {last} of query {query_id} already, and the decision log does "
+        f"not know of it: its next one is batch {batch_id}. The checkpoint or its decision log was "
+        "restored from an older copy, or lost a file, or two queries run on copies of one "
+        "checkpoint. Restore both and the target from the same moment, or start with a new "
+        "checkpoint location; docs/guarantees.md says more. Nothing was written, and nothing was "
+        "aborted."
+    )
 
 
 def _from(log: DecisionLog, batch_id: int) -> list[DecisionRecord]:

@@ -7,7 +7,7 @@ it holds no state of an epoch, so that any process can finish what another one p
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from exactum.protocol.model import (
     CommitPermit,
@@ -39,6 +39,18 @@ class Sweepable(Protocol):
 
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """Undo them if they are still open. Idempotent; one that is settled already is left alone.
+
+        Raises:
+            Unavailable: the target did not answer.
+        """
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A participant whose target keeps which batches of the query it has."""
+
+    def last_decided(self) -> int | None:
+        """The highest batch that was decided for certain, as the target shows; None: it shows none.
 
         Raises:
             Unavailable: the target did not answer.

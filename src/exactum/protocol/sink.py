@@ -66,10 +66,27 @@ class Rejection:
     ``reasons`` has one text for each row: which key, which column, and which rule of the target it
     breaks. The writer has written all the other rows of the batch. Whoever called it writes these
     to the epoch's dead letters, or stops the epoch.
+
+    Raises:
+        ValueError: there are more or fewer reasons than rows, so some rows would go nowhere.
+        TypeError: ``reasons`` is one text.
     """
 
     rows: Any
     reasons: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        given: Any = self.reasons
+        if isinstance(given, str):
+            raise TypeError(
+                f"Rejection: reasons is one text, {given!r}, and must be a tuple with a "
+                "text for each row."
+            )
+        if len(self.reasons) != self.rows.num_rows:
+            raise ValueError(
+                f"Rejection: {self.rows.num_rows} rows and {len(self.reasons)} reasons; give one "
+                "for each row."
+            )
 
 
 class Writer(Protocol):
@@ -209,11 +226,13 @@ class OpenSink:
     """Both halves of a sink for one run: the driver's participant and the tasks' writer factory.
 
     ``target`` names the one place that it writes to, the same for every sink that writes there;
-    None where a sink cannot tell. ``trace`` is what finds the transactions that it leaves open (no
-    secrets; empty: it leaves none that anybody could find), and ``reach`` what finds them by this
-    sink's connection for a sink that the query had before. ``left_out`` are columns that it was
-    given and that its writers do not take. ``where`` says to an operator, and to his commands, what
-    the sink is and how to get there, without secrets (see ``checkpoint.known_sinks``).
+    None where a sink cannot tell. ``folder``: where readers list all that lies below, the folder's
+    true path or a prefix; empty where nobody lists. ``trace`` is what finds the transactions that
+    it leaves open (no secrets; empty: it leaves none that anybody could find), and ``reach`` what
+    finds them by this sink's connection for a sink that the query had before. ``left_out`` are
+    columns that it was given and that its writers do not take. ``where`` says to an operator, and
+    to his commands, what the sink is and how to get there, without secrets (see
+    ``checkpoint.known_sinks``).
     """
 
     participant: Participant
@@ -223,6 +242,7 @@ class OpenSink:
     reach: Reach = out_of_reach
     left_out: frozenset[str] = frozenset()
     where: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
 
 
 Write = Callable[[WriteOrder], Sequence[PreparedTransaction]]
