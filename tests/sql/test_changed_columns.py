@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exactum.errors import EpochAborted
+from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.sink import Guarantee, WriteOrder
 from exactum.sql.column_change import holds_all_of
 from exactum.sql.table import Column, ColumnLimits, Kind
@@ -138,6 +138,51 @@ def test_a_wider_column(database: SqlDatabase, table: str, way: str) -> None:
     found = database.rows(f"SELECT money, ratio, name FROM {table} ORDER BY k")
     values: list[tuple[Any, ...]] = [(Decimal("1234.5678"), 1 / 3, "name")] * (len(WIDER) + 1)
     assert found == values
+
+
+NOT_KEPT = {
+    "postgres": [
+        ("ALTER TABLE {table} SET UNLOGGED", "is UNLOGGED", "ALTER TABLE {table} SET LOGGED"),
+        (
+            "CREATE RULE away AS ON INSERT TO {table} WHERE NEW.k > 0 DO INSTEAD NOTHING",
+            "DO INSTEAD",
+            "DROP RULE away ON {table}",
+        ),
+    ],
+    "mysql": [
+        (
+            "ALTER TABLE {table} ENGINE=MyISAM",
+            "(?s)of the engine MyISAM.*there twice",
+            "ALTER TABLE {table} ENGINE=InnoDB",
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_table_of_which_nothing_can_be_promised_any_more(
+    database: SqlDatabase, table: str, way: str
+) -> None:
+    """The query ends with the word that a start would have; where the server can undo rows, they
+    are undone, and the batch is written once the table is what it was.
+    """
+    undone = database.dialect.scheme == "postgres"
+    driver = driver_on(database, table, way)
+    run(driver, 0)
+    for batch_id, (change, said, back) in enumerate(NOT_KEPT[database.dialect.scheme], 1):
+        before = database.rows(f"SELECT k FROM {table} ORDER BY k")
+        database.run(change.format(table=table))
+        with pytest.raises(SettingRefused, match=said):
+            run(driver, batch_id)
+        driver.close()
+        database.run(back.format(table=table))
+        if undone:
+            assert database.rows(f"SELECT k FROM {table} ORDER BY k") == before
+            driver = driver.query.start()
+            run(driver, batch_id)
+            found = database.rows(f"SELECT k FROM {table} ORDER BY k")
+            assert found == [*before, (2**53 + 1 + batch_id,)]
+    driver.close()
 
 
 BIGINT = ColumnLimits(lowest=-(2**63), highest=2**63 - 1)

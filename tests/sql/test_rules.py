@@ -228,6 +228,28 @@ def test_text_that_is_not_utf8(kind: str, offset: int) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [Kind.ARRAY, Kind.JSON])
+def test_elements_beside_nulls_that_hide_some(kind: Kind) -> None:
+    """The row that is refused is the one whose element breaks the rule, also where a list that is
+    null hides elements: a Python function can make it.
+    """
+    limits = ColumnLimits(nul_allowed=False)
+    column = Column(
+        "v", "?", kind, limits=limits, element=Column("v", "?", Kind.TEXT, limits=limits)
+    )
+    values = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 4, 5], pa.int32()),
+        pa.array(["a", "hidden", "hidden", "b", "\0"]),
+        mask=pa.array([False, True, False, False]),
+    )
+    accepted, rejection = TableRules((column,), ("v",)).split(
+        pa.RecordBatch.from_arrays([values], names=["v"])
+    )
+    assert accepted.column("v").to_pylist() == [["a"], None, ["b"]]
+    assert rejection is not None
+    assert rejection.rows.column("v").to_pylist() == [["\0"]]
+
+
 def test_keys_beyond_pythons_dates() -> None:
     """A row whose key is a day or an instant that Python has no date for is refused by name like
     any other.

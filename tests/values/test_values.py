@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from exactum.values import times
 from exactum.values.json_text import is_writable, json_texts
-from exactum.values.nested import rows_where
+from exactum.values.nested import parents_of, rows_where
 from exactum.values.shown import SHOWN_MAX, shown
 from exactum.values.utf8 import not_utf8, repaired
 
@@ -151,6 +151,21 @@ def test_rows_of_what_is_nested() -> None:
     assert rows_where(values, is_seven).tolist() == [True, False, False, True, False]
     assert rows_where(values.slice(1), is_seven).tolist() == [False, False, True, False]
     assert rows_where(values, lambda leaf: None) is None
+
+
+def test_rows_beside_nulls_that_hide_elements() -> None:
+    """A list that is null may hide elements, which are no row's: a Python function can make it."""
+    mask = pa.array([False, True, False, False])
+    numbers = pa.array([1, 7, 7, 2, 7], pa.int32())
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4, 5], pa.int32()), numbers, mask=mask)
+
+    def is_seven(leaf: Any) -> Any:
+        return np.asarray(pc.equal(leaf, 7))
+
+    assert lists.to_pylist() == [[1], None, [2], [7]]
+    assert rows_where(lists, is_seven).tolist() == [False, False, False, True]
+    assert rows_where(lists.slice(2), is_seven).tolist() == [False, True]
+    assert parents_of(lists.slice(1)).tolist() == [1, 2]
 
 
 def test_key_texts() -> None:

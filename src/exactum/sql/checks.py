@@ -20,7 +20,14 @@ from exactum.sql.charset import Charset
 from exactum.sql.table import Column, ColumnLimits, Kind
 from exactum.values import times
 from exactum.values.json_text import is_writable
-from exactum.values.nested import data_of, is_bytes, is_text, numpy_mask, rows_where
+from exactum.values.nested import (
+    data_of,
+    is_bytes,
+    is_text,
+    numpy_mask,
+    parents_of,
+    rows_where,
+)
 
 CHOICES_SHOWN = 12
 """How many of an ENUM's members a reason lists."""
@@ -251,7 +258,7 @@ def _array(column: Column, values: Any) -> Iterator[Broken]:
     if column.element is None or not pa.types.is_nested(values.type):
         return
     elements = values.flatten()
-    parents = pc.list_parent_indices(values).to_numpy(zero_copy_only=False)
+    parents = parents_of(values)
     for broken in certain(of_kind(column.element, elements)):
         mask = np.zeros(len(values), bool)
         mask[parents[np.asarray(broken.mask)]] = True

@@ -2,7 +2,8 @@
 
 Rows are judged by the columns of the start. A server that is then told to keep fewer digits rounds
 what it is given, and says nothing of it (PostgreSQL's assignment casts; MySQL's notes, in strict
-mode as well). So the types are looked at once more where the rows are in the table and its
+mode as well); and MySQL puts a number of its own in the place of null where a column has become
+AUTO_INCREMENT. So the types are looked at once more where the rows are in the table and its
 definition cannot change any more: in the transaction that has written to it.
 """
 
@@ -15,11 +16,13 @@ from exactum.sql.table import Column, ColumnLimits, Kind, TableName
 
 _COMPARABLE = frozenset(
     (
+        Kind.BOOLEAN,
         Kind.INTEGER,
         Kind.DECIMAL,
         Kind.FLOAT,
         Kind.TEXT,
         Kind.BYTES,
+        Kind.DATE,
         Kind.TIMESTAMP,
         Kind.TIMESTAMP_TZ,
     )
@@ -37,25 +40,36 @@ def check_columns(
         SqlFailure: CHANGED, a column is gone or may not hold what it held; or the server's.
     """
     types = dialect.list_types(session, table)
-    if all(types.get(column.name) == column.type for column in columns):
+    if all(types.get(column.name) == column.identity for column in columns):
         return
     found = dialect.read_table(session, table)
     for column in columns:
         now = None if found is None else found.column(column.name)
         if now is None or not holds_all_of(now, column):
-            became = "is not there" if now is None else f"has the type {now.type}"
             raise SqlFailure(
                 ServerFailure.CHANGED,
                 "",
-                f"column {column.name!r} of {table} {became} now. At the query's start it was "
-                f"{column.type}, and the server could change values without a word.",
+                f"column {column.name!r} of {table} {_became(now, column)} now. At the query's "
+                f"start it was {column.type}, and the server could change values without a word.",
             )
 
 
+def _became(now: Column | None, before: Column) -> str:
+    if now is None:
+        return "is not there"
+    if now.type != before.type:
+        return f"has the type {now.type}"
+    if before.nullable and not now.nullable:
+        return "is NOT NULL"
+    return f"has another type called {now.type}"
+
+
 def holds_all_of(now: Column, before: Column) -> bool:
-    """Whether each value of a column is the same in what the column has become."""
-    if now.type == before.type:
+    """Whether each value of a column, and null, is the same in what the column has become."""
+    if now.identity == before.identity:
         return True
+    if before.nullable and not now.nullable:
+        return False
     if now.kind is not before.kind or now.kind not in _COMPARABLE:
         return False
     wide, narrow = now.limits, before.limits

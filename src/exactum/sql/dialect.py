@@ -249,10 +249,21 @@ class Dialect(Protocol):
                 table, MyISAM, ...).
         """
 
-    def list_types(self, session: Session, name: TableName) -> dict[str, str]:
-        """The type of each column, as ``read_table`` has it, by one statement; empty when there is
-        no table. ``name`` is one that ``read_table`` has given.
+    def check_table(self, session: Session, name: TableName) -> None:
+        """That the table still is something that ``read_table`` takes, by one statement. ``name``
+        as for ``list_types``.
+
+        Raises:
+            SettingRefused: as ``read_table``.
         """
+
+    def list_types(self, session: Session, name: TableName) -> dict[str, str]:
+        """The ``Column.identity`` of each column, as ``read_table`` has it, by one statement; empty
+        when there is no table. ``name`` is one that ``read_table`` has given.
+        """
+
+    def list_unique_keys(self, session: Session, name: TableName) -> tuple[frozenset[str], ...]:
+        """The table's ``Table.unique_keys``, by one statement. ``name`` as for ``list_types``."""
 
     def can_name(self, name: str) -> bool:
         """Whether a column can have exactly this name: servers cut what is too long."""

@@ -87,6 +87,21 @@ class SqlParticipant:
         """See the port: none, for ``verify`` refuses a batch that the ledger has."""
         return ()
 
+    def last_decided(self) -> int | None:
+        """See ``Remembering``: by the ledger, and by what is staged. Tasks stage for a batch when
+        the one before it stands.
+        """
+
+        def step(session: Session) -> int:
+            ledger = Ledger(self._dialect, self._plan.scope, self._plan.target)
+            highest = ledger.highest(session)
+            begun = max((part.batch_id for part in ledger.staged(session)), default=0)
+            session.rollback()
+            return max(-1 if highest is None else highest, begun - 1)
+
+        highest = self._asked(step)
+        return None if highest < 0 else highest
+
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """See the port. What is gone is settled."""
         self._staged_commit.let_go()

@@ -69,7 +69,7 @@ class SqlScope(Scope):
         """The staging table for these columns: other columns or types, another table, so that none
         is ever altered.
         """
-        shape = json.dumps([[c.name, c.type] for c in columns])
+        shape = json.dumps([[c.name, c.identity] for c in columns])
         return target.sibling(self.staging_prefix + hashlib.sha256(shape.encode()).hexdigest()[:8])
 
 

@@ -26,7 +26,7 @@ from exactum.sql.failure import port_error
 from exactum.sql.ledger import Ledger
 from exactum.sql.participant import SqlParticipant
 from exactum.sql.plan import Mechanism, SqlScope, WritePlan
-from exactum.sql.table import Column, Table, TableName
+from exactum.sql.table import Column, Table, TableName, other_keys
 from exactum.sql.url import Address
 from exactum.sql.writer import SqlWriterFactory
 
@@ -237,6 +237,13 @@ class SqlSink(NotAFunction, ABC):
             self._check_key(table, key)
         flag = None
         if self._delete_when is not None:
+            if table.hides_rows:
+                raise SettingRefused(
+                    f"{self._where}: row-level security is in force for this user on the table "
+                    f"{table.name}. A DELETE passes over rows that a policy hides and does not say "
+                    "so: delete_when= could not be kept. Let the user bypass it (ALTER ROLE ... "
+                    "BYPASSRLS), or leave delete_when= out."
+                )
             flag = self._flag({c.name for c in columns})
         return WritePlan(
             dialect=self._dialect,
@@ -264,7 +271,7 @@ class SqlSink(NotAFunction, ABC):
                 f"{self._where}: mode='upsert' needs a primary key or a unique constraint on "
                 f"exactly ({', '.join(key)}); the table has: {known}. Create one, or correct key=."
             )
-        others = [k for k in table.unique_keys if not wanted <= k]
+        others = other_keys(table.unique_keys, key)
         if others and self._dialect.upserts_by_any_key:
             raise SettingRefused(
                 f"{self._where}: {self._dialect.name} upserts by whichever unique key a row hits, "

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exactum.protocol.model import PreparedTransaction
-from exactum.sql.column_change import check_columns
 from exactum.sql.dialect import PART, ROW, Dialect, Session
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
 from exactum.sql.plan import WritePlan
 from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.table import TableName
+from exactum.sql.target_change import check_target
 from exactum.sql.transaction import SqlTransaction, StagedMove
 
 
@@ -93,7 +93,7 @@ class StagedCommit:
         def step(session: Session) -> CommitState:
             state = self._move(session, epoch)
             if state is CommitState.MOVED:
-                check_columns(self._dialect, session, self._plan.target, self._plan.columns)
+                check_target(self._plan, session)
                 self._held = (epoch.digest, session)
             else:
                 session.rollback()

@@ -6,6 +6,7 @@ Both dialects fill these from their catalogs; ``rules`` and the checks at start 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -150,7 +151,8 @@ class Column:
     varying(10)``). generated: the server computes it always, so that nobody may write it (GENERATED
     ALWAYS AS; identity ALWAYS). has_default: it may be left out (a default, an identity,
     auto_increment). element: of an ARRAY, its elements as a column. judged: of values that keep to
-    all limits, the server alone refuses some (text that is no JSON, a domain's CHECK).
+    all limits, the server alone refuses some (text that is no JSON, a domain's CHECK). known_by:
+    what ``identity`` says besides the type.
     """
 
     name: str
@@ -162,6 +164,19 @@ class Column:
     limits: ColumnLimits = field(default_factory=ColumnLimits)
     element: Column | None = None
     judged: bool = False
+    known_by: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The type, told from all that a column may become under the same text of it: another type
+        to which users gave that name, or one that takes null for another value.
+        """
+        return self.type + self.known_by
+
+
+def other_keys(unique_keys: Sequence[frozenset[str]], key: Sequence[str]) -> list[frozenset[str]]:
+    """The unique keys that rows of different ``key`` may share: those that do not contain it."""
+    return [other for other in unique_keys if not frozenset(key) <= other]
 
 
 @dataclass(frozen=True)
@@ -170,12 +185,14 @@ class Table:
     sets of names.
 
     ``unique_keys`` lists only those that hold for all rows (no partial or expression index) and at
-    once (not deferrable).
+    once (not deferrable). ``hides_rows``: a policy may keep rows from this user, which a DELETE
+    then passes over without a word.
     """
 
     name: TableName
     columns: tuple[Column, ...]
     unique_keys: tuple[frozenset[str], ...] = ()
+    hides_rows: bool = False
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

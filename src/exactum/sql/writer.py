@@ -19,13 +19,13 @@ from typing import Any, Protocol
 from exactum.errors import FrameRefused
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
-from exactum.sql.column_change import check_columns
 from exactum.sql.dialect import Loader, Mode, Session, SqlFailure
 from exactum.sql.failure import task_error
 from exactum.sql.ledger import Ledger, LedgerRow, StagedPart
 from exactum.sql.plan import Mechanism, WritePlan
 from exactum.sql.rules import TableRules, together
 from exactum.sql.sessions import SessionPool, pools
+from exactum.sql.target_change import check_target
 from exactum.sql.transaction import prepared_transaction, staged_transaction
 
 log = logging.getLogger("exactum.sql")
@@ -193,7 +193,7 @@ class Prepared:
 
     def end(self, session: Session, rows: int) -> PreparedTransaction:
         t, plan = self._transaction, self._plan
-        check_columns(plan.dialect, session, plan.target, plan.columns)
+        check_target(plan, session)
         ledger = Ledger(plan.dialect, plan.scope, plan.target)
         ledger.enter(session, LedgerRow(t.batch_id, t.identity, "", t.attempt, rows))
         plan.dialect.prepare(session, t.identity)
@@ -223,7 +223,7 @@ class Direct:
         if plan.mode is Mode.UPSERT:
             plan.dialect.move(session, plan.move((self._part,)))
             plan.dialect.clear(session, plan.staging, (self._part,), lambda: False)
-        check_columns(plan.dialect, session, plan.target, plan.columns)
+        check_target(plan, session)
         session.commit()
 
 

@@ -50,8 +50,18 @@ def rows_where(values: Any, test: Test) -> Any:
     if within is None:
         return None
     mask = np.zeros(len(values), bool)
-    mask[pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)[within]] = True
+    mask[parents_of(lists)[within]] = True
     return mask
+
+
+def parents_of(lists: Any) -> Any:
+    """Of each element of ``lists.flatten()``, which of the lists it is in, as NumPy's numbers.
+
+    A list that is null may hide elements, as those have that a Python function has made:
+    ``flatten`` leaves them out, and Arrow's ``list_parent_indices`` counts them.
+    """
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return np.repeat(np.arange(len(lists)), counts)
 
 
 def data_of(values: Any) -> Any:

@@ -96,6 +96,48 @@ def test_a_wider_unique_key_is_harmless(database: Database) -> None:
     one.die()
 
 
+LONG = "https://example.org/" + "x" * 1_100
+"""The server's max_sort_length is 1,024 bytes by default."""
+
+
+@pytest.mark.parametrize(
+    ("key", "begin"),
+    [
+        ("k varchar(2000) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY", LONG),
+        ("k varchar(768) COLLATE utf8mb4_unicode_ci PRIMARY KEY", LONG[:700]),
+        ("k text COLLATE utf8mb4_bin NOT NULL UNIQUE", LONG),
+    ],
+)
+def test_keys_that_begin_alike(database: Database, key: str, begin: str) -> None:
+    """Long keys that differ at their end only are different keys: no row is lost, and the last one
+    of each wins.
+    """
+    database.run(f"CREATE TABLE t ({key}, n int, at datetime(6))")
+    one = upsert(database).started()
+    rows = [(begin + end, n, 0, False) for n, end in enumerate("abcab")]
+    one.epoch(0, change(*rows))
+    assert found(database) == {begin + "a": 3, begin + "b": 4, begin + "c": 2}
+    rows = [(begin + "b", 5, 0, False), (begin + "c", 6, 0, False), (begin + "b", 7, 0, True)]
+    one.epoch(1, change(*rows))
+    assert found(database) == {begin + "a": 3, begin + "c": 6}
+    one.die()
+
+
+@pytest.mark.parametrize("sql_type", ["varchar(4000)", "text", "longtext"])
+def test_an_order_of_long_texts(database: Database, sql_type: str) -> None:
+    """The greatest text is the last one, wherever texts begin to differ."""
+    database.run(f"CREATE TABLE t (k int PRIMARY KEY, v {sql_type} COLLATE utf8mb4_bin)")
+    query = Query(
+        lambda: MySQLSink(database.url, table="t", mode="upsert", key="k", order_by="v"),
+        (("k", "int"), ("v", "string")),
+    )
+    texts = [LONG + end for end in "132"]
+    one = query.started()
+    one.epoch(0, pa.record_batch([pa.array([1, 1, 1], pa.int32()), pa.array(texts)], ["k", "v"]))
+    one.die()
+    assert database.run("SELECT v FROM t") == [(LONG + "3",)]
+
+
 def test_xa_takes_no_upsert(database: Database) -> None:
     """mechanism='prepared' with mode='upsert' is refused, and says why."""
     with pytest.raises(SettingRefused, match="staged"):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from exactum.errors import (
@@ -238,8 +239,8 @@ def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
 
 
 def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Database) -> None:
-    """A role with synchronous_commit=off, another isolation, time zone and date style writes
-    durably and exactly.
+    """A role with synchronous_commit=off, another isolation, time zone and date style, without
+    warnings and nulls in arrays writes durably and exactly.
     """
     database.run("DROP ROLE IF EXISTS odd")
     database.run("CREATE ROLE odd LOGIN SUPERUSER PASSWORD 'odd'")
@@ -250,6 +251,8 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
         "TimeZone = 'Asia/Tokyo'",
         "DateStyle = 'German'",
         "statement_timeout = '1s'",
+        "client_min_messages = 'error'",
+        "array_nulls = off",
     ):
         database.run(f"ALTER ROLE odd SET {setting}")
     sink = PostgresSink(database.server.url_of("exactum", "odd", "odd"), table="any")
@@ -257,14 +260,35 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
     shown = session.query(
         "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
         "current_setting('transaction_read_only'), current_setting('TimeZone'), "
-        "current_setting('statement_timeout'), date '2024-01-02'::text"
+        "current_setting('statement_timeout'), date '2024-01-02'::text, "
+        "current_setting('client_min_messages'), '{NULL}'::text[]"
     )
     session.close()
     database.run("DROP ROLE odd")
-    assert shown == [("on", "read committed", "off", "UTC", "0", "2024-01-02")]
+    assert shown == [("on", "read committed", "off", "UTC", "0", "2024-01-02", "warning", [None])]
 
 
 def _connect_arguments() -> tuple[Any, ...]:
     from exactum.sql.dialect import Role
 
     return Role.TASK, "exactum test", 1.0
+
+
+def test_a_role_whose_arrays_know_no_null(database: Database) -> None:
+    """With array_nulls=off the server reads a null in an array as the text NULL; not so here."""
+    table = database.table("v text[]")
+    database.run("DROP ROLE IF EXISTS odd")
+    database.run("CREATE ROLE odd LOGIN SUPERUSER PASSWORD 'odd'")
+    database.run("ALTER ROLE odd SET array_nulls = off")
+    batch = pa.RecordBatch.from_arrays([pa.array([[None, "NULL", "a"]])], names=["v"])
+    query = Query(
+        lambda: PostgresSink(database.server.url_of("exactum", "odd", "odd"), table=table),
+        "odd",
+        (("v", "array<string>"),),
+        lambda batch_id: [[batch]],
+    )
+    query.run_once()
+    found = database.rows(f"SELECT v FROM {table}")
+    database.drop_all()
+    database.run("DROP ROLE odd")
+    assert found == [([None, "NULL", "a"],)]

@@ -111,6 +111,108 @@ def test_tables_that_cannot_hold_the_guarantee(database: Database) -> None:
     assert database.value("SELECT to_regclass('exactum_ledger')") is None
 
 
+@pytest.mark.parametrize("delete_when", [None, "gone"])
+def test_rows_that_a_policy_hides(database: Database, delete_when: str | None) -> None:
+    """Such a row is not deleted, and the server does not say so; to upsert it is an error there."""
+    database.run("DROP ROLE IF EXISTS tenant")
+    database.run("CREATE ROLE tenant LOGIN PASSWORD 'tenant'")
+    database.run("GRANT ALL ON SCHEMA public TO tenant")
+    table = database.table("id bigint PRIMARY KEY, name text")
+    database.run(f"GRANT ALL ON {table} TO tenant")
+    database.run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    database.run(f"CREATE POLICY own ON {table} USING (name = 'mine') WITH CHECK (true)")
+    database.run(f"INSERT INTO {table} VALUES (1, 'another''s')")
+    columns = (*ID_AND_NAME, ("gone", "boolean"))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([1]), pa.array(["mine"]), pa.array([True])], names=["id", "name", "gone"]
+    )
+    query = Query(
+        lambda: PostgresSink(
+            database.server.url_of("exactum", "tenant", "tenant"),
+            table=table,
+            mode="upsert",
+            key="id",
+            delete_when=delete_when,
+        ),
+        f"policies-{next(_queries)}",
+        columns if delete_when else ID_AND_NAME,
+        lambda batch_id: [[batch if delete_when else batch.select(["id", "name"])]],
+    )
+    try:
+        if delete_when:
+            with pytest.raises(SettingRefused, match="row-level security .*BYPASSRLS"):
+                query.run_once()
+        else:
+            with pytest.raises(SettingRefused, match="row-level security policy"):
+                query.run_once()
+        assert database.rows(f"SELECT * FROM {table}") == [(1, "another's")]
+    finally:
+        database.clean()
+        database.run("REVOKE ALL ON SCHEMA public FROM tenant")
+        database.run("DROP ROLE tenant")
+
+
+FAR = (
+    "CREATE FOREIGN DATA WRAPPER far; CREATE SERVER far FOREIGN DATA WRAPPER far; "
+    "CREATE FOREIGN TABLE p_far PARTITION OF parted FOR VALUES FROM (0) TO (9) SERVER far"
+)
+
+
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        ("CREATE UNLOGGED TABLE p_light PARTITION OF parted FOR VALUES FROM (0) TO (9)", "p_light"),
+        (
+            "CREATE TABLE half PARTITION OF parted FOR VALUES FROM (0) TO (9) PARTITION BY LIST (id);"
+            "CREATE UNLOGGED TABLE p_deep PARTITION OF half DEFAULT",
+            "p_deep",
+        ),
+        (FAR, "p_far"),
+    ],
+)
+def test_partitions_that_cannot_hold_the_guarantee(
+    database: Database, partition: str, words: str
+) -> None:
+    """A partition that a crash empties, or that another server commits, is no better than such a
+    table.
+    """
+    database.run("DROP FOREIGN DATA WRAPPER IF EXISTS far CASCADE")
+    database.run("CREATE TABLE parted (id bigint, name text) PARTITION BY RANGE (id)")
+    database.run("CREATE TABLE p_good PARTITION OF parted FOR VALUES FROM (10) TO (19)")
+    database.run(partition)
+    with pytest.raises(SettingRefused, match=f"The partition {words} of the table public.parted"):
+        start(database, "parted")
+    database.run("DROP FOREIGN DATA WRAPPER IF EXISTS far CASCADE")
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+@pytest.mark.parametrize(
+    ("rule", "refused"),
+    [
+        ("ON INSERT TO {table} DO INSTEAD NOTHING", True),
+        ("ON INSERT TO {table} WHERE NEW.id > 5 DO INSTEAD NOTHING", True),
+        ("ON INSERT TO {table} DO ALSO NOTIFY written", False),
+        ("ON DELETE TO {table} DO INSTEAD NOTHING", False),
+    ],
+)
+def test_rules_that_send_rows_elsewhere(
+    database: Database, mechanism: str, rule: str, refused: bool
+) -> None:
+    """A staged row would vanish, and COPY does not heed the rule: neither is what was asked."""
+    table = database.table()
+    database.run(f'CREATE RULE "away" AS {rule.format(table=table)}')
+    query = Query(
+        lambda: PostgresSink(database.url, table=table, mechanism=mechanism),
+        f"rules-{next(_queries)}",
+    )
+    if refused:
+        with pytest.raises(SettingRefused, match="the rule 'away', ON INSERT DO INSTEAD"):
+            query.start()
+        return
+    query.run_once()
+    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
+
+
 @pytest.mark.parametrize("table", ["", "a.b.c", "a.", ".a", '"a', '"a"b', 'a"."'])
 def test_names_that_are_none(database: Database, table: str) -> None:
     """A table's name that cannot be read is refused when the sink is made."""

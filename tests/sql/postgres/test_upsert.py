@@ -12,15 +12,20 @@ from tests.sql.test_upsert import SCHEMA, TABLE, query_on
 pytestmark = pytest.mark.postgres
 
 
-def test_keys_that_collate_as_equal(database: Database) -> None:
-    """A key whose collation ignores case: the last of "A" and "a" wins, as the unique index has
-    it.
-    """
+def _ignoring_case(database: Database) -> None:
+    """A collation ``anycase``."""
     database.run("DROP COLLATION IF EXISTS anycase")
     database.run(
         "CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = "
         "false)"
     )
+
+
+def test_keys_that_collate_as_equal(database: Database) -> None:
+    """A key whose collation ignores case: the last of "A" and "a" wins, as the unique index has
+    it.
+    """
+    _ignoring_case(database)
     table = database.table('k text COLLATE "anycase" PRIMARY KEY, n int')
     rows = pa.RecordBatch.from_pylist(
         [{"k": "A", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}],
@@ -32,6 +37,33 @@ def test_keys_that_collate_as_equal(database: Database) -> None:
     driver.run(0)
     driver.close()
     assert sorted(database.rows(f"SELECT n FROM {table}")) == [(2,), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("column", "index", "fits"),
+    [
+        ('k text COLLATE "anycase"', 'k COLLATE "C"', False),
+        ("k text", 'k COLLATE "anycase"', False),
+        ("k text", 'k COLLATE "C"', True),
+    ],
+)
+def test_a_key_whose_index_collates_otherwise(
+    database: Database, column: str, index: str, fits: bool
+) -> None:
+    """Texts that are one key in the column and two in the index, or the other way: of the two
+    one would be lost. That an index sorts otherwise does not matter.
+    """
+    _ignoring_case(database)
+    table = database.table(f"{column} NOT NULL, n int")
+    database.run(f"CREATE UNIQUE INDEX ON {table} ({index})")
+    rows = pa.RecordBatch.from_pydict({"k": ["A", "a"], "n": pa.array([1, 2], pa.int32())})
+    query = query_on(database, table, [[rows]], (("k", "string"), ("n", "int")), delete_when=None)
+    if not fits:
+        with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+            query.run_once()
+        return
+    query.run_once()
+    assert sorted(database.rows(f"SELECT k, n FROM {table}")) == [("A", 1), ("a", 2)]
 
 
 def test_a_large_epoch_is_moved_and_staging_truncated(database: Database) -> None:

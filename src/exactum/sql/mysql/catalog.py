@@ -10,7 +10,7 @@ from exactum.sql.dialect import DECISIONS, DIRECTORY, FLOORS, LEDGER, PART, ROW
 from exactum.sql.mysql.charsets import charset
 from exactum.sql.mysql.session import MySQLSession
 from exactum.sql.mysql.statements import quote, quote_table, sql
-from exactum.sql.mysql.types import column_from, declaration
+from exactum.sql.mysql.types import column_from, declaration, filling
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Table, TableName
 
@@ -28,6 +28,35 @@ def read_table(session: MySQLSession, name: TableName) -> Table | None:
     Raises:
         SettingRefused: it is a view, or its engine has no transactions.
     """
+    true_name = _find_table(session, name)
+    if true_name is None:
+        return None
+    described = _described(session, true_name)
+    names = {str(d["CHARACTER_SET_NAME"]) for d in described if d["CHARACTER_SET_NAME"]}
+    charsets = {name: charset(session, name) for name in sorted(names)}
+    json = _json_columns(session, true_name)
+    columns = tuple(column_from(d, charsets, json) for d in described)
+    return Table(true_name, columns, list_unique_keys(session, true_name))
+
+
+def check_table(session: MySQLSession, name: TableName) -> None:
+    """See ``Dialect.check_table``."""
+    try:
+        _find_table(session, name)
+    except SettingRefused as refused:
+        raise SettingRefused(
+            f"{refused} It was of InnoDB when the query started. Rows that were written since "
+            "could not be undone: before the next start, look for rows of this query that are "
+            "there twice."
+        ) from None
+
+
+def _find_table(session: MySQLSession, name: TableName) -> TableName | None:
+    """Its name as the server has it.
+
+    Raises:
+        SettingRefused: it is a view, or its engine has no transactions.
+    """
     found = session.query(sql("find_table"), (name.schema, name.table))
     if not found:
         return None
@@ -38,18 +67,13 @@ def read_table(session: MySQLSession, name: TableName) -> Table | None:
             f"The table {name} at {session.address.where} is {what}; only InnoDB tables hold "
             "transactions. Convert it (ALTER TABLE ... ENGINE=InnoDB), or write to another table."
         )
-    true_name = TableName(str(schema), str(table))
-    described = _described(session, true_name)
-    names = {str(d["CHARACTER_SET_NAME"]) for d in described if d["CHARACTER_SET_NAME"]}
-    charsets = {name: charset(session, name) for name in sorted(names)}
-    json = _json_columns(session, true_name)
-    columns = tuple(column_from(d, charsets, json) for d in described)
-    return Table(true_name, columns, _unique_keys(session, true_name))
+    return TableName(str(schema), str(table))
 
 
 def list_types(session: MySQLSession, name: TableName) -> dict[str, str]:
     """See ``Dialect.list_types``."""
-    return {str(one["COLUMN_NAME"]): declaration(one) for one in _described(session, name)}
+    described = _described(session, name)
+    return {str(one["COLUMN_NAME"]): declaration(one) + filling(one) for one in described}
 
 
 def _described(session: MySQLSession, name: TableName) -> list[dict[str, Any]]:
@@ -68,11 +92,9 @@ def _json_columns(session: MySQLSession, name: TableName) -> frozenset[str]:
     )
 
 
-def _unique_keys(session: MySQLSession, name: TableName) -> tuple[frozenset[str], ...]:
-    """Every unique key, also those over the beginning of a column or over an expression: an upsert
-    hits these, too.
-
-    Such a one stands here as a set that no list of columns can equal.
+def list_unique_keys(session: MySQLSession, name: TableName) -> tuple[frozenset[str], ...]:
+    """See ``Dialect.list_unique_keys``: an upsert hits those over the beginning of a column or over
+    an expression, too. Such a one stands here as a set that no list of columns can equal.
     """
     rows = session.query(sql("list_unique_keys"), (name.schema, name.table))
     keys: dict[str, set[str]] = {}

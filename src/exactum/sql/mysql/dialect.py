@@ -57,8 +57,14 @@ class MySQLDialect:
     def read_table(self, session: Session, name: TableName) -> Table | None:
         return mysql_catalog.read_table(_ours(session), name)
 
+    def check_table(self, session: Session, name: TableName) -> None:
+        mysql_catalog.check_table(_ours(session), name)
+
     def list_types(self, session: Session, name: TableName) -> dict[str, str]:
         return mysql_catalog.list_types(_ours(session), name)
+
+    def list_unique_keys(self, session: Session, name: TableName) -> tuple[frozenset[str], ...]:
+        return mysql_catalog.list_unique_keys(_ours(session), name)
 
     def can_name(self, name: str) -> bool:
         return mysql_types.can_name(name)

@@ -10,14 +10,17 @@
 -- name: set_up_session
 -- What the guarantee rests on, whatever the server's own settings are. sql_mode: nothing is cut or
 -- replaced in silence, 0 is not taken for "the next number", and text is escaped by backslashes.
--- Notes are no losses; without them a count of warnings above 0 is one. {isolation} is
--- transaction_isolation, or MariaDB's tx_isolation.
+-- Notes are no losses; without them a count of warnings above 0 is one. max_sort_length: keys that
+-- differ after so many bytes would be one key; the buffer has to have room for 15 of them, of each
+-- column that is sorted by. {isolation} is transaction_isolation, or MariaDB's
+-- tx_isolation.
 -- needs: nothing
 SET SESSION
     sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION',
     time_zone = '+00:00', {isolation} = 'READ-COMMITTED',
     innodb_lock_wait_timeout = %s, lock_wait_timeout = %s,
-    sql_notes = 0, max_error_count = 64, sql_safe_updates = 0,
+    sql_notes = 0, max_error_count = 64, sql_safe_updates = 0, max_sort_length = 65536,
+    sort_buffer_size = 16777216,
     unique_checks = 1, foreign_key_checks = 1
 
 -- name: set_up_driver

@@ -72,6 +72,7 @@ def column_from(
         or "default_generated" in extra,
         generated=bool(row["GENERATION_EXPRESSION"]) or "virtual" in extra or "stored" in extra,
         limits=limits,
+        known_by=filling(row),
     )
 
 
@@ -164,6 +165,13 @@ def declaration(row: Mapping[str, Any]) -> str:
     ):
         text += f" CHARACTER SET {row['CHARACTER_SET_NAME']} COLLATE {row['COLLATION_NAME']}"
     return text
+
+
+def filling(row: Mapping[str, Any]) -> str:
+    """Of a row of information_schema.COLUMNS, what ``Column.identity`` says of null: a column that
+    is NOT NULL may put the next number, or the time, in its place.
+    """
+    return "" if row["IS_NULLABLE"] == "YES" else " NOT NULL"
 
 
 def _kind_and_limits(

@@ -25,10 +25,32 @@ from exactum.sql.table import Column, Table, TableName
 
 def read_table(session: Session, name: TableName) -> Table | None:
     """See ``Dialect.read_table``."""
+    found = _find_table(session, name)
+    if found is None:
+        return None
+    oid, full, hides_rows = found
+    columns = tuple(
+        postgres_types.column_of(CatalogColumn(*row))
+        for row in session.query(sql("list_columns"), (oid,))
+    )
+    return Table(full, columns, list_unique_keys(session, full), hides_rows)
+
+
+def check_table(session: Session, name: TableName) -> None:
+    """See ``Dialect.check_table``."""
+    _find_table(session, name)
+
+
+def _find_table(session: Session, name: TableName) -> tuple[int, TableName, bool] | None:
+    """Its number, its name with the true schema, and whether policies hide rows of it.
+
+    Raises:
+        SettingRefused: it cannot hold the guarantee.
+    """
     found = session.query(sql("find_table"), (regclass(name),))
     if not found:
         return None
-    oid, schema, kind, persistence = found[0]
+    oid, schema, kind, persistence, partition, rule, hides_rows = found[0]
     full = TableName(str(schema), name.table)
     if kind not in ("r", "p"):
         raise SettingRefused(
@@ -41,18 +63,31 @@ def read_table(session: Session, name: TableName) -> Table | None:
             f"nothing could be promised of it. ALTER TABLE {regclass(full)} SET LOGGED, or use "
             "another table."
         )
-    columns = tuple(
-        postgres_types.column_of(CatalogColumn(*row))
-        for row in session.query(sql("list_columns"), (oid,))
-    )
-    keys = [frozenset(row[0]) for row in session.query(sql("list_unique_keys"), (oid,))]
-    return Table(full, columns, tuple(sorted(keys, key=sorted)))
+    if partition is not None:
+        raise SettingRefused(
+            f"The partition {partition} of the table {full} is UNLOGGED, which PostgreSQL empties "
+            "after a crash, or lies on another server, which commits by itself: nothing could be "
+            f"promised of its rows. ALTER TABLE {partition} SET LOGGED, or detach it."
+        )
+    if rule is not None:
+        raise SettingRefused(
+            f"The table {full} has the rule {rule!r}, ON INSERT DO INSTEAD: rows would go "
+            "elsewhere or nowhere, and PostgreSQL does not say so. Write to the table where they "
+            f"are to be; or drop the rule: DROP RULE {quote(str(rule))} ON {regclass(full)}."
+        )
+    return int(oid), full, bool(hides_rows)
 
 
 def list_types(session: Session, name: TableName) -> dict[str, str]:
     """See ``Dialect.list_types``."""
     rows = session.query(sql("list_types"), (regclass(name),))
     return {str(column): str(type_) for column, type_ in rows}
+
+
+def list_unique_keys(session: Session, name: TableName) -> tuple[frozenset[str], ...]:
+    """See ``Dialect.list_unique_keys``."""
+    rows = session.query(sql("list_unique_keys"), (regclass(name),))
+    return tuple(sorted((frozenset(row[0]) for row in rows), key=sorted))
 
 
 def create_target(

@@ -71,8 +71,14 @@ class PostgresDialect:
     def read_table(self, session: Session, name: TableName) -> Table | None:
         return postgres_catalog.read_table(session, name)
 
+    def check_table(self, session: Session, name: TableName) -> None:
+        postgres_catalog.check_table(session, name)
+
     def list_types(self, session: Session, name: TableName) -> dict[str, str]:
         return postgres_catalog.list_types(session, name)
+
+    def list_unique_keys(self, session: Session, name: TableName) -> tuple[frozenset[str], ...]:
+        return postgres_catalog.list_unique_keys(session, name)
 
     def can_name(self, name: str) -> bool:
         return 0 < len(name.encode()) <= postgres_types.NAME_BYTES and "\0" not in name

@@ -8,7 +8,8 @@
 
 -- name: set_up_session
 -- What the guarantee rests on, whatever the role's or the database's own settings are. In
--- synchronous_commit, "local" would not wait for a synchronous standby.
+-- synchronous_commit, "local" would not wait for a synchronous standby. A COMMIT that a standby may
+-- lack is told by a warning. Without array_nulls a null in an array would be the text NULL.
 -- needs: nothing
 SELECT set_config('lock_timeout', %s, false),
     set_config('idle_in_transaction_session_timeout', %s, false),
@@ -16,6 +17,7 @@ SELECT set_config('lock_timeout', %s, false),
     set_config('DateStyle', 'ISO, YMD', false), set_config('client_encoding', 'UTF8', false),
     set_config('default_transaction_isolation', 'read committed', false),
     set_config('default_transaction_read_only', 'off', false),
+    set_config('client_min_messages', 'warning', false), set_config('array_nulls', 'on', false),
     set_config('synchronous_commit',
         CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
         ELSE current_setting('synchronous_commit') END, false)
@@ -32,46 +34,73 @@ WHERE current_setting('synchronous_standby_names') = '' AND NOT EXISTS (
 -- ==== the catalog ====
 
 -- name: find_table
--- The target, or a staging table: what it is.
+-- The target, or a staging table: what it is; a partition of it, at any depth, that is UNLOGGED or
+-- lies on another server; a rule that has its rows go elsewhere; whether policies hide rows from
+-- this user.
 -- needs: USAGE on its schema
-SELECT c.oid::bigint, n.nspname, c.relkind::text, c.relpersistence::text
+SELECT c.oid::bigint, n.nspname, c.relkind::text, c.relpersistence::text,
+    (SELECT min(l.oid::regclass::text)
+        FROM pg_partition_tree(CASE WHEN c.relkind = 'p' THEN c.oid END) p
+            JOIN pg_class l ON l.oid = p.relid
+        WHERE l.relkind NOT IN ('r', 'p') OR l.relpersistence <> 'p'),
+    (SELECT min(r.rulename::text) FROM pg_rewrite r
+        WHERE r.ev_class = c.oid AND r.ev_type = '3' AND r.is_instead AND r.ev_enabled <> 'D'),
+    row_security_active(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass(%s)
 
 -- name: list_columns
--- Its columns: name, type, what a domain or an array is made of, and whether they may be left out.
+-- Its columns: name, type, the number of a type of users (another one may get its name), what a
+-- domain or an array is made of at last, and whether they may be left out. A domain may be made of
+-- another one, and so may the elements of an array.
 -- needs: nothing
+WITH RECURSIVE domains (domain, base, modifier, filled) AS (
+    SELECT oid, typbasetype, typtypmod, typnotnull FROM pg_type WHERE typtype = 'd'
+    UNION ALL
+    SELECT d.domain, t.typbasetype, t.typtypmod, d.filled OR t.typnotnull
+    FROM domains d JOIN pg_type t ON t.oid = d.base WHERE t.typtype = 'd'
+), bases AS (
+    SELECT d.* FROM domains d JOIN pg_type t ON t.oid = d.base WHERE t.typtype <> 'd'
+)
 SELECT a.attname, format_type(a.atttypid, a.atttypmod)
         || CASE WHEN a.attcollation <> t.typcollation AND co.collname IS NOT NULL
            THEN ' COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname)
            ELSE '' END,
-    b.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+    CASE WHEN t.oid >= 16384 THEN ' #' || t.oid ELSE '' END,
+    b.typname, coalesce(d.modifier, a.atttypmod),
     (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder)
         FROM pg_enum l WHERE l.enumtypid = b.oid),
-    e.typname,
+    f.typname, coalesce(g.modifier, d.modifier, a.atttypmod),
     (SELECT array_agg(l.enumlabel::text ORDER BY l.enumsortorder)
-        FROM pg_enum l WHERE l.enumtypid = e.oid),
-    a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL,
+        FROM pg_enum l WHERE l.enumtypid = f.oid),
+    a.attnotnull OR coalesce(d.filled, false),
+    a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL,
     a.attgenerated <> '' OR a.attidentity = 'a',
-    t.typtype = 'd'
+    d.domain IS NOT NULL OR g.domain IS NOT NULL
         OR current_setting('server_encoding') <> 'UTF8'
-            AND (a.attcollation <> 0 OR b.typname IN ('json', 'jsonb'))
+            AND (a.attcollation <> 0 OR b.typname IN ('json', 'jsonb')),
+    coalesce(f.typtype, b.typtype) = 'c' OR coalesce(f.typcategory, '') = 'A'
 FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid
-    JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+    LEFT JOIN bases d ON d.domain = t.oid
+    JOIN pg_type b ON b.oid = coalesce(d.base, t.oid)
     LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
+    LEFT JOIN bases g ON g.domain = e.oid
+    LEFT JOIN pg_type f ON f.oid = coalesce(g.base, e.oid)
     LEFT JOIN pg_collation co ON co.oid = a.attcollation
     LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
 WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 
 -- name: list_types
--- The types of its columns, spelled as in list_columns: that they still are those of the start.
+-- The types of its columns, with the number if it is one of users, spelled as in list_columns: that
+-- they still are those of the start.
 -- needs: nothing
 SELECT a.attname, format_type(a.atttypid, a.atttypmod)
         || CASE WHEN a.attcollation <> t.typcollation AND co.collname IS NOT NULL
            THEN ' COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname)
            ELSE '' END
+        || CASE WHEN t.oid >= 16384 THEN ' #' || t.oid ELSE '' END
 FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_collation co ON co.oid = a.attcollation
@@ -87,14 +116,19 @@ FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 
 -- name: list_unique_keys
--- Its unique keys that hold for all rows and at once.
+-- Its unique keys that hold for all rows and at once, and by which texts are equal as they are in the
+-- column itself.
 -- needs: nothing
 SELECT array_agg(a.attname::text)
 FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-WHERE i.indrelid = %s::bigint::oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+    LEFT JOIN pg_collation ac ON ac.oid = a.attcollation
+    LEFT JOIN pg_collation ic ON ic.oid = i.indcollation[(k.place - 1)::int]
+WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indisvalid AND i.indimmediate
     AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
 GROUP BY i.indexrelid
+HAVING bool_and(ac.oid IS NOT DISTINCT FROM ic.oid
+    OR ac.collisdeterministic AND ic.collisdeterministic)
 
 -- name: is_there
 -- Whether a table is there: CREATE TABLE IF NOT EXISTS asks for the right to create all the same.

@@ -30,9 +30,9 @@ KINDS = {
 INTEGER_BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 FLOAT_BITS = {"float4": 24, "float8": 53}
-UNFIT = frozenset({"char", "money", "oid", "xid", "cid"})
+UNFIT = frozenset({"char", "money", "oid", "xid", "xid8", "cid", "tid"})
 """What a text is cut or rounded for, or read as another value: ``"char"`` keeps one byte, an oid
-takes -1.
+takes -1, an xid8 takes any text for 0.
 """
 NAME_BYTES = 63
 """Of the type ``name``: longer texts are cut without a word."""
@@ -96,23 +96,30 @@ instant: into a column without time zone it would shift, so the query has to say
 
 @dataclass(frozen=True)
 class CatalogColumn:
-    """A row of ``postgres_catalog.COLUMNS``.
+    """A row of the statement ``list_columns``.
 
+    type_name, modifier, labels: of the type itself; of a domain, of what it is made of at last.
+    element_...: the same of an array's elements.
     is_narrower: values that the type holds may be refused all the same, by a domain's CHECK or for
         a character that the database's encoding lacks.
+    is_opaque: a row of fields (or an array of what has no limits here), which only the server reads
+        from text: it would round and cut within.
     """
 
     name: str
     type_text: str
+    known_by: str
     type_name: str
     modifier: int
     labels: tuple[str, ...] | None
     element_name: str | None
+    element_modifier: int
     element_labels: tuple[str, ...] | None
     not_null: bool
     has_default: bool
     generated: bool
     is_narrower: bool
+    is_opaque: bool
 
 
 def column_of(c: CatalogColumn) -> Column:
@@ -122,10 +129,12 @@ def column_of(c: CatalogColumn) -> Column:
     element = None
     if c.element_name is not None:
         text = c.type_text.removesuffix("[]")
-        inner = kind_named(c.element_name, c.modifier)
-        held = limits_of(inner, c.element_name, c.modifier, c.element_labels)
+        inner = Kind.UNFIT if c.is_opaque else kind_named(c.element_name, c.element_modifier)
+        held = limits_of(inner, c.element_name, c.element_modifier, c.element_labels)
         element = Column(c.name, text, inner, limits=held, judged=_is_judged(inner, held))
-    kind = kind_named(c.type_name, c.modifier) if element is None else Kind.ARRAY
+    kind = Kind.ARRAY
+    if element is None:
+        kind = Kind.UNFIT if c.is_opaque else kind_named(c.type_name, c.modifier)
     limits = limits_of(kind, c.type_name, c.modifier, c.labels)
     return Column(
         name=c.name,
@@ -139,6 +148,7 @@ def column_of(c: CatalogColumn) -> Column:
         judged=c.is_narrower
         or _is_judged(kind, limits)
         or (element is not None and element.judged),
+        known_by=c.known_by,
     )
 
 

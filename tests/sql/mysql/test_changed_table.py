@@ -1,0 +1,91 @@
+"""A table of MySQL that is changed while a query writes to it, its columns' types aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exactum.errors import EpochAborted
+from exactum.protocol.sink import Guarantee
+from exactum.sql.mysql.sink import MySQLSink
+from tests.kit.sql.mysql_query import Incarnation, Query
+from tests.kit.sql.mysql_server import Database
+
+COLUMNS = (("k", "string"), ("n", "bigint"), ("at", "timestamp"))
+
+
+def one_row(key: str, number: int | None, second: int | None) -> Any:
+    at = None if second is None else second * 1_000_000
+    return pa.record_batch(
+        [
+            pa.array([key]),
+            pa.array([number], pa.int64()),
+            pa.array([at], pa.timestamp("us", "UTC")),
+        ],
+        ["k", "n", "at"],
+    )
+
+
+def started(database: Database, **settings: Any) -> Incarnation:
+    database.run("CREATE TABLE t (k varchar(20), n bigint NULL, at timestamp(6) NULL)")
+    return Query(lambda: MySQLSink(database.url, table="t", **settings), COLUMNS).started()
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+@pytest.mark.parametrize(
+    "became",
+    [
+        "MODIFY n bigint NOT NULL AUTO_INCREMENT, ADD UNIQUE KEY (n)",
+        "MODIFY at timestamp(6) NOT NULL DEFAULT current_timestamp(6)",
+    ],
+)
+def test_null_becomes_no_other_value(database: Database, mechanism: str, became: str) -> None:
+    """A column that fills in what is null was one that could be null: the batch is refused, and the
+    next start puts such rows aside.
+    """
+    one = started(database, mechanism=mechanism)
+    one.epoch(0, one_row("first", 1, 1))
+    database.run(f"ALTER TABLE t {became}")
+    with pytest.raises(EpochAborted, match=r"(?s)column '(n|at)' .*NOT NULL.*start the query"):
+        one.epoch(1, one_row("second", None, None))
+    one.die()
+    assert database.run("SELECT k FROM t") == [("first",)]
+
+
+UPSERT = {"mode": "upsert", "key": ["k"]}
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
+@pytest.mark.parametrize(
+    ("became", "key", "words"),
+    [
+        ("DROP PRIMARY KEY", "first", r"no unique key on exactly \(k\) any more"),
+        ("ADD UNIQUE KEY (n)", "second", r"another unique key now, \(n\)"),
+    ],
+)
+def test_a_key_that_is_another_one(
+    database: Database, guarantee: Guarantee, became: str, key: str, words: str
+) -> None:
+    """Without its key a row would be there twice; by another one it would replace a different row,
+    and not be there itself.
+    """
+    database.run("CREATE TABLE t (k varchar(20) PRIMARY KEY, n bigint, at timestamp(6) NULL)")
+    query = Query(
+        lambda: MySQLSink(database.url, table="t", **UPSERT), COLUMNS, guarantee=guarantee
+    )
+    one = query.started()
+
+    def write(batch_id: int, row: Any) -> None:
+        if guarantee is Guarantee.EXACTLY_ONCE:
+            one.epoch(batch_id, row)
+        else:
+            one.task(one.order(batch_id), 0, row)
+
+    write(0, one_row("first", 1, 1))
+    database.run(f"ALTER TABLE t {became}")
+    with pytest.raises(EpochAborted, match=f"(?s){words}.*start the query"):
+        write(1, one_row(key, 1, None))
+    one.die()
+    assert database.run("SELECT k, n, at IS NULL FROM t") == [("first", 1, 0)]
