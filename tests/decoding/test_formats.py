@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum import Avro, Function, Json, Protobuf, String
-from exactum.errors import SettingRefused
+from exactum.errors import SettingRefused, Unavailable
 from tests.kit.decoding.format_cases import (
     JSON_DDL,
     JSON_DECODED,
@@ -147,6 +147,11 @@ def test_json_numbers_with_a_point_are_the_nearest_ones(spark: SparkSession) -> 
     values, reasons = decoded(given, [b'{"f": 1e-50, "d": 1e-50}', b'{"f": 0.1, "d": 1e-400}'])
     nearest = struct.unpack("f", struct.pack("f", 0.1))[0]
     assert (values, reasons) == ([{"f": 0.0, "d": 1e-50}, {"f": nearest, "d": 0.0}], {})
+    largest = 3.4028234663852886e38  # as Java and JavaScript's libraries write it: 3.4028235E38
+    for text in (b"3.4028235e38", b"3.4028235677973364e38", b"3.4028234663852886e38"):
+        assert decoded(given, [b'{"f": %s}' % text]) == ([{"f": largest, "d": None}], {})
+    for text in (b"3.4028235677973366e38", b"-3.4028236e38", b"1e39"):
+        assert "Expected `float`" in reason(given, b'{"f": %s}' % text)
 
 
 def test_a_bad_record_leaves_its_neighbours_alone(spark: SparkSession) -> None:
@@ -192,11 +197,33 @@ def test_a_function_of_the_user(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError("the service hung up"),
+        TimeoutError("no answer"),
+        Unavailable("is down"),
+    ],
+)
+def test_a_service_that_a_function_asks_is_no_property_of_a_record(
+    spark: SparkSession, error: Exception
+) -> None:
+    """Nobody answered: the task fails, and no record is skipped or put aside for it."""
+
+    def look_up(data: bytes) -> str:
+        raise error
+
+    with pytest.raises(Unavailable, match=str(error)):
+        decoded(Function(look_up, "string"), [b"1"])
+
+
+@pytest.mark.parametrize(
     ("given", "why"),
     [
         (Json(), "needs a schema"),
         (Json("no such ddl <"), "not a type that Spark knows"),
         (Json("a interval day to second"), "cannot be decoded into"),
+        (Json("a int, b int, a string"), "two fields of the name a"),
+        (Function(print, "s array<struct<x int, x int>>"), "two fields of the name x"),
         (Json(registry="nowhere"), "must be a URL"),
         (Avro(), "needs a schema"),
         (Avro("{"), "cannot be used"),

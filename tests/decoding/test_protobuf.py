@@ -117,6 +117,10 @@ def test_protobuf_numbers_of_more_than_64_bits_are_bad(spark: SparkSession) -> N
         assert "more than 64 bits" in reason(Protobuf(cls), b"\x0a" + bytes([len(packed)]) + packed)
     least = b"\x10" + b"\x80" * 9 + b"\x01"
     assert decoded(Protobuf(narrow_and_wide()[1]), [least])[0][0]["at"] == -(2**63)
+    # A field that no schema has is read by nobody, with or without a number that is written longer
+    # than it need be, and makes the bytes be looked at.
+    for beside in (b"", b"\x10\x80\x00"):
+        assert decoded(Protobuf(narrow_and_wide()[0]), [beside + b"\x18" + over])[1] == {}
     order = proto_order()
     order.name = "\u4e2d" * 9 + "\x02"
     assert decoded(Protobuf(message("Order")), [order.SerializeToString()])[1] == {}

@@ -66,6 +66,13 @@ NESTED = [
         ({"partition_by": ".day"}, "hidden"),
         ({"path": "hdfs:///x"}, "Mount it"),
         ({"path": "dbfs:/x"}, "Mount it"),
+        ({"path": "file://lake/out"}, "Write file:///lake/out"),
+        ({"path": "file:///lake/out#1"}, "%23 for #"),
+        ({"path": "file:///lake/out?"}, "%3F for"),
+        ({"path": "s3://bucket/out#1"}, "%23 for #"),
+        ({"path": "s3:bucket/out"}, "a slash after its colon"),
+        ({"path": "file:lake"}, "a slash after its colon"),
+        ({"path": "~/lake"}, "give the whole path"),
     ],
 )
 def test_settings_that_cannot_be(arguments: dict[str, Any], match: str) -> None:
@@ -184,14 +191,19 @@ def test_paths_are_made_absolute_on_the_driver(
     assert FileSink("out").name == f"files:{tmp_path}/out"
     assert FileSink(f"file://{tmp_path}/a%20b").name == f"files:{tmp_path}/a b"
     assert FileSink("file:/tmp/x", name="mine").name == "mine"
+    assert FileSink("file://localhost/tmp/x%23%3F").name == "files:/tmp/x#?"
+    assert FileSink("./~x").name == f"files:{tmp_path}/~x"
     assert repr(FileSink("/tmp/x", format="csv")) == "FileSink('/tmp/x', format='csv')"
 
 
 def test_credentials_in_a_url_are_never_shown() -> None:
     """Not in the name that goes into every decision record, nor in what is printed."""
-    sink = FileSink("s3://key:secret@bucket/x?token=secret#secret")
+    sink = FileSink("s3://key:secret@bucket/x")
     assert sink.name == "files:s3://bucket/x"
     assert "secret" not in repr(sink)
+    with pytest.raises(SettingRefused, match="settings of a store go into") as caught:
+        FileSink("s3://key:secret@bucket/x?token=secret#secret")
+    assert "secret" not in str(caught.value)
 
 
 def test_a_record_of_another_kind_of_sink_is_not_guessed_at(tmp_path: Path) -> None:
@@ -215,9 +227,9 @@ def test_a_folder_that_went_away_is_unavailable(tmp_path: Path) -> None:
         opened.participant.list_open()
 
 
-@pytest.mark.parametrize("owner", ["_spark_metadata", "_delta_log"])
+@pytest.mark.parametrize("owner", ["_spark_metadata", "_delta_log", ".hoodie"])
 def test_a_folder_whose_readers_go_by_a_list_is_refused(tmp_path: Path, owner: str) -> None:
-    """Spark's own streaming sink and Delta Lake: their readers would not see our files."""
+    """Spark's own streaming sink, Delta Lake and Hudi: their readers would not see our files."""
     (tmp_path / owner).mkdir()
     (tmp_path / owner / "0").touch()
     with pytest.raises(SettingRefused, match="would not see"):

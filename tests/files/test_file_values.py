@@ -71,6 +71,23 @@ def test_bytes_that_are_no_text_spoil_no_file(tmp_path: Path, format_: str) -> N
         assert [i for (i,) in duck(tmp_path / "c", "id", format_)] == [0]
 
 
+@pytest.mark.parametrize("format_", ["parquet", "json"])
+def test_bytes_that_are_no_text_beside_nulls_that_hide_some(tmp_path: Path, format_: str) -> None:
+    """The row that is put aside is the one that has them, also where a list that is null hides
+    elements: a Python function can make it.
+    """
+    texts = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 4, 5, 6], pa.int32()),
+        pa.array([b"a", b"hidden", b"hidden", b"b", b"\xff", b"c"]).view(pa.string()),
+        mask=pa.array([False, True, False, False, False]),
+    )
+    batch = pa.record_batch({"id": pa.array(range(5)), "texts": texts})
+    rejection = written(FileSink(tmp_path, format=format_), batch)
+    assert rejection is not None
+    assert rejection.rows.column("id").to_pylist() == [3]
+    assert duck(tmp_path, "id, texts", format_) == [(0, ["a"]), (1, None), (2, ["b"]), (4, ["c"])]
+
+
 def test_json_keeps_a_row_of_nulls(tmp_path: Path) -> None:
     """A row in which all columns are null is a line of its own."""
     batch = pa.record_batch({"a": pa.array([1, None, 3]), "b": pa.array(["x", None, "y"])})

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from exactum.values.nested import as_list
+from exactum.values.nested import as_list, parents_of
 
 Numbers = np.ndarray[Any, Any]
 
@@ -32,7 +31,7 @@ class Leaf:
     def rows(self, found: Numbers) -> Numbers:
         """The rows of the values with these numbers."""
         for lists in reversed(self.lists):
-            found = pc.list_parent_indices(lists).to_numpy()[found]
+            found = parents_of(lists)[found]
         return found
 
 

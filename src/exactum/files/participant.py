@@ -70,6 +70,10 @@ class FileParticipant:
         """See the port: none, for ``verify`` refuses a batch that is marked."""
         return ()
 
+    def last_decided(self) -> int | None:
+        """See ``Remembering``: by the marks."""
+        return self._place.highest_mark()
+
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """Look at each staged file from here: it is there, with the bytes that the task wrote.
 

@@ -37,7 +37,7 @@ TEMPORARY = "temporary-"
 TEMPORARY_AGE_S = 3_600.0
 """A temporary file of a start that is older than this belongs to a driver that died."""
 
-OWNERS = ("_spark_metadata", "_delta_log")
+OWNERS = ("_spark_metadata", "_delta_log", ".hoodie")
 """Folders whose presence makes readers trust a list of files instead of what they find."""
 
 IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -136,9 +136,9 @@ def mark_name(batch_id: int) -> str:
 def owned(where: str, owner: str) -> str:
     """Why a place with such a folder is refused."""
     return (
-        f"FileSink({where!r}): there is {owner!r}, with which Spark's own streaming sink or Delta "
-        "Lake lists the files of this table. Their readers would not see the files of this sink. "
-        "Write to another folder. Nothing was written."
+        f"FileSink({where!r}): there is {owner!r}, with which Spark's own streaming sink, Delta "
+        "Lake or Hudi lists the files of this table. Their readers would not see the files of this "
+        "sink. Write to another folder. Nothing was written."
     )
 
 

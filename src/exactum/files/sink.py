@@ -26,6 +26,10 @@ run of rows.
 """
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_NO_URL = re.compile(
+    r"(file|s3[an]?|gs|az|adl|abfss?|wasbs?|hdfs|viewfs|dbfs|https?):(?!/)|~", re.IGNORECASE
+)
+"""What a user means for a URL or a home, and the operating system takes for a folder's name."""
 
 
 class FileSink(NotAFunction):
@@ -162,6 +166,7 @@ class FileSink(NotAFunction):
                 "options": json.dumps(dict(self._format.options)),
                 "partition_by": json.dumps(self._partition_by),
             },
+            folder=self._folder(),
         )
 
     def inspector(self, query_id: str, participant: str) -> Inspector:
@@ -171,12 +176,18 @@ class FileSink(NotAFunction):
         return FileInspector(self._place(FileScope(query_id, participant)))
 
     def _target(self) -> str | None:
+        folder = self._folder()
+        kind = "prefix" if self._is_object_store else "folder"
+        return f"{kind} {folder}" if folder else None  # a store object does not tell where it is
+
+    def _folder(self) -> str:
+        """True path, or URL after the store's endpoint; empty where only a store object knows."""
         if not self._is_object_store:
-            return f"folder {os.path.realpath(self._path)}"
+            return os.path.realpath(self._path)
         if self._store is None or isinstance(self._store, Mapping):
             endpoint = (self._store or {}).get("endpoint", "")
-            return f"prefix {shown(self._path)} {endpoint}".rstrip()
-        return None  # a store object does not tell where it is
+            return f"{endpoint} {shown(self._path)}".lstrip()
+        return ""
 
     def _place(self, scope: FileScope) -> Place:
         if not self._is_object_store:
@@ -201,7 +212,15 @@ def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
     text = os.fspath(path) if isinstance(path, str | bytes | os.PathLike) else path
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise SettingRefused(f"FileSink({text!r}): path must be the text of a folder or of a URL.")
+    if _NO_URL.match(text):
+        raise SettingRefused(
+            f"FileSink({text!r}): this would make a folder of that very name where the program was "
+            "started. A URL has a slash after its colon (file:/lake, s3://bucket/prefix), and ~ is "
+            "not looked up: give the whole path. (For such a folder, write './' before it.)"
+        )
     scheme = _URL.match(text)
+    if scheme is not None:
+        _check_url(text)
     if scheme is None or (scheme[1].lower() == "file" and store is None):
         if store is not None:
             raise SettingRefused(
@@ -217,6 +236,25 @@ def _checked_path(path: str | os.PathLike[str], store: Any) -> str:
     if re.match(r"s3[an]:", text, re.IGNORECASE):
         text = "s3" + text[3:]
     return text.rstrip("/")
+
+
+def _check_url(url: str) -> None:
+    """
+    Raises:
+        SettingRefused: a part of it would be left out, and files would come to lie elsewhere.
+    """
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        raise SettingRefused(
+            f"FileSink({shown(url)!r}): the URL goes on with ? or #, and nothing after these says "
+            "where files are. Where it is a part of a name, write %3F for ? and %23 for #; "
+            "settings of a store go into store={...}. Nothing was written."
+        )
+    if parts.scheme.lower() == "file" and parts.netloc not in ("", "localhost"):
+        raise SettingRefused(
+            f"FileSink({url!r}): {parts.netloc!r} stands where a file: URL names a machine. Write "
+            f"file:///{parts.netloc}{parts.path} if it is a folder. Nothing was written."
+        )
 
 
 def _names(partition_by: str | Sequence[str] | None, where: str) -> tuple[str, ...]:

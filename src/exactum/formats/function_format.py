@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.errors import SettingRefused
+from exactum.errors import SettingRefused, Unavailable
 from exactum.formats import record_type
 from exactum.formats.format import Bound, RecordDecoder, require
 
@@ -17,7 +17,9 @@ class Function:
 
     Args:
         f: called in the tasks, once for each record that is not null; must give the same for the
-            same bytes. Any exception makes the record bad, with the exception as the reason. A
+            same bytes. An exception makes the record bad, with the exception as the reason; but a
+            ``ConnectionError``, a ``TimeoutError`` or an error of ``exactum.errors`` fails the
+            task: that nobody answered is no property of a record. A
             struct is returned as a dictionary (or an object of msgspec), times as ``datetime``,
             decimals as ``Decimal``.
         returns: Spark's type, or its DDL: ``"bigint"``, ``"id bigint not null, tags
@@ -55,6 +57,14 @@ class FunctionCodec:
         convert, f = msgspec.convert, self.f
 
         def one(data: bytes) -> Any:
-            return convert(f(data), wanted, builtin_types=record_type.NATIVE, from_attributes=True)
+            try:
+                made = f(data)
+            except (ConnectionError, TimeoutError) as error:
+                raise Unavailable(
+                    f"The function {getattr(f, '__name__', 'f')}, which decodes, got no answer "
+                    f"from what it asks ({type(error).__name__}: {error}). No record is taken for "
+                    "a bad one, and nothing of the epoch is visible; start the query again."
+                ) from error
+            return convert(made, wanted, builtin_types=record_type.NATIVE, from_attributes=True)
 
         return RecordDecoder(kind, one, record_type.plain)

@@ -16,7 +16,10 @@ from exactum.errors import SettingRefused
 NATIVE = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
 """Python types that Arrow takes as they are."""
 
-FLOAT_MAX = 3.4028234663852886e38
+FLOAT_END = 2.0**128 - 2.0**103
+"""Half a step beyond the largest ``float``: the nearest one of what is less is finite. Other
+systems write the largest as 3.4028235e38, which is a little more than it is.
+"""
 
 
 def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
@@ -33,6 +36,12 @@ def arrow_type(kind: Any, where: str, *, nullable: bool = False) -> Any:
 
     def of(one: Any) -> Any:
         if isinstance(one, t.StructType):
+            twice = sorted({name for name in one.names if one.names.count(name) > 1})
+            if twice:
+                raise SettingRefused(
+                    f"{where}: a struct has two fields of the name {', '.join(twice)}, and nobody "
+                    "can tell which one a record means. Rename or remove one."
+                )
             return pa.struct(
                 [pa.field(f.name, of(f.dataType), nullable or f.nullable) for f in one.fields]
             )
@@ -196,6 +205,12 @@ def _ranged(base: type, low: float, high: float) -> Any:
     return Annotated[base, msgspec.Meta(ge=low, le=high)]
 
 
+def _between(base: type, low: float, high: float) -> Any:
+    import msgspec
+
+    return Annotated[base, msgspec.Meta(gt=low, lt=high)]
+
+
 def _integer(kind: Any) -> Any:
     return _ranged(int, -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
 
@@ -213,7 +228,7 @@ _CHECKED: tuple[tuple[Callable[[Any, Any], bool], Callable[[Any], Any]], ...] = 
     (lambda types, kind: types.is_signed_integer(kind), _integer),
     (
         lambda types, kind: types.is_float32(kind),
-        lambda kind: _ranged(float, -FLOAT_MAX, FLOAT_MAX),
+        lambda kind: _between(float, -FLOAT_END, FLOAT_END),
     ),
     (lambda types, kind: types.is_float64(kind), lambda kind: float),
     (lambda types, kind: types.is_decimal(kind), lambda kind: decimal.Decimal),

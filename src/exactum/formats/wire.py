@@ -113,7 +113,11 @@ def _packed(data: bytes, place: int, end: int) -> Iterator[int]:
 
 
 def _check(item: Any, number: int) -> None:
-    limits = None if item is None else _range(item)
+    if item is None or item.type not in _numbers(item):
+        return  # no field of this message: whatever it holds, it is not read
+    if number >> 64:
+        raise BadRecord(f"the field {item.name} holds a number of more than 64 bits")
+    limits = _range(item)
     if limits is None:
         return
     value = signed(number) if limits[0] < 0 else number
@@ -128,7 +132,5 @@ def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         place, shift = place + 1, shift + 7
         if byte < 0x80:
-            if value >> 64:
-                raise BadRecord("a number has more than 64 bits")
             return value, place
     raise BadRecord("a number is cut off")

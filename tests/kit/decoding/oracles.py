@@ -249,28 +249,37 @@ def is_proto_of(data: bytes, value: Any) -> bool:
     return one is None or list(one.many) == value["one"]["many"]
 
 
-def proto_numbers(data: bytes, inner: Mapping[int, Any] = {1: {4: None, 6: None}}) -> None:
-    """Asserts that no number of the message has more than 64 bits.
+NUMBER, NUMBERS = "a number", "numbers, which may be packed"
+UNKNOWN: Mapping[int, Any] = {}
+OUT = {1: {1: NUMBER, 2: NUMBER, 3: NUMBER, 4: NUMBERS, 5: NUMBER, 6: NUMBERS}, 2: NUMBER}
 
-    ``inner``: by number its fields of bytes: a message's own ones, or None for packed numbers.
+
+def proto_numbers(data: bytes, fields: Mapping[int, Any] = OUT) -> None:
+    """Asserts that no number that is read has more than 64 bits.
+
+    ``fields``: those that are read, by number; of a message its own ones.
     """
-    place = 0
+    place = groups = 0
     while place < len(data):
         tag, place = varint_at(data, place)
+        field = fields.get(tag >> 3, UNKNOWN) if groups == 0 else UNKNOWN  # no group is read
         if tag & 7 == 0:
-            _, place = varint_at(data, place)
+            at, place = place, place + 1 + next(i for i, b in enumerate(data[place:]) if b < 0x80)
+            if field in (NUMBER, NUMBERS):
+                varint_at(data, at)
         elif tag & 7 in (1, 5):
             place += 8 if tag & 7 == 1 else 4
         elif tag & 7 == 2:
             length, place = varint_at(data, place)
             part = data[place : place + length]
             place += length
-            within = inner.get(tag >> 3, {})
-            if within is not None and tag >> 3 in inner:
-                proto_numbers(part, within)
             at = 0
-            while within is None and at < len(part):
+            while field == NUMBERS and at < len(part):
                 _, at = varint_at(part, at)
+            if isinstance(field, Mapping) and field:
+                proto_numbers(part, field)
+        else:
+            groups += 1 if tag & 7 == 3 else -1
 
 
 def varint_at(data: bytes, place: int) -> tuple[int, int]:
