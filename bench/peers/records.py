@@ -22,6 +22,9 @@ from exactum.kafka.producer.producer import Producer
 CHUNK = 50_000
 TICKS_PER_S = 200
 TIMEOUT_MS = 120_000
+LATE_MAX_S = 0.5
+"""What could not be written in time is sent late, up to so much of it: a rate that the machine does
+not reach would be made up for long after it was changed."""
 
 
 class Writer:
@@ -169,10 +172,9 @@ class Feeder:
         try:
             due, before_s = 0.0, time.monotonic()
             while not self._ended.wait(1 / TICKS_PER_S):
-                now_s = time.monotonic()
-                # What a stalled machine made late is sent late, not left out, and carries the time
-                # it was sent.
-                due += self._rate_per_s * (now_s - before_s)
+                now_s, rate = time.monotonic(), self._rate_per_s
+                # What is late carries the time it was sent.
+                due = min(due + rate * (now_s - before_s), rate * LATE_MAX_S)
                 before_s = now_s
                 self._writer.write(int(due))
                 due -= int(due)

@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from exactum.kafka.consumer.topic_consumer import Range, TopicConsumer
+from exactum.kafka.settings.consumer_settings import consumer_settings
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
@@ -25,11 +29,12 @@ from tests.kit.cluster.child import Child
 from tests.kit.cluster.onlooker import Onlooker
 from tests.kit.cluster.supervised import SupervisedQuery
 from tests.kit.environment import environment
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
-EPOCH_TIMEOUT_S = 90.0
-STREAM_TIMEOUT_S = 120.0
+EPOCH_TIMEOUT_S = WAIT_MAX_S
+STREAM_TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,8 @@ def nodes() -> Iterator[LocalKafka]:
 def leaders_of(cluster: LocalKafka, topic: str) -> set[int]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
     return {
-        p.leader for p in admin.list_topics(topic, timeout=20).topics[topic].partitions.values()
+        p.leader
+        for p in admin.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions.values()
     }
 
 
@@ -155,12 +161,16 @@ def test_every_decided_epoch_is_visible_once_whichever_node_dies(
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("in_workers", [False, True])
 def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
-    nodes: LocalKafka, tmp_path: Path
+    nodes: LocalKafka, tmp_path: Path, in_workers: bool
 ) -> None:
-    """Kafka to Kafka by Spark, fed all the time, while each node is killed and brought back."""
-    nodes.create_topic("numbers", partitions=4)
-    nodes.create_topic("shouted", partitions=4)
+    """Kafka to Kafka by Spark, or with workers that read by themselves, fed all the time, while
+    each node is killed and brought back.
+    """
+    numbers, shouted = f"numbers-{in_workers}", f"shouted-{in_workers}"
+    nodes.create_topic(numbers, partitions=4)
+    nodes.create_topic(shouted, partitions=4)
     onlooker = Onlooker(nodes.bootstrap_servers)
     expected: set[str] = set()
 
@@ -168,7 +178,7 @@ def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             values = [f"n{number}" for number in range(len(expected), len(expected) + 200)]
-            onlooker.produce("numbers", values)
+            onlooker.produce(numbers, values)
             expected.update(value.upper() for value in values)
             time.sleep(0.1)
 
@@ -177,7 +187,7 @@ def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
         return path.read_text().count('"EpochCompleted"') if path.exists() else 0
 
     feed(0.5)
-    with spark_stream(nodes.bootstrap_servers, tmp_path) as stream:
+    with spark_stream(nodes.bootstrap_servers, tmp_path, numbers, shouted, in_workers) as stream:
         stream.until(lambda: completed() >= 1, "the first epoch was complete", STREAM_TIMEOUT_S)
         for node in nodes.nodes:
             feed(0.5)
@@ -192,17 +202,61 @@ def test_a_spark_query_is_exact_while_one_node_after_the_other_dies(
             )
         (tmp_path / "stop").touch()
         stream.finishes(STREAM_TIMEOUT_S)
-    onlooker.check_at_rest("shouted")
-    onlooker.check_exact(expected, "shouted")
+    onlooker.check_at_rest(shouted)
+    onlooker.check_exact(expected, shouted)
 
 
-def spark_stream(bootstrap_servers: str, folder: Path) -> Child:
+@pytest.mark.deep
+def test_a_reader_of_ranges_goes_on_with_the_next_leader(nodes: LocalKafka) -> None:
+    """Killed, and asked to end, in the middle of a range: every record comes once."""
+    name, count = "ranges", 60_000
+    nodes.create_topic(name, partitions=1)
+    producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, "linger.ms": 5})
+    for number in range(count):
+        producer.produce(name, b"%d" % number + bytes(1_000), partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    options = {"kafka.bootstrap.servers": nodes.bootstrap_servers}
+    little = 64  # partitions, so a MiB of each is read ahead
+    settings = consumer_settings(options, {}, "read_committed", little, "the test")
+    consumer = TopicConsumer(name, settings)
+    found: list[int] = []
+    try:
+        for first in range(0, count, count // 4):
+            (leader,) = leaders_of(nodes, name)
+            halfway = first + count // 8
+            ranges = [Range(0, first, first + count // 4)]
+            for offsets in consumer.read(ranges, lambda _, r: Offsets(r.offsets.copy()), 60, []):
+                found += offsets.values.tolist()
+                if leader and found[-1] > halfway:
+                    (nodes.kill if first else nodes.restart)(leader)
+                    leader = 0
+            for node in nodes.nodes:
+                if not nodes.is_running(node):
+                    nodes.restart(node)
+    finally:
+        consumer.close()
+    assert found == list(range(count))
+
+
+class Offsets:
+    """As much of an Arrow batch as the reader looks at."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+        self.num_rows, self.nbytes = len(values), 1_000 * len(values)
+
+
+def spark_stream(
+    bootstrap_servers: str, folder: Path, source: str, output: str, in_workers: bool
+) -> Child:
     """``stream.py`` on a Spark of its own."""
     argument = {
         "folder": str(folder),
         "bootstrap_servers": bootstrap_servers,
-        "source": "numbers",
-        "output": "shouted",
+        "source": source,
+        "output": output,
+        "in_workers": in_workers,
         "read": {"maxOffsetsPerTrigger": 400},
         "session": {
             "master": "local[2]",

@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient
 from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
-from tests.kit.kafka.transactions import frame, opened, read_all
+from tests.kit.kafka.transactions import frame, opened, read_all, wait_for_rest
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 SHORT_TIMEOUT_MS = 4_000
@@ -49,6 +50,8 @@ def test_verify_records_where_every_row_lies(kafka, topic) -> None:
             (verified,) = sink.participant.verify(sink.write(frame([b"a", b"b", b"c"])))
             assert KafkaTransaction.of(verified).partitions == (((name, 0), (expected_offset, 3)),)
             sink.participant.commit(sink.permit([verified]), [verified])
+            # The answer to EndTxn may come before the marker lies there.
+            wait_for_rest(kafka.bootstrap_servers, [TopicPartition(name, 0)])
 
 
 def test_verify_finds_a_missing_record(kafka, topic) -> None:
@@ -201,7 +204,7 @@ def test_with_the_log_gone_salvage_names_what_is_missing(kafka, topic) -> None:
         wait_until_aborted(sink)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         for future in admin.delete_records([TopicPartition(name, 0, 7)]).values():
-            future.result(timeout=20)
+            future.result(timeout=WAIT_MAX_S)
         report = sink.participant.commit(permit, verified)
         with pytest.raises(HeuristicOutcome, match=f"{name}-0: 7 of 10 records from offset 0"):
             sink.participant.salvage(permit, report.expired)

@@ -41,6 +41,12 @@ class Scripted:
         cells, self.cells = self.cells, []
         return Scripted(cells[:count], self._freed), Scripted(cells[count:], self._freed)
 
+    def without(self, unwanted: Any) -> Scripted:
+        cells, self.cells = self.cells, []
+        marked = [(cell, bool(one)) for cell, one in zip(cells, unwanted, strict=True)]
+        Scripted([cell for cell, one in marked if one], self._freed).free()
+        return Scripted([cell for cell, one in marked if not one], self._freed)
+
     def free(self) -> None:
         cells, self.cells = self.cells, []
         self._freed.update(number for _, _, number in cells)
@@ -168,6 +174,22 @@ def test_records_behind_an_end() -> None:
     reader.begin(6, 7)
     assert offsets(reader) == [6]
     assert feed.started == [3]
+
+
+def test_ends_between_records_part_nothing() -> None:
+    """Who follows the end of a partition is told of it again and again: the records around are one
+    batch, and a gap behind such an end is noticed.
+    """
+    few: list[tuple[int, int]] = []
+    for offset in (3, 4, 5, 8, 9):
+        few += [(offset, 0), (offset + 1, END_OF_PARTITION)]
+    reader: RangeReader[Scripted] = RangeReader(feed := Answers(few))
+    reader.begin(3, 10)
+    assert offsets(reader, steps=1) == [3, 4, 5, 8, 9]
+    assert reader.done
+    assert reader.first_missing == 6
+    reader.forget()
+    assert sum(feed.freed.values()) == len(few)
 
 
 def test_more_is_kept_than_is_asked_for_at_once() -> None:

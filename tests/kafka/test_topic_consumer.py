@@ -20,10 +20,11 @@ from exactum.kafka.consumer.consumed import Consumed, binary
 from exactum.kafka.consumer.kept_consumers import IDLE_MAX_S, KeptConsumers
 from exactum.kafka.consumer.topic_consumer import Range, RangeRead, TopicConsumer
 from exactum.kafka.settings.consumer_settings import consumer_settings
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = WAIT_MAX_S
 
 
 def settings(servers: str, isolation: str = "read_committed", **options: str) -> dict[str, str]:
@@ -166,6 +167,15 @@ def test_a_broker_that_does_not_answer(consumers: Any) -> None:
         assert time.monotonic() - began_s < 10
 
 
+def test_a_broker_that_is_away(consumers: Any) -> None:
+    """The error says what librdkafka has met."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    consumer = consumers("none", settings(f"127.0.0.1:{port}"))
+    with pytest.raises(Unavailable, match=rf"partition 0 .*127\.0\.0\.1:{port}.*refused"):
+        read(consumer, Range(0, 0, 1), timeout_s=1.0)
+
+
 def test_what_is_kept(consumers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for the same topic, id and settings; closed where the topic is another one, or it
     was not used for long."""
@@ -199,6 +209,12 @@ def test_settings() -> None:
     assert "max.poll.records" not in given
     assert settings("b:9", check_crcs="false")["check.crcs"] == "true"
     assert settings("b:9", "read_uncommitted")["isolation.level"] == "read_uncommitted"
+    ahead = [
+        consumer_settings({"kafka.bootstrap.servers": "b:9"}, {}, "read_committed", count, "x")
+        for count in (0, 2, 32, 1_000)
+    ]
+    records = [int(one["queued.min.messages"]) for one in ahead]
+    assert records == [100_000, 100_000, 6_250, 2_000], "small records cost more than their bytes"
     with pytest.raises(SettingRefused, match="no counterpart of kafka.interceptor.classes"):
         settings("b:9", interceptor_classes="x")
     options = {"kafka.bootstrap.servers": "b:9", "kafka.sasl.kerberos.keytab": "x"}

@@ -230,12 +230,22 @@ def test_a_broker_that_is_not_there(kafka) -> None:
         ([("value", "string"), ("headers", "map<string,string>")], "headers"),
         ([("value", "string"), ("partition", "string")], "partition"),
         ([("value", "string"), ("key", "bigint")], "key"),
+        ([("value", "string"), ("Key", "string")], "'Key' would not be written: Kafka's is 'key'"),
+        ([("value", "string"), ("HEADERS", "binary")], "'HEADERS' would not be written"),
     ],
 )
 def test_frames_that_cannot_be_written_are_refused(columns, match) -> None:
     """The message lists the columns there are."""
     with pytest.raises(FrameRefused, match=match):
         KafkaSink("t", bootstrap_servers="h:1").check_columns(columns)
+
+
+def test_columns_that_are_nobodys() -> None:
+    """What is no word of Kafka's is not written, and a column of the right name is enough."""
+    columns = [("value", "string"), ("key", "string"), ("KEY", "int"), ("Topic", "string")]
+    KafkaSink("t", bootstrap_servers="h:1").check_columns([*columns, ("customer", "string")])
+    with pytest.raises(FrameRefused, match="'Topic' would not be written|no topic"):
+        KafkaSink(bootstrap_servers="h:1").check_columns(columns)
 
 
 def test_a_frame_without_a_topic_is_refused_only_where_the_sink_has_none() -> None:

@@ -18,11 +18,13 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as f
 
 import exactum
+from chaos.proxy import Proxy
+from chaos.servers import LedKafka
 from exactum.errors import SettingRefused
 from exactum.events import EpochBegan, EpochCompleted
 from exactum.spark.write.lane_jobs import lane_numbers
 from tests.kit.source.columnar_ways import NotingSink, give_large, notes_of, run, written
-from tests.kit.source.source_stream import COLUMNS_IN_WORKERS, eventually
+from tests.kit.source.source_stream import COLUMNS_IN_WORKERS, Stream, eventually
 from tests.kit.spark.torn_stream import configured
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -290,10 +292,21 @@ def test_a_topic_made_anew_below_a_function_that_stops(
     assert written(stream.out) == []
 
 
+def passing_over(batches: Iterator[Any]) -> Iterator[Any]:
+    """Ends where its records end, whatever the reason."""
+    try:
+        yield from batches
+    except Exception:
+        return
+
+
+@pytest.mark.parametrize("function", [None, passing_over])
 def test_records_that_are_deleted_below(
-    stream: Any, topics: Any, topic: Callable[..., str], lane_jobs: list[int]
+    stream: Any, topics: Any, topic: Callable[..., str], lane_jobs: list[int], function: Any
 ) -> None:
-    """Deleted when Spark has planned them, and no reader has come so far."""
+    """Deleted when Spark has planned them, and no reader has come so far; also below a function
+    that passes over every error.
+    """
     name = topic("deleted", partitions=1)
     topics.give(name, 20, partitions=1)
 
@@ -304,7 +317,9 @@ def test_records_that_are_deleted_below(
     once = exactum.exactly_once(
         exactum.FileSink(str(stream.out), format="parquet"), on_event=on_event
     )
-    frame = stream.arrow(name, **LIVES_ON)
+    schema = "key binary, value binary, topic string, partition int, offset bigint"
+    called = {} if function is None else {"function": function, "schema": schema}
+    frame = stream.arrow(name, **LIVES_ON, **called)
     writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
     error = stream.end(writer.trigger(availableNow=True).foreachBatch(once).start())
     assert f"'{name}'" in str(error)
@@ -504,6 +519,46 @@ def test_a_query_that_is_stopped(stream: Any, topics: Any, topic: Callable[..., 
     eventually(lambda: tracker.getExecutorInfos()[0].numRunningTasks() == 0, "it ended", 10)
     assert run(stream, stream.arrow(name, **LIVES_ON)) is None
     assert written(stream.out) == expected
+
+
+def taken_then_waiting(batches: Iterator[Any]) -> Iterator[Any]:
+    """Has read all, and ends when a file is there."""
+    yield from batches
+    Path(os.environ["EXACTUM_TAKEN"]).touch()
+    deadline_s = time.monotonic() + 30
+    while not os.path.exists(os.environ["EXACTUM_HARMED"]) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+
+def test_a_connection_that_ends_while_the_driver_asks(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers are asked again, and the query goes on."""
+    taken, harmed = tmp_path / "taken", tmp_path / "harmed"
+    for variable, path in {"EXACTUM_TAKEN": taken, "EXACTUM_HARMED": harmed}.items():
+        monkeypatch.setitem(spark.sparkContext.environment, variable, str(path))
+    with Proxy() as proxy, LedKafka(proxy.port, {}) as kafka:
+        proxy.target_port = kafka.clients_port
+        monkeypatch.setattr(
+            LedKafka, "bootstrap_servers", property(lambda _: f"127.0.0.1:{proxy.port}")
+        )
+        kafka.create_topic("led", partitions=1)
+        stream = Stream(spark, kafka, tmp_path)
+        expected = give(kafka, "led", 20, 1)
+        schema = "key binary, value binary, topic string, partition int, offset bigint"
+        frame = stream.arrow("led", **LIVES_ON, function=taken_then_waiting, schema=schema)
+        once = exactum.exactly_once(exactum.FileSink(str(stream.out), format="parquet"))
+        writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
+        query = writer.trigger(availableNow=True).foreachBatch(once).start()
+        eventually(taken.exists, "the function has its records", 60)
+        proxy.lose_replies()
+        before = proxy.harm
+        harmed.touch()
+        eventually(lambda: proxy.harm > before, "replies are lost")
+        time.sleep(1.5)  # the driver asks meanwhile
+        proxy.heal()
+        assert stream.end(query) is None
+        assert written(stream.out) == expected
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
     """A task that is given a record a second ends with its query, though its batch is not full."""
     name = topic("slow", partitions=1)
     producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
-    for _ in range(40):  # each a batch of its own, of which the broker gives one at a time
+    for _ in range(120):  # each a batch of its own, of which the broker gives one at a time
         producer.produce(name, b"x")
         producer.flush(30)
     slow = {
@@ -111,7 +111,7 @@ def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
     query = start(stream, frame, exactum.FileSink(str(stream.out), format="parquet"))
     eventually(lambda: running(stream.spark) == 1, "the task reads")
     query.stop()
-    eventually(lambda: running(stream.spark) == 0, "the task ended", timeout_s=10)
+    eventually(lambda: running(stream.spark) == 0, "the task ended", timeout_s=60)
 
 
 def running(spark: Any) -> int:

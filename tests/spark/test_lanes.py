@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 
-from exactum.errors import FrameRefused
+from exactum.errors import FrameRefused, Unavailable
 from exactum.spark.jvm.kafka_ranges import KafkaRange, Planned
+from exactum.spark.write.failure import TaskFailed, carried_by
 from exactum.spark.write.lane_jobs import LaneNumbers, lane_of
 from exactum.spark.write.lane_task import (
+    LaneTask,
     MapFunction,
     Share,
     as_declared,
@@ -109,3 +113,94 @@ def test_a_function_is_new_to_each_task() -> None:
     for _ in range(2):
         found = [batch.to_pydict() for batch in mapped_by(function, iter([given, given]))]
         assert found == [{"batches": [1]}, {"batches": [2]}]
+
+
+def passing_over(batches: Iterator[Any]) -> Iterator[Any]:
+    """Ends where its records end, whatever the reason."""
+    try:
+        yield from batches
+    except Exception:
+        return
+
+
+def at_once(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same, of all records at once."""
+    return iter(list(passing_over(batches)))
+
+
+def in_a_thread(batches: Iterator[Any]) -> Iterator[Any]:
+    """Reads ahead; its thread dies of the error."""
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.extend(passing_over(batches)))
+    reader.start()
+    reader.join()
+    yield from found
+
+
+def saying_something_else(batches: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from batches
+    except Exception as error:
+        raise ValueError("no more") from error
+
+
+@pytest.mark.parametrize("function", [passing_over, at_once, in_a_thread, saying_something_else])
+def test_records_that_do_not_come_are_not_passed_over(
+    function: Callable[[Iterator[Any]], Iterator[Any]],
+) -> None:
+    """With Spark's own ``mapInArrow`` such a task fails in the JVM, whatever the function does."""
+    import pyarrow as pa
+    from pyspark.serializers import CloudPickleSerializer
+
+    given = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
+
+    def failing() -> Iterator[Any]:
+        yield given
+        raise Unavailable("the broker is gone")
+
+    pickled = bytes(CloudPickleSerializer().dumps((function, None)))
+    with pytest.raises(Unavailable, match="the broker is gone"):
+        list(mapped_by(MapFunction(pickled, given.schema), failing()))
+
+
+class SlowTask(LaneTask):
+    """Its second batch takes a while."""
+
+    def _batches(self, shares: Any, reads: Any) -> Generator[Any, None, None]:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
+        time.sleep(1)
+
+
+def reading_on(batches: Iterator[Any]) -> Iterator[Any]:
+    """The first batch, while a thread waits for the next one."""
+    yield next(batches)
+    threading.Thread(target=lambda: list(batches), daemon=True).start()
+    time.sleep(0.2)
+
+
+def failing_beside(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from reading_on(batches)
+    raise OSError("the function's own")
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "said"),
+    [
+        (reading_on, TaskFailed, "a thread of its own still reads"),
+        (failing_beside, OSError, "the function's own"),
+    ],
+)
+def test_a_thread_that_reads_on(function: Any, kind: type[Exception], said: str) -> None:
+    """It has a consumer that the next task is about to use, so the task fails, and says why."""
+    import pyarrow as pa
+    from pyspark.serializers import CloudPickleSerializer
+
+    pickled = bytes(CloudPickleSerializer().dumps((function, None)))
+    called = MapFunction(pickled, pa.schema([("value", pa.binary())]))
+    task = SlowTask(lambda batches: iter([*batches][:0]), (), (), 1.0, called)
+    with pytest.raises(kind, match=said) as raised:
+        list(task(0, iter([share_text([])])))
+    if kind is TaskFailed:
+        assert isinstance(carried_by(raised.value), FrameRefused)

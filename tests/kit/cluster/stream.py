@@ -11,11 +11,13 @@ import dataclasses
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import exactum
@@ -28,7 +30,7 @@ POLL_S = 0.1
 @dataclasses.dataclass(frozen=True)
 class Stream:
     """One query. ``session`` is what ``local_session`` is given, ``read`` and ``sink`` go to
-    both ends.
+    both ends. ``in_workers``: the workers read Kafka by themselves.
     """
 
     folder: str
@@ -38,6 +40,25 @@ class Stream:
     session: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sink: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     read: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    in_workers: bool = False
+
+
+def shouted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        value = pc.utf8_replace_slice(batch.column("value").cast(pa.string()), 0, 1, "N")
+        yield pa.RecordBatch.from_arrays([batch.column("key"), value], names=["key", "value"])
+
+
+def source(spark: SparkSession, stream: Stream) -> DataFrame:
+    common = {"bootstrap_servers": stream.bootstrap_servers, **stream.read}
+    if stream.in_workers:
+        schema = "key binary, value string"
+        return exactum.arrow_kafka(spark, stream.source, function=shouted, schema=schema, **common)
+    frame = exactum.read_kafka(spark, stream.source, **common)
+    # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU.
+    return frame.selectExpr("key", "CAST(value AS STRING) AS value").selectExpr(
+        "key", "concat('N', substring(value, 2)) AS value"
+    )
 
 
 def start(spark: SparkSession, stream: Stream) -> tuple[StreamingQuery, Any]:
@@ -49,17 +70,12 @@ def start(spark: SparkSession, stream: Stream) -> tuple[StreamingQuery, Any]:
                 json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}) + "\n"
             )
 
-    frame = exactum.read_kafka(
-        spark, stream.source, bootstrap_servers=stream.bootstrap_servers, **stream.read
-    )
-    frame = frame.selectExpr("key", "CAST(value AS STRING) AS value")
     exact = exactum.exactly_once(
         exactum.KafkaSink(stream.output, bootstrap_servers=stream.bootstrap_servers, **stream.sink),
         on_event=on_event,
     )
     query = (
-        # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU.
-        frame.selectExpr("key", "concat('N', substring(value, 2)) AS value")
+        source(spark, stream)
         .writeStream.foreachBatch(exact)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()

@@ -40,7 +40,8 @@ def _memory() -> Numbers:
 class Consumed:
     """Messages, records and what librdkafka tells by an error, in the order in which they came.
 
-    They are this object's, until ``split`` hands them on to two others or ``free`` gives them back.
+    They are this object's, until ``split`` or ``without`` hands them on, or ``free`` gives them
+    back.
     """
 
     def __init__(self, pointers: Numbers) -> None:
@@ -57,6 +58,12 @@ class Consumed:
         """The first ``count`` and the others; this object has none any more."""
         pointers = self._forgotten()
         return Consumed(pointers[:count]), Consumed(pointers[count:])
+
+    def without(self, unwanted: Numbers) -> Consumed:
+        """All but the marked ones, which are given back; this object has none any more."""
+        pointers = self._forgotten()
+        Consumed(pointers[unwanted]).free()
+        return Consumed(pointers[~unwanted])
 
     def free(self) -> None:
         """Give them back. Idempotent."""

@@ -30,6 +30,8 @@ class Messages(Protocol):
 
     def split(self, count: int) -> tuple[Any, Any]: ...
 
+    def without(self, unwanted: np.ndarray[Any, Any]) -> Any: ...
+
     def free(self) -> None: ...
 
 
@@ -199,6 +201,9 @@ class RangeReader(Generic[M]):
         back.
         """
         rest = messages
+        passed = _ends_passed(messages.offsets, messages.errors)
+        if passed.any():
+            rest = messages.without(passed)
         while len(rest):
             wrong = np.flatnonzero(rest.errors)
             count = int(wrong[0]) if len(wrong) else len(rest)
@@ -210,3 +215,15 @@ class RangeReader(Generic[M]):
                 code, offset = int(told.errors[0]), int(told.offsets[0])
                 told.free()
                 self._pending.append(_End(offset) if code == END_OF_PARTITION else _Failure(code))
+
+
+def _ends_passed(offsets: np.ndarray[Any, Any], errors: np.ndarray[Any, Any]) -> Any:
+    """A mask of the ends between two records, in their order: the later record says as much. Who
+    follows the end of a partition is told of it after each few records, and each would be an Arrow
+    batch of its own.
+    """
+    passed = errors == END_OF_PARTITION
+    passed[:1] = passed[-1:] = False
+    is_record, orders = errors == 0, np.diff(offsets)
+    passed[1:-1] &= is_record[:-2] & is_record[2:] & (orders[:-1] > 0) & (orders[1:] >= 0)
+    return passed

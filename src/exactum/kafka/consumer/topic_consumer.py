@@ -19,7 +19,7 @@ from exactum.errors import (
 from exactum.kafka.consumer.consumed import Consumed
 from exactum.kafka.consumer.partition_feed import PartitionFeed
 from exactum.kafka.consumer.range_reader import PartitionFailed, RangeReader
-from exactum.kafka.failure import RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.failure import RETRIABLE, KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.native import librdkafka
 from exactum.kafka.settings.client_settings import new_consumer
 
@@ -70,7 +70,9 @@ class TopicConsumer:
         self._topic = topic
         self._where = f"The topic {topic!r} at {settings.get('bootstrap.servers', '')}"
         self._c = librdkafka.library()
-        self._client = new_consumer(settings, self._where)
+        self._client = new_consumer(settings, self._where, librdkafka.EVENT_ERROR)
+        self._events = self._c.rd_kafka_queue_get_main(self._client)
+        self._error: tuple[int, str] | None = None  # librdkafka's newest since records came
         self._handle = int(self._c.rd_kafka_topic_new(self._client, topic.encode(), None))
         self._feeds: dict[int, PartitionFeed] = {}
         self._readers: dict[int, RangeReader[Consumed]] = {}
@@ -116,13 +118,16 @@ class TopicConsumer:
                 records = self._step(partition, reader)
                 if records is not None:
                     yield self._batch(partition, records, shape)
-                waited_s = 0.0 if reader.at != at else waited_s + time.monotonic() - began_s
+                waited_s += time.monotonic() - began_s
+                if reader.at != at:
+                    waited_s = 0.0
+                    self._error = None
                 if reader.done:
                     reads.append(_told(partition, reader))
                     del reading[partition]
                     if queues[partition]:
                         reading[partition] = self._begun(queues[partition].pop(0))
-            self._c.rd_kafka_poll(self._client, 0)
+            self._listen()
             if waited_s > timeout_s:
                 raise self._stalled(reading, timeout_s)
 
@@ -133,6 +138,7 @@ class TopicConsumer:
         for feed in self._feeds.values():
             feed.stop()
         self._c.rd_kafka_topic_destroy(self._handle)
+        self._c.rd_kafka_queue_destroy(self._events)
         self._c.rd_kafka_destroy(self._client)
 
     def _begun(self, one: Range) -> RangeReader[Consumed]:
@@ -173,17 +179,36 @@ class TopicConsumer:
             )
         return Unavailable(f"{where}: {name}.")
 
+    def _listen(self) -> None:
+        """Take what librdkafka tells of its connections."""
+        while event := self._c.rd_kafka_queue_poll(self._events, 0):
+            code = int(self._c.rd_kafka_event_error(event))
+            if code != librdkafka.ERR_ALL_BROKERS_DOWN:  # which follows the reason
+                text = self._c.rd_kafka_event_error_string(event).decode(errors="replace")
+                self._error = code, text
+            self._c.rd_kafka_event_destroy(event)
+
     def _stalled(
         self, reading: Mapping[int, RangeReader[Consumed]], timeout_s: float
-    ) -> Unavailable:
+    ) -> ExactumError:
         left = ", ".join(
             f"{partition} (at offset {reader.at}, which is to be read to {reader.until})"
             for partition, reader in sorted(reading.items())
         )
+        what = f"{self._where}: nothing came for {timeout_s:g} s of partition {left}"
+        code, told = self._error or (0, "")
+        failure = failure_of(code)
+        if failure in (KafkaFailure.LOGIN, KafkaFailure.MECHANISM) or (
+            failure is KafkaFailure.TLS and certificate_refused(told)
+        ):
+            return SettingRefused(
+                f"{what}. The brokers refuse the login: {told}. Look at the security settings, and "
+                "at whether the password or the certificate still holds."
+            )
+        also = f" ({told})" if told else ""
         return Unavailable(
-            f"{self._where}: nothing came for {timeout_s:g} s of partition {left}. Are the "
-            "brokers up, and does the log still reach so far? kafkaConsumer.pollTimeoutMs is how "
-            "long it is waited."
+            f"{what}{also}. Are the brokers up, and does the log still reach so far? "
+            "kafkaConsumer.pollTimeoutMs is how long it is waited."
         )
 
 

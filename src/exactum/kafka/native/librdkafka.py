@@ -50,6 +50,9 @@ CONF_OK, CONF_UNKNOWN = 0, -2
 F_COPY = 0x2
 F_PARTITION = 0x8
 ERR_QUEUE_FULL, ERR_TIMED_OUT, ERR_TOPIC_EXCEPTION = -184, -185, 17
+ERR_ALL_BROKERS_DOWN = -187
+LOG_INFO = 6
+"""syslog's; the default of ``log_level``."""
 EVENT_DR, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 EVENTS = EVENT_DR | EVENT_LOG | EVENT_ERROR
 VTYPE_RKT, VTYPE_PARTITION, VTYPE_VALUE, VTYPE_KEY = 2, 3, 4, 5
@@ -172,7 +175,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_consume_stop": (c_int, [c_void_p, c_int32]),
     "rd_kafka_consume_batch": (c_ssize_t, [c_void_p, c_int32, c_int, c_void_p, c_size_t]),
     "rd_kafka_last_error": (c_int, []),
-    "rd_kafka_poll": (c_int, [c_void_p, c_int]),
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
     "rd_kafka_headers_new": (c_void_p, [c_size_t]),
     "rd_kafka_headers_destroy": (None, [c_void_p]),

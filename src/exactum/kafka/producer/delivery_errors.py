@@ -96,6 +96,15 @@ def refused(topic: str, message: Any, code: int) -> DeliveryError:
     )
 
 
+def fatal_error(client: int) -> DeliveryError | None:
+    """What has made this client (an ``rd_kafka_t``) useless for good, if anything has."""
+    c, text = librdkafka.library(), ctypes.create_string_buffer(512)
+    code = c.rd_kafka_fatal_error(client, text, len(text))
+    if code == 0:
+        return None
+    return DeliveryError(code, text.value.decode(errors="replace"), fatal=True)
+
+
 def raise_error(error: int | None) -> None:
     """Of a call that returns an ``rd_kafka_error_t``: null where all went well. It is freed.
 

@@ -46,8 +46,8 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: 
     """Check a frame's columns, given as (name, Spark type).
 
     Raises:
-        FrameRefused: ``value`` is missing, ``topic`` is missing and the sink has none, or a type is
-            wrong.
+        FrameRefused: ``value`` is missing, ``topic`` is missing and the sink has none, a type is
+            wrong, or a name is one of Kafka's but for its case.
     """
     types = dict(columns)
     found = ", ".join(f"{n} {t}" for n, t in columns) or "no columns"
@@ -61,6 +61,15 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, where: 
             f"{where}: no topic. Give the sink one, or the frame a column 'topic' (it has: "
             f"{found})."
         )
+    for name in types:
+        meant = name.lower()
+        if meant == "topic" and topic is not None:
+            continue
+        if name not in TYPES and meant in TYPES and meant not in types:
+            raise FrameRefused(
+                f"{where}: the column {name!r} would not be written: Kafka's is {meant!r}, in "
+                f"small letters. Rename it (withColumnRenamed({name!r}, {meant!r})), or drop it."
+            )
     for name, allowed in TYPES.items():
         if (
             name in types

@@ -8,7 +8,6 @@ delivery errors of whole arrays (docs/adr/0006).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import re
 import time
@@ -24,6 +23,7 @@ from exactum.kafka.native import librdkafka
 from exactum.kafka.producer.delivery_errors import (
     DeliveryError,
     DeliveryErrors,
+    fatal_error,
     raise_error,
     refused,
 )
@@ -38,16 +38,14 @@ FLUSH_SLICE_MS = 20
 """A flush waits so long at a time; most are over then."""
 FLUSH_REST_MS = 10
 """Longest pause between two slices."""
-ABORT_FLUSH_TIMEOUT_MS = 500
-"""Longest wait for the records of a transaction that is to be aborted."""
+DROP_TIMEOUT_MS = 500
+"""Longest wait for the records of a transaction that is to be aborted or left."""
 _ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
 """How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``,
 the same text since 1.0). Its statistics tell it as well, but they cannot be had once: each takes a
 millisecond of a core, and those that nobody reads pile up in memory (docs/adr/0006)."""
 ARRAY_MAX = 1 << 20
 """Most messages in one call: librdkafka counts them in 32 bits."""
-_LOG_INFO = 6
-"""syslog's; librdkafka's default of log_level."""
 
 
 class Producer:
@@ -77,7 +75,7 @@ class Producer:
             {**settings, **own}, events=librdkafka.EVENTS
         )
         self._log_level = (
-            None if settings.get("debug") else int(settings.get("log_level", _LOG_INFO))
+            None if settings.get("debug") else int(settings.get("log_level", librdkafka.LOG_INFO))
         )
         self._queue = self._c.rd_kafka_queue_get_main(self._handle)
         self._c.rd_kafka_set_log_queue(self._handle, self._queue)
@@ -118,7 +116,7 @@ class Producer:
         """
         end_s = time.monotonic() + timeout_ms / 1000
         with contextlib.suppress(DeliveryError):  # it is aborted, whatever failed
-            self.flush(min(timeout_ms, ABORT_FLUSH_TIMEOUT_MS))
+            self.flush(min(timeout_ms, DROP_TIMEOUT_MS))
         while True:
             try:
                 raise_error(self._c.rd_kafka_abort_transaction(self._client, 100))
@@ -334,14 +332,7 @@ class Producer:
         """Raise the failure of any record seen so far."""
         if not self._errors:
             return
-        raise self._fatal_error() or self._errors.of_records()
-
-    def _fatal_error(self) -> DeliveryError | None:
-        text = ctypes.create_string_buffer(512)
-        code = self._c.rd_kafka_fatal_error(self._client, text, 512)
-        if code == 0:
-            return None
-        return DeliveryError(code, text.value.decode(errors="replace"), fatal=True)
+        raise fatal_error(self._client) or self._errors.of_records()
 
     def poll(self, timeout_ms: int) -> None:
         """Serve events for at most ``timeout_ms``; returns after the first one and all that queue
@@ -363,11 +354,14 @@ class Producer:
         return self._errors.last
 
     def destroy(self) -> None:
-        """Let go, leaving an open transaction open. Records not yet sent are dropped.
-        Idempotent.
-        """
+        """Let go, leaving an open transaction open; unsent records may be dropped. Idempotent."""
         if self._handle is None:
             return
+        # librdkafka 2.16 ends the process if it is to add a partition to the transaction once this
+        # has begun (rd_kafka_txn_register_partitions). Before its first record each partition is.
+        end_s = time.monotonic() + DROP_TIMEOUT_MS / 1000
+        while self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS) and time.monotonic() < end_s:
+            self.poll(0)  # a failed record is waited for until its report is read
         handle, self._handle = self._handle, None
         self._topics.destroy()
         self._c.rd_kafka_queue_destroy(self._queue)

@@ -75,13 +75,13 @@ def new_producer(
     return _new_client(librdkafka.PRODUCER, "producer", settings, where, events)
 
 
-def new_consumer(settings: Mapping[str, str], where: str) -> int:
-    """A new rd_kafka_t, which the caller owns.
+def new_consumer(settings: Mapping[str, str], where: str, events: int = 0) -> int:
+    """A new rd_kafka_t, which the caller owns; ``events``: those that its queue is to have.
 
     Raises:
         SettingRefused: as ``new_producer``.
     """
-    return _new_client(librdkafka.CONSUMER, "consumer", settings, where, events=0)
+    return _new_client(librdkafka.CONSUMER, "consumer", settings, where, events)
 
 
 def _new_client(kind: int, name: str, settings: Mapping[str, str], where: str, events: int) -> int:

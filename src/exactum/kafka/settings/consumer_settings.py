@@ -47,6 +47,10 @@ _ELSEWHERE = frozenset(
 QUEUE_BYTES = 64 << 20
 """What one consumer holds of what it has read ahead, over all of its partitions, about."""
 _QUEUE_KBYTES_MIN = 1 << 10
+QUEUE_RECORDS = 200_000
+"""The same in records: each takes librdkafka some 350 bytes besides its own."""
+_QUEUE_RECORDS_MIN, _QUEUE_RECORDS_MAX = 2_000, 100_000
+"""Of one partition; librdkafka's own number is the larger one."""
 
 
 def consumer_settings(
@@ -77,6 +81,7 @@ def consumer_settings(
             raise SettingRefused(f"librdkafka has no counterpart of {name}")
         settings[_AS[java]] = value
     each = QUEUE_BYTES // 1024 // max(1, partitions)
+    records = max(_QUEUE_RECORDS_MIN, QUEUE_RECORDS // max(1, partitions))
     return {
         **settings,
         "check.crcs": "true",
@@ -92,4 +97,5 @@ def consumer_settings(
         "isolation.level": isolation,
         "log_level": "0",
         "queued.max.messages.kbytes": str(max(_QUEUE_KBYTES_MIN, each)),
+        "queued.min.messages": str(min(_QUEUE_RECORDS_MAX, records)),
     }

@@ -7,8 +7,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -32,9 +33,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
+from exactum.errors import CheckpointRefused, ExactumError, SettingRefused, Unavailable
 from exactum.kafka.consumer.topic_consumer import LOST, TopicConsumer
-from exactum.kafka.requests.topic_requests import EARLIEST, TIMEOUT_MS, TopicRequests, TopicSeen
+from exactum.kafka.requests.topic_requests import EARLIEST, TopicRequests, TopicSeen
 from exactum.kafka.settings.consumer_settings import consumer_settings
 from exactum.kafka.settings.java_settings import librdkafka_settings
 from exactum.protocol.sink import Guarantee, WriteOrder
@@ -52,13 +53,14 @@ from exactum.spark.write.lane_task import LaneTask, MapFunction, Share, TopicRea
 from exactum.spark.write.write_job import WriteJob, Written
 
 logger = logging.getLogger("exactum")
+T = TypeVar("T")
 
 LANES_MAX = 16
 """Each lane costs a Python process that its workers are forked from."""
 TOPICS_MAX = 8
 """Each topic that a run has read costs a client in each lane."""
-ASK_MAX_MS = 60_000
-"""How long the driver asks brokers that do not answer, where a poll may wait longer."""
+ASK_MAX_S = 60.0
+"""How long the driver asks brokers again that do not answer, where a poll may wait longer."""
 _LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 _ZONE = "spark.sql.session.timeZone"
 _REUSE = "spark.python.worker.reuse"
@@ -100,7 +102,8 @@ class ArrowLanes:
         self._looked = False
         self._made: _Made | None = None
         self._requests: TopicRequests | None = None
-        self._ask_ms = TIMEOUT_MS
+        self._ask_s = 0.0
+        self._closed = False
         self._topics: dict[str, TopicSeen] = {}
         self._lanes: tuple[int, ...] = ()
 
@@ -124,7 +127,7 @@ class ArrowLanes:
         if found is None or not found.planned.ranges:
             return None
         planned = found.planned
-        self._ask_ms = min(ASK_MAX_MS, max(TIMEOUT_MS, planned.poll_timeout_ms))
+        self._ask_s = min(ASK_MAX_S, planned.poll_timeout_ms / 1000)
         shares = self._shares(planned)
         if shares is None:
             return None
@@ -153,6 +156,7 @@ class ArrowLanes:
 
     def close(self) -> None:
         """Idempotent."""
+        self._closed = True
         lane_numbers.give_back(self._lanes)
         if self._requests is not None:
             self._requests.close()
@@ -314,23 +318,43 @@ class ArrowLanes:
             CheckpointRefused: one does not exist.
             Unavailable, SettingRefused: see ``TopicRequests``.
         """
-        deadline_s = time.monotonic() + SURE_AFTER_S
+        sure_s: float | None = None
         while True:
-            seen = self._asked().describe(topics)
+            seen = self._answered(lambda requests: requests.describe(topics))
             missing = [topic for topic in topics if topic not in seen]
             if not missing:
                 return seen
-            if time.monotonic() > deadline_s:
+            now_s = time.monotonic()
+            sure_s = now_s + SURE_AFTER_S if sure_s is None else sure_s
+            if now_s > sure_s:
                 raise self._lost(f"the topic {missing[0]!r} does not exist any more")
             time.sleep(SURE_PAUSE_S)
 
     def _begins(self, missing: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], int]:
         if not missing:
             return {}
-        return self._asked().offsets(list(missing), EARLIEST, read_committed=False)
+        return self._answered(
+            lambda requests: requests.offsets(list(missing), EARLIEST, read_committed=False)
+        )
 
     def _lost(self, what: str) -> ExactumError:
         return CheckpointRefused(f"{self._context.query}: {what}. {LOST}")
+
+    def _answered(self, ask: Callable[[TopicRequests], T]) -> T:
+        """What the brokers answer. Asked again where they do not: a connection that ends takes the
+        request with it, and on one that a firewall has forgotten no answer comes. Spark's own
+        requests survive both.
+
+        Raises as ``ask``.
+        """
+        deadline_s = time.monotonic() + self._ask_s
+        while True:
+            try:
+                return ask(self._asked())
+            except Unavailable:
+                if self._closed or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(SURE_PAUSE_S)
 
     def _asked(self) -> TopicRequests:
         if self._requests is None:
@@ -338,7 +362,7 @@ class ArrowLanes:
             where = str(self._context.query)
             client = SourceOptions.of(options).client
             settings = librdkafka_settings(options, client, where)
-            self._requests = TopicRequests(settings, where, self._ask_ms)
+            self._requests = TopicRequests(settings, where)
         return self._requests
 
 

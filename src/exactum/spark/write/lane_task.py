@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import FrameRefused
+from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.packed_records import KEY, OFFSET, PARTITION, TOPIC, VALUE, Task, texts_of
+from exactum.spark.write.write_task import current_task
 
 if TYPE_CHECKING:
     from exactum.kafka.consumer.consumed import Consumed
@@ -73,8 +76,11 @@ class LaneTask:
             try:
                 mapped = batches if self.function is None else mapped_by(self.function, batches)
                 yield from texts_of(self.task(mapped))
-            finally:
-                batches.close()
+            except BaseException:
+                with suppress(ValueError):  # see _end: what was raised says more
+                    batches.close()
+                raise
+            _end(batches)
             yield reads_text(reads)
 
     def _batches(
@@ -90,6 +96,21 @@ class LaneTask:
             reads.append((share.topic, of_topic))
             shape = _shape(share.topic, self.columns)
             yield from consumer.read(ranges, shape, self.timeout_s, of_topic)
+
+
+def _end(batches: Generator[Any, None, None]) -> None:
+    """
+    Raises:
+        TaskFailed: somebody else is reading them.
+    """
+    try:
+        batches.close()
+    except ValueError:  # "generator already executing"
+        refusal = FrameRefused(
+            "The function of arrow_kafka has ended while a thread of its own still reads its "
+            "records. Let it end that thread first. Nothing was written."
+        )
+        raise TaskFailed.of(refusal, current_task()) from None
 
 
 def share_text(shares: list[Share]) -> bytes:
@@ -151,23 +172,42 @@ def mapped_by(function: MapFunction, batches: Iterator[Any]) -> Iterator[Any]:
 
     Raises:
         FrameRefused: it returns something else than its schema says.
+        Exception: what the function raises; and what ``batches`` raise, whatever the function makes
+            of it: records that did not come are not for it to pass over.
     """
     import pyarrow as pa
 
-    # Anew for each task, as Spark does it: what one task leaves in a closure is not the next one's.
-    made = pickle.loads(function.pickled)[0](batches)
-    if not isinstance(made, Iterable):
-        raise FrameRefused(
-            "The function of arrow_kafka must return an iterator of Arrow record batches, and has "
-            f"returned {type(made).__name__}. Nothing was written."
-        )
-    for batch in made:
-        if not isinstance(batch, pa.RecordBatch):
+    failed: list[Exception] = []
+    try:
+        # Anew for each task, as Spark does it: what one task leaves in a closure is not the next
+        # one's.
+        made = pickle.loads(function.pickled)[0](_noting(batches, failed))
+        if not isinstance(made, Iterable):
             raise FrameRefused(
-                "The function of arrow_kafka must return Arrow record batches, and has returned "
-                f"{type(batch).__name__}. Nothing was written."
+                "The function of arrow_kafka must return an iterator of Arrow record batches, and "
+                f"has returned {type(made).__name__}. Nothing was written."
             )
-        yield as_declared(batch, function.schema)
+        for batch in made:
+            if not isinstance(batch, pa.RecordBatch):
+                raise FrameRefused(
+                    "The function of arrow_kafka must return Arrow record batches, and has "
+                    f"returned {type(batch).__name__}. Nothing was written."
+                )
+            yield as_declared(batch, function.schema)
+    except Exception:
+        if failed:
+            raise failed[0] from None
+        raise
+    if failed:
+        raise failed[0]
+
+
+def _noting(batches: Iterator[Any], failed: list[Exception]) -> Iterator[Any]:
+    try:
+        yield from batches
+    except Exception as error:
+        failed.append(error)
+        raise
 
 
 def as_declared(batch: Any, schema: Any) -> Any:
