@@ -4,6 +4,7 @@ once.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -20,6 +21,9 @@ from click.testing import CliRunner, Result
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from exactum import FileSink, KafkaSink, PostgresSink
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import Identity, restore
+from exactum.errors import CheckpointRefused
 from exactum.local import LocalKafka, LocalPostgres
 from exactum.ops.cli import main
 from exactum.protocol.sink import Rejection, Sink
@@ -29,6 +33,7 @@ from tests.kit.sql import postgres_server
 from tests.kit.transactions.operator import listed as transactions_of
 from tests.kit.transactions.operator import transactions
 from tests.kit.verify.recorded_query import RecordedQuery
+from tests.kit.waiting import WAIT_MAX_S
 
 postgres = postgres_server.postgres
 pytestmark = pytest.mark.broker
@@ -43,6 +48,8 @@ class World:
         self.source, self.target = topic("in", partitions=1), topic("again", partitions=2)
         self.letters, self.out = topic("dead", partitions=2), topic("out")
         self.folder = folder
+        self.refused = [(n, f"k{n}") for n in [*range(LETTERS - 1), LETTERS - 2]]
+        """Offsets and keys of the records that a batch puts aside."""
         producer = Producer(self.servers)
         for number in range(LETTERS):
             producer.produce(self.source, f"original {number}", f"k{number}", partition=0)
@@ -66,14 +73,14 @@ class World:
 
     def rejected(self, columns: Sequence[tuple[str, str]]) -> Any:
         """Letters as a task makes them; two are of one record, and one of no record that is known."""
-        numbers = [*range(LETTERS - 1), LETTERS - 2]
+        numbers = [number for number, _ in self.refused]
         rows = pa.record_batch(
             {
-                "key": [f"k{n}" for n in numbers],
+                "key": [key for _, key in self.refused],
                 "value": [f"as refused {n}" for n in numbers],
-                "topic": pa.array([self.source] * (LETTERS - 1) + [self.source]),
-                "partition": pa.array([0] * LETTERS, pa.int32()),
-                "offset": pa.array([*numbers[:-2], numbers[-2], numbers[-1]], pa.int64()),
+                "topic": [self.source] * len(numbers),
+                "partition": pa.array([0] * len(numbers), pa.int32()),
+                "offset": pa.array(numbers, pa.int64()),
             }
         )
         reasons = tuple(f"row {n} of 'k{n}' is too long for column 'name'" for n in numbers)
@@ -81,11 +88,15 @@ class World:
 
     def read(self, topic: str) -> list[tuple[str, str]]:
         """What a read_committed reader sees: keys and values."""
+        return sorted((m.key().decode(), m.value().decode()) for m in self.messages(topic))
+
+    def messages(self, topic: str) -> list[Any]:
+        """As the reader gets them; of one partition in its order."""
         consumer = Consumer(
             {**self.servers, "group.id": "t", "isolation.level": "read_committed"}
             | {"enable.partition.eof": True}
         )
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         found, ended = [], set[int]()
         while len(ended) < len(partitions):
@@ -94,9 +105,9 @@ class World:
             if message.error() is not None:
                 ended.add(message.partition())
             else:
-                found.append((message.key().decode(), message.value().decode()))
+                found.append(message)
         consumer.close()
-        return sorted(found)
+        return found
 
 
 @pytest.fixture
@@ -104,7 +115,7 @@ def world(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> World
     return World(kafka, topic, tmp_path)
 
 
-def typed(query: RecordedQuery, command: str, *more: str) -> Result:
+def typed(query: Any, command: str, *more: str) -> Result:
     arguments = ["dead-letters", command, "--checkpoint", str(query.folder), *more]
     return CliRunner().invoke(main, arguments)
 
@@ -137,12 +148,24 @@ def test_in_kafka(world: World) -> None:
     circle = typed(query, "replay", "--to", world.letters, "--yes")
     assert (circle.exit_code, "never end" in circle.output) == (1, True)
     assert typed(query, "replay", "--yes").exit_code == 2
+    typo = typed(query, "replay", "--to", world.target, "--yes", "--id", "dead-0@1x")
+    assert (typo.exit_code, "no dead letter 'dead-0@1x'" in typo.output) == (1, True)
 
     one = typed(query, "replay", "--to", world.target, "--yes", "--id", group["example"])
     assert (one.exit_code, "1 records are sent" in one.output) == (0, True), one.output
     rest = typed(query, "replay", "--to", world.target, "--yes")
     assert rest.exit_code == 0, rest.output
     assert world.read(world.target) == AS_STORED
+    in_the_way = query.folder / "exactum" / "replays" / ".finished.tmp"
+    in_the_way.mkdir()
+    told = typed(query, "replay", "--to", world.target, "--yes")
+    assert told.exit_code == 0, "there is nothing to write down"
+    query.run([1])
+    told = typed(query, "replay", "--to", world.target, "--yes")
+    assert (told.exit_code, "type the same again" in told.output) == (1, True), told.output
+    in_the_way.rmdir()
+    assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
+    assert world.read(world.target) == sorted(AS_STORED * 2)
     again = typed(query, "replay", "--to", world.target, "--yes")
     assert "0 dead letters are to be sent" in again.output
     assert {letter["replayed_to"] for letter in listed(query)} == {world.target}
@@ -171,6 +194,28 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     assert Counter(world.read(world.source)) == twice
 
 
+def test_a_record_goes_back_with_its_headers(world: World) -> None:
+    """All of them, in their order, a null and a repeated name among them; and with one of the
+    letter, which a second replay of the same record replaces.
+    """
+    own = [("trace", b"7"), ("empty", None), ("trace", b"8")]
+    producer = Producer(world.servers)
+    producer.produce(world.source, "with headers", "k9", partition=0, headers=own)
+    producer.flush(30)
+    world.refused = [(LETTERS, "k9")]
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    for again in (1, 2):
+        (letter,) = [each for each in listed(query) if each["replayed_to"] is None]
+        result = typed(query, "replay", "--to-source", "--yes")
+        assert (result.exit_code, "1 records are sent" in result.output) == (0, True), result.output
+        sent = world.messages(world.source)[LETTERS + again].headers()
+        assert sent == [*own, ("exactum.replayed", letter["identity"].encode())]
+        world.refused = [(LETTERS + 1, "k9")]
+        query.run([again])
+
+
 def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
     """Letters at the places of others that were sent are not taken for them; records at the places
     of others that were refused are not sent for them.
@@ -182,7 +227,9 @@ def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
         for future in admin.delete_topics([name]).values():
             future.result(30)
         await_true(
-            lambda: name not in admin.list_topics(timeout=30).topics, "the topic is gone", 30
+            lambda: name not in admin.list_topics(timeout=WAIT_MAX_S).topics,
+            "the topic is gone",
+            30,
         )
         kafka.create_topic(name, partitions=partitions)
 
@@ -232,6 +279,39 @@ def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
     assert "start the query once with the same one" in told.output
 
 
+def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: Path) -> None:
+    """A savepoint that does not know of a replay moves no query; the place that a query has left
+    sends nothing any more; where it is now, and in a fork of a fork, nothing is sent again.
+    """
+    query = world.query(
+        lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
+    )
+    create(str(query.folder), tmp_path / "before")
+    replay = ("replay", "--to", world.target, "--yes")
+    assert typed(query, *replay).exit_code == 0
+    with pytest.raises(CheckpointRefused, match="were replayed since"):
+        restore(tmp_path / "before", str(tmp_path / "moved"), Identity.SAME)
+    for number in (1, 2):
+        create(str(query.folder), tmp_path / f"savepoint {number}")
+        forked = restore(tmp_path / f"savepoint {number}", str(tmp_path / f"fork {number}"))
+        fork = copy.copy(query)
+        fork.folder, fork.query_id = forked.checkpoint, forked.query_id
+        world.refused = [(0, "k0")]
+        fork.run([number])
+        assert [each["replayed_to"] for each in listed(fork)].count(None) == 1
+        sent = typed(fork, *replay)
+        assert (sent.exit_code, "1 records are sent" in sent.output) == (0, True), sent.output
+        if number == 1:
+            moved = restore(tmp_path / "savepoint 1", str(tmp_path / "moved"), Identity.SAME)
+            for command in (replay, ("list",)):
+                told = typed(query, *command)
+                assert told.exit_code and "is retired" in told.output, told.output
+            query.folder = moved.checkpoint
+            assert [each["replayed_to"] for each in listed(query)].count(None) == 1, "the fork's"
+            query = fork
+    assert Counter(world.read(world.target)) == Counter([*AS_STORED, *[("k0", "as refused 0")] * 2])
+
+
 @pytest.mark.postgres
 def test_in_a_table_and_in_files(world: World, postgres: LocalPostgres, monkeypatch: Any) -> None:
     """Letters without a place are named by what they hold; two that are equal are two."""
@@ -253,6 +333,29 @@ def test_in_a_table_and_in_files(world: World, postgres: LocalPostgres, monkeypa
         assert {bytes.fromhex(each["value"]).decode() for each in listed(second)} == {
             value for _, value in AS_STORED
         }
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """Of another format, or damaged: said, and nothing is listed as if it were all."""
+    letter = pa.record_batch({"value": [b"bad"], "error": ["too long"], "sink": ["table"]})
+    columns = (("value", "binary"), ("error", "string"), ("sink", "string"))
+    for kind, damage, said in (
+        ("csv", None, "give the query a folder of Parquet or JSON"),
+        ("json", b"{", "cannot be read"),
+        ("parquet", b"PAR1", "cannot be read"),
+    ):
+        out = tmp_path / kind / "letters"
+        sink = lambda out=out, kind=kind: FileSink(str(out), format=kind)  # noqa: E731
+        tasks = lambda batch_id: [[letter]]  # noqa: E731
+        query = RecordedQuery(
+            tmp_path / kind / "checkpoint", {"dead letters": (sink, columns, tasks)}
+        )
+        query.run([0])
+        (file,) = out.glob("part-*")
+        if damage is not None:
+            file.write_bytes(damage)
+        told = typed(query, "list")
+        assert (told.exit_code, said in told.output) == (2, True), told.output
 
 
 DYING = """
@@ -287,7 +390,7 @@ def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool)
         env={**os.environ},
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=WAIT_MAX_S,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS

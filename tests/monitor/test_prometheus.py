@@ -125,7 +125,7 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
             run.signal_session(driver, signal.SIGKILL)
             prometheus.until_firing("ExactumDown")
             assert prometheus.value("exactum_process_up") == 0
-            prometheus.until_firing("ExactumExpired", "ExactumSalvaged", timeout_s=120.0)
+            prometheus.until_firing("ExactumExpired", "ExactumSalvaged")
         prometheus.until_quiet(
             "ExactumDown", "ExactumSilent", "ExactumInDoubt", "ExactumTimeoutNear", "ExactumStalled"
         )
@@ -165,10 +165,10 @@ def test_a_query_that_falls_behind_and_a_standby(fed: Fed) -> None:
         with fed.growing():
             prometheus.until_firing("ExactumStandbyMissing")
             until_it_works(prometheus)
-            prometheus.until_firing("ExactumLagGrowing", timeout_s=120.0)
-            prometheus.until_quiet("ExactumStandbyMissing", timeout_s=120.0)
+            prometheus.until_firing("ExactumLagGrowing")
+            prometheus.until_quiet("ExactumStandbyMissing")
             assert prometheus.value("exactum_standby_ready") == 1
-        prometheus.until_quiet("ExactumLagGrowing", timeout_s=120.0)  # it catches up
+        prometheus.until_quiet("ExactumLagGrowing")  # it catches up
         run.signal_session(run.pids()[0], signal.SIGSTOP)
         prometheus.until(
             lambda: prometheus.query("exactum_restarts_total == 1"), "the standby takes over"

@@ -15,6 +15,7 @@ import pytest
 
 from tests.kit.environment import environment
 from tests.kit.run.run_command import Command
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -386,7 +387,7 @@ import time
 time.sleep(60)
 """
     with command(tmp_path, program, "--standby", "--standby-timeout", "60 s") as run:
-        run.says("stands by", timeout_s=60)
+        run.says("stands by")
         run.signal(signal.SIGKILL)
         run.until_gone(run.pids()[1], 40)
         assert "Start exactum run again" in run.log
@@ -408,7 +409,7 @@ def test_a_plain_start_is_unaffected(tmp_path: Path) -> None:
         text=True,
         check=True,
         env=environment(),
-        timeout=30,
+        timeout=WAIT_MAX_S,
     )
     assert done.stdout.split() == ["1", "True"]
 

@@ -166,21 +166,21 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
             took_s = completes(successor)[0]["at_s"] - since_s
             print(f"takeover {taken_over}: the first new epoch stands after {took_s:.2f} s")
 
-        run.says(f"stands by, warmed with records of {world.source.topic}", timeout_s=300)
+        run.says(f"stands by, warmed with records of {world.source.topic}")
         killed = run.pids()[0]
         since_s = time.time()
         os.kill(killed, signal.SIGKILL)
         goes_on(1, since_s)
 
         if frozen:
-            run.says("stands by", 2, timeout_s=300)
+            run.says("stands by", 2)
             stopped = run.pids()[1]
             run.signal_session(stopped, signal.SIGSTOP)
             since_s = time.time()
             world.source.produce(kafka.bootstrap_servers, 50)
             goes_on(2, since_s)
             run.signal_session(stopped, signal.SIGCONT)
-            run.says(f"process {stopped}: it ended with status 1 with Fenced", timeout_s=60)
+            run.says(f"process {stopped}: it ended with status 1 with Fenced")
 
         successor = run.pids()[2 if frozen else 1]
         run.until(lambda: len(reader.seen) == world.source.count, "everything is there")

@@ -152,6 +152,7 @@ def test_a_standby_waits_for_the_first_query_and_not_for_ever() -> None:
         lambda: ExponentialDelay(0.0),
         lambda: ExponentialDelay(5, 4),
         lambda: ExponentialDelay(backoff_multiplier=1.0),
+        lambda: ExponentialDelay(backoff_multiplier=float("nan")),
         lambda: ExponentialDelay(jitter_factor=1.1),
         lambda: ExponentialDelay(attempts_before_reset_backoff=0),
     ],
@@ -206,7 +207,9 @@ def test_durations(text: str, expected_s: float) -> None:
     assert seconds(text) == expected_s
 
 
-@pytest.mark.parametrize("text", ["", "10", "s", "-1 s", "1 fortnight", "1 s 2 s", "ten s"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "s", "-1 s", "1 fortnight", "1 s 2 s", "ten s", "nan s", "9" * 400 + " d"]
+)
 def test_what_is_no_duration_is_refused(text: str) -> None:
     """A bare number too: Flink takes it for milliseconds, most people for seconds."""
     with pytest.raises(SettingRefused, match="unit"):

@@ -17,19 +17,18 @@ from exactum.local import LocalKafka
 from tests.kit.environment import environment
 from tests.kit.run import run_command
 from tests.kit.run.run_command import Command, World, new_world
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TIMEOUT_S = 3.0
 """After which silence a standby has its turn."""
 STANDBY = ["--standby", "--standby-timeout", f"{TIMEOUT_S:.0f} s"]
-LATE_S = 300.0
-"""Two sessions of Spark, or four, start beside one another."""
 
 
 def reads_more(world: World, run: Command, reader: object, count: int = 50) -> None:
     world.source.produce(world.bootstrap_servers, count)
-    run.until(lambda: len(reader.seen) >= world.source.count, "everything is there", LATE_S)  # type: ignore[attr-defined]
+    run.until(lambda: len(reader.seen) >= world.source.count, "everything is there")  # type: ignore[attr-defined]
 
 
 @pytest.mark.deep
@@ -43,7 +42,7 @@ def test_a_clock_that_is_set_makes_no_standby_take_over(
     monkeypatch.setattr(run_command, "environment", lambda: {**plain, **clock.environment})
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
     with world.reader() as reader, world.run("run", STANDBY, drain=False) as run:
-        run.says("stands by", timeout_s=LATE_S)
+        run.says("stands by")
         for ahead_s in (3_600, -3_600, 0):
             clock.move(ahead_s)
             reads_more(world, run, reader)
@@ -53,11 +52,11 @@ def test_a_clock_that_is_set_makes_no_standby_take_over(
         clock.move(-3_600)
         since_s = time.monotonic()
         os.kill(run.pids()[0], signal.SIGKILL)
-        run.says("takes over", timeout_s=LATE_S)
+        run.says("takes over")
         assert time.monotonic() - since_s < 30
         reads_more(world, run, reader)
         run.signal(signal.SIGTERM)
-        assert run.ends(LATE_S) == 0
+        assert run.ends() == 0
         world.check_exact(reader)
 
 
@@ -76,7 +75,7 @@ def test_two_pairs_that_start_at_the_same_instant(
             world.run("two", STANDBY, drain=False) as two,
         ):
             pair = (one, two)
-            deadline_s = time.monotonic() + LATE_S
+            deadline_s = time.monotonic() + WAIT_MAX_S
             while all(run._process.poll() is None for run in pair):
                 assert time.monotonic() < deadline_s, (
                     f"both go on\n{one.log[-2000:]}\n{two.log[-2000:]}"
@@ -90,12 +89,12 @@ def test_two_pairs_that_start_at_the_same_instant(
             going_on = [run for run in pair if run._process.poll() is None]
             print(f"{len(going_on)} of two go on")
             for run in going_on:
-                run.says("stands by", timeout_s=LATE_S)
+                run.says("stands by")
                 os.kill(run.pids()[0], signal.SIGKILL)
-                run.says("takes over", timeout_s=LATE_S)
+                run.says("takes over")
                 reads_more(world, run, reader)
                 run.signal(signal.SIGTERM)
-                assert run.ends(LATE_S) == 0
+                assert run.ends() == 0
         with world.run("last", []) as last:
-            assert last.ends(LATE_S) == 0
+            assert last.ends() == 0
         world.check_exact(reader)

@@ -20,12 +20,14 @@ from exactum.checkpoint import request_file, retirement
 from exactum.checkpoint.run_file import living
 from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused, Fenced, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from tests.kit.savepoint.totals import await_true
+from tests.kit.waiting import WAIT_MAX_S
 
 QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
 HOLD = """
@@ -132,8 +134,8 @@ def test_a_driver_that_dies_is_not_waited_for(
     killer = threading.Thread(target=kill)
     began_s = time.monotonic()
     killer.start()
-    made = create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=60)
-    assert 0.4 < time.monotonic() - began_s < 50
+    made = create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=WAIT_MAX_S)
+    assert 0.4 < time.monotonic() - began_s < WAIT_MAX_S / 2
     killer.join()
     assert made.batch_id == 1
 
@@ -208,6 +210,32 @@ def test_a_move_that_comes_too_late_undoes_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "savepoint"]
 
 
+@pytest.mark.parametrize("place", ["elsewhere", "moved"])
+def test_two_moves_at_once(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Two operators move the query at the same time: it goes on in one place, under one identity.
+    The slower one is told of the other place; where it is the same one, that all is done.
+    """
+    create(str(checkpoint), tmp_path / "savepoint")
+    build = restore_module._build
+
+    def build_slowly(*arguments: Any) -> Path:
+        monkeypatch.setattr(restore_module, "_build", build)
+        built = build(*arguments)
+        restore(tmp_path / "savepoint", str(tmp_path / place), Identity.SAME)
+        return built
+
+    monkeypatch.setattr(restore_module, "_build", build_slowly)
+    if place == "moved":
+        assert restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME).already
+    else:
+        with pytest.raises(CheckpointRefused, match=f"{tmp_path / place} took its place"):
+            restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted({"checkpoint", "savepoint", place})
+    decide(tmp_path / place, 2)
+
+
 def test_an_original_that_is_out_of_sight(checkpoint: Path, tmp_path: Path) -> None:
     """The same identity needs the original to be retired, or the word of somebody who knows that
     it is lost.
@@ -236,6 +264,60 @@ def test_restoring_twice(checkpoint: Path, tmp_path: Path) -> None:
     create(str(checkpoint), tmp_path / "other")
     with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):
         restore(tmp_path / "other", str(tmp_path / "fork"))
+
+
+@pytest.mark.parametrize("original_is_gone", [False, True])
+def test_a_move_replaces_no_later_epochs(
+    checkpoint: Path, tmp_path: Path, original_is_gone: bool
+) -> None:
+    """The place that a query has moved to holds epochs after the savepoint: under the same identity
+    nobody goes back behind them there either.
+    """
+    create(str(checkpoint), tmp_path / "savepoint")
+    moved = tmp_path / "moved"
+
+    def move(**more: bool) -> None:
+        restore(tmp_path / "savepoint", str(moved), Identity.SAME, **more)
+
+    move()
+    for folder in ("offsets", "commits"):
+        shutil.copy(moved / folder / "1", moved / folder / "2")
+    decide(moved, 2)
+    with pytest.raises(CheckpointRefused, match="has gone on to epoch 2"):
+        move(replace=True, original_is_gone=original_is_gone)
+    assert (moved / "commits" / "2").exists()
+    decide(moved, 3)
+
+
+def test_a_move_is_not_made_anew(checkpoint: Path, tmp_path: Path) -> None:
+    """A supervisor repeats the call at each start. Where the checkpoint that the query had moved to
+    is gone, that would go back behind what it has written there.
+    """
+    create(str(checkpoint), tmp_path / "savepoint")
+    place = (tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    restore(*place)
+    (checkpoint / "exactum" / "moved.json").unlink()  # as if the first call had died right here
+    assert restore(*place).already
+    shutil.rmtree(tmp_path / "moved")
+    with pytest.raises(CheckpointRefused, match="now that checkpoint is gone"):
+        restore(*place)
+    assert not (tmp_path / "moved").exists()
+    assert restore(*place, original_is_gone=True).query_id == QUERY
+
+
+@pytest.mark.parametrize("place", ["checkpoint", "new", "link"])
+def test_a_savepoint_is_no_place_for_a_checkpoint(
+    checkpoint: Path, tmp_path: Path, place: str
+) -> None:
+    """Its own files would be moved aside, or a query would write into it."""
+    create(str(checkpoint), tmp_path / "savepoint")
+    folder = tmp_path / "savepoint" / place
+    if place == "link":
+        folder = tmp_path / "link"
+        folder.symlink_to(tmp_path / "savepoint" / "checkpoint")
+    with pytest.raises(CheckpointRefused, match="lies within the savepoint"):
+        restore(tmp_path / "savepoint", str(folder), replace=True)
+    verify(tmp_path / "savepoint")
 
 
 def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
@@ -300,7 +382,7 @@ def test_a_disk_that_takes_no_run_file(checkpoint: Path) -> None:
     writing it did.
     """
     command = [sys.executable, "-c", FULL, str(checkpoint), "0" * 16, QUERY]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_MAX_S, check=False)
     assert done.returncode == 0, done.stderr
     assert "will not see that this query runs" in done.stdout
     assert list((checkpoint / "exactum" / "runs").iterdir()) == []

@@ -22,9 +22,10 @@ from exactum.ops import process_session
 from exactum.spark.startup import archive_maker, class_archive
 from tests.kit.environment import environment
 from tests.kit.spark.own_archive import archive_of_its_own, list_few_classes
+from tests.kit.waiting import WAIT_MAX_S
 
 MAKE = "from exactum.spark.startup import archive_maker; archive_maker.make()"
-TIMEOUT_S = 60
+TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.fixture
@@ -104,6 +105,8 @@ def test_only_the_second_session_that_misses_it_has_it_made(
     assert str(archive.path) in told, "where"
     assert "200 MB" in told, "how much"
     assert f"{class_archive.ENABLED}=false" in told, "how to switch it off"
+    # A process that has just begun to run another program has no command line for a moment.
+    awaited(lambda: len(makers()) == 1, "one maker")
     (maker,) = makers()
     assert os.getsid(maker) == maker, "Ctrl-C in the terminal is not for it"
     awaited(lambda: os.getpriority(os.PRIO_PROCESS, maker) == 19, "it gives way")
@@ -123,7 +126,7 @@ def test_many_sessions_at_once_start_one_maker(
     for _ in range(9):
         class_archive.miss(archive)
     assert capfd.readouterr().err.count("making the class archive") == 1
-    assert len(makers()) == 1
+    awaited(lambda: len(makers()) == 1, "one maker")
     assert archive.lock_path.read_bytes() == b".."
 
 

@@ -20,6 +20,7 @@ import exactum
 from exactum.spark.session import _defaults
 from exactum.spark.startup import archive_maker, class_archive, class_path
 from tests.kit.environment import environment
+from tests.kit.waiting import WAIT_MAX_S
 
 LOCAL = {"spark.master": "local[2]"}
 SESSION = """
@@ -51,7 +52,12 @@ SHARE_MIN = 0.8
 def said(settings: str, **env: str) -> list[str]:
     command = [sys.executable, "-c", f"SETTINGS = {settings}\n{SESSION}"]
     done = subprocess.run(
-        command, env=environment(**env), capture_output=True, text=True, timeout=120, check=False
+        command,
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_MAX_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()

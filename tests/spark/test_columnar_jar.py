@@ -11,6 +11,7 @@ from exactum.java.program import java_program
 from exactum.spark.runtime.columnar_kafka import FORMAT, SOURCES, columnar_kafka_jar
 from tests.kit.spark.columnar_jar import class_path
 from tests.kit.spark.java_classes import classes, compiled, kept
+from tests.kit.waiting import WAIT_MAX_S
 
 PROBE = Path(__file__).parents[1] / "kit" / "spark" / "HeldRecords.java"
 
@@ -29,7 +30,9 @@ def test_another_source_would_show(tmp_path: Path) -> None:
     folder = tmp_path / "sources"
     folder.mkdir()
     for source in SOURCES:
-        text = source.read_text().replace("range.failOnDataLoss())", "false)")
+        text = source.read_text()
+        if source.name == "ColumnarKafkaReader.java":
+            text = text.replace("range.failOnDataLoss())", "false)")
         (folder / source.name).write_text(text)
     made = compiled(tmp_path / "other", sorted(folder.iterdir()), class_path())
     theirs = classes(tmp_path / "other", made)
@@ -50,6 +53,6 @@ def test_headers_are_let_go(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=WAIT_MAX_S,
     )
     assert said.stdout.split() == ["1", "free"] * 2

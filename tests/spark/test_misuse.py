@@ -21,6 +21,7 @@ from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.spark.batch_call import RUNS_MAX, BatchCalls
+from exactum.spark.run.shared_places import is_found_below
 from exactum.testing.memory import permit_of
 from tests.kit.spark.folder_sink import FolderSink
 
@@ -420,6 +421,48 @@ def test_two_sinks_on_one_target(query: Any, tmp_path: Path, kind: str) -> None:
     text = query.run(exactum.exactly_once(*sinks, **settings))
     assert f"folder {folder}" in text
     assert list(folder.glob("part-*")) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["files", "dead letters", "checkpoint"])
+def test_a_folder_within_a_sink_s(query: Any, tmp_path: Path, kind: str) -> None:
+    """Readers of a folder find what lies below it as well, unless its name tells them not to look."""
+    query.give(1)
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+
+    def run(name: str) -> Any:
+        within = tmp_path / "link" / name
+        if kind == "checkpoint":
+            query.checkpoint = within
+            return query.run(exactum.exactly_once(exactum.FileSink(folder, format="json")))
+        other = exactum.FileSink(within, format="json")
+        settings = {"dead_letters": other} if kind == "dead letters" else {}
+        sinks = [exactum.FileSink(folder, format="json"), *([] if settings else [other])]
+        query.checkpoint = tmp_path / f"checkpoint-{name}"
+        return query.run(exactum.exactly_once(*sinks, **settings))
+
+    text = run("inner")
+    assert f"{folder}/inner" in text and "SettingRefused" in text
+    assert list(folder.glob("**/part-*")) == []
+    assert run("_inner") is None
+    assert [f.read_text() for f in folder.glob("part-*")] == ['{"k":"o","v":1}\n']
+
+
+def test_what_readers_of_a_folder_find() -> None:
+    """As Spark does: names with a point or an underscore are passed over, partitions are not."""
+    for place, found in {
+        "/lake": False,
+        "/lake/a": True,
+        "/lake2/a": False,
+        "/lake/_a/b": False,
+        "/lake/a/.b": False,
+        "/lake/_day=1/a": True,
+        "": False,
+    }.items():
+        assert is_found_below("/lake", place) == found, place
+    assert is_found_below("/", "/a") and not is_found_below("", "/a")
 
 
 @pytest.mark.spark

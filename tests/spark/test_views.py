@@ -5,6 +5,7 @@ together.
 from __future__ import annotations
 
 import json
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_a_view_that_needs_a_job_of_its_own_in_every_other_epoch(
     epoch = [0]
 
     def choosy(batch: Any) -> Any:
-        return batch.where("v > 2").distinct() if epoch[-1] % 2 else batch.select("v")
+        return batch.where("v > 2").distinct().select("v") if epoch[-1] % 2 else batch.select("v")
 
     batch = query.exactly_once(
         query.sink, FolderSink(str(tmp_path / "choosy"), name="choosy", rows=choosy)
@@ -240,6 +241,43 @@ def test_a_view_is_checked_by_its_own_columns(query: Any, tmp_path: Path) -> Non
     assert query.values() == []
 
 
+@pytest.mark.parametrize(
+    ("others", "had"),
+    [
+        (["k"], "k string for"),
+        (["v", "k"], "v bigint, k string for"),
+        (["k", "cast(v AS string) AS v"], "k string, v string for"),
+        (["*", "1 AS w"], "k string, v bigint, w int for"),
+    ],
+)
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_batch_with_other_columns(
+    query: Any, tmp_path: Path, others: list[str], had: str, whole: bool
+) -> None:
+    """A later batch of other columns is not what the sinks were asked for: readers of CSV would
+    find values under the names of others.
+    """
+    numbers: list[int] = []
+
+    def changed(batch: Any) -> Any:
+        return batch.selectExpr(*others) if numbers[-1] else batch
+
+    settings = {} if whole else {"rows": changed}
+    once = exactum.exactly_once(exactum.FileSink(tmp_path / "csv", format="csv", **settings))
+
+    def each(batch: Any, number: int) -> None:
+        numbers.append(number)
+        once(changed(batch) if whole else batch, number)
+
+    query.give(1)
+    query.give(2)
+    text = query.run(each)
+    assert f"FrameRefused: Batch 1 has the columns {had} files:{tmp_path}/csv" in text
+    assert "the first batch of this run had k string, v bigint." in text
+    files = list((tmp_path / "csv").glob("part-*"))
+    assert [file.read_text() for file in files] == ['"k","v"\n"o",1\n']
+
+
 def test_refused_rows_stand_in_the_dead_letters_of_the_same_epoch(
     query: Any, tmp_path: Path
 ) -> None:
@@ -287,3 +325,29 @@ def test_without_dead_letters_a_refused_row_stops_the_query(query: Any) -> None:
     assert "RowsRefused: folder can never take a row of epoch 0: v=2 may not be" in text
     assert "dead_letters=" in text
     assert query.values() == query.values("staged") == []
+
+
+def test_a_batch_that_the_user_keeps_stays_kept(query: Any, tmp_path: Path) -> None:
+    """What a function persists it may use after exactum's call: with the values that the sinks
+    have, though they are others each time they are computed.
+    """
+    sums = FolderSink(
+        str(tmp_path / "sums"), rows=lambda batch: batch.groupBy("k").agg(f.max("v").alias("v"))
+    )
+    call = query.exactly_once(query.sink, sums)
+    after: list[str] = []
+
+    def batch(frame: Any, batch_id: int) -> None:
+        frame.persist()
+        try:
+            call(frame, batch_id)
+            after.extend(row["k"] for row in frame.collect())
+        finally:
+            frame.unpersist()
+
+    query.give(1, 2, 3)
+    fresh = f.udf(lambda: secrets.token_hex(8), "string", useArrow=False).asNondeterministic()
+    assert query.run(batch, transform=lambda frame: frame.withColumn("k", fresh())) is None
+    written = sorted(row["k"] for row in rows(query.out))
+    assert sorted(after) == written
+    assert sorted(row["k"] for row in rows(tmp_path / "sums")) == written

@@ -22,6 +22,7 @@ from tests.kit.targets import supervised_bank
 from tests.kit.targets.api import Api
 from tests.kit.targets.ledger import Posting, Targets, Transfers, check_exact, check_shown
 from tests.kit.targets.supervised_bank import TABLES
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 
@@ -29,7 +30,7 @@ SEED = 20261121
 SCRIPT = Path(supervised_bank.__file__)
 OPTIONS = ["--restart", "fixed-delay", "--restart-strategy.fixed-delay.delay", "1 h"]
 PER_EPOCH = 60
-LIFE_TIMEOUT_S = 300.0  # 10 s on a quiet machine
+LIFE_TIMEOUT_S = WAIT_MAX_S  # 10 s on a quiet machine
 SESSION = {"master": "local[2]", "spark.sql.shuffle.partitions": 2}
 _numbers = itertools.count(1)
 
@@ -159,7 +160,7 @@ def test_what_is_decided_stands_in_every_target_and_nothing_else(bank: Bank) -> 
 
     with bank.run("decided", {"at": "decided", "batch_id": 1}) as run:
         run.says("is started again in 3600.0 s", timeout_s=LIFE_TIMEOUT_S)
-        run.says("epoch 1 is decided and stands in every sink (840 rows", timeout_s=60)
+        run.says("epoch 1 is decided and stands in every sink (840 rows")
         print([line for line in run.log.splitlines() if "epoch 1 is decided" in line])
         nobody_runs(run)
         check_at_rest(bank.servers, [bank.targets.topic], bank.checkpoint.query_id)
@@ -183,7 +184,7 @@ def test_targets_that_are_down_are_named_and_the_others_do_not_wait(bank: Bank) 
         bank.api.stop()
         try:
             os.kill(run.pids()[0], signal.SIGKILL)
-            run.says("is left to the next start", 3, timeout_s=60)
+            run.says("is left to the next start", 3)
             print([line for line in run.log.splitlines() if "next start" in line])
             for sink in ("postgres:postings", "postgres:postings_prepared", "api"):
                 assert f"sink {sink!r} is left to the next start" in run.log

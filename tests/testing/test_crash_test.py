@@ -138,6 +138,12 @@ def test_a_job_that_writes_nothing_is_no_verdict(tested: Tested) -> None:
         tested("silent", expected=None, kills=1)
 
 
+def test_a_comparison_of_nothing_is_no_verdict(tested: Tested) -> None:
+    """What leaves out every row lets every job pass, also one that doubles."""
+    with pytest.raises(SettingRefused, match="compare= leaves none of the 1,200 rows"):
+        tested("exact", compare=lambda rows: [row for row in rows if row == "k1"], kills=1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -90,6 +90,11 @@ def test_missing_extra_and_in_doubt(tmp_path: Path) -> None:
     for marker in (world.out / ".exactum").rglob("committed/*"):
         marker.unlink()
     assert world.look()[-1].text.startswith("missing")
+    twin = world.files(3)[0]  # it has as many rows
+    (world.out / twin.name).write_bytes(twin.read_bytes())
+    different = world.look()[-1]
+    assert (different.text, different.found) == ("different", different.promised)
+    (world.out / twin.name).unlink()
     lost.write_bytes(content)
     name = lost.name.split("-")
     stranger = lost.with_name("-".join([*name[:3], "0" * 32, *name[4:]]))

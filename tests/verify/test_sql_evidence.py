@@ -27,7 +27,7 @@ ROWS = 12
 class World:
     def __init__(self, database: SqlDatabase, folder: Path, **settings: object) -> None:
         database.run("CREATE TABLE out_rows (id bigint PRIMARY KEY, name varchar(50))")
-        self.database = database
+        self.database, self.has_table = database, True
         self.tells = database.dialect.name == "PostgreSQL"
 
         def sink() -> SqlSink:
@@ -47,7 +47,8 @@ class World:
         session = dialect.connect(self.database.address, Role.DRIVER, "a test", 5.0)
         try:
             looked = SqlEvidence("out", place.query_id, access_by(dialect, session))
-            assert (looked.cost_bytes(found) > 0) == (self.tells and not self.upserts(found))
+            counts = self.tells and not self.upserts(found) and self.has_table
+            assert (looked.cost_bytes(found) > 0) == counts
             return looked.look(found)
         finally:
             session.close()
@@ -76,6 +77,8 @@ def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path, mechanism: str) 
         assert "deleted since" in second.why or "changed since" in second.why
     else:
         assert (second.text, "does not tell" in second.why) == ("exact", True)
+        last = world.look()[-1]
+        assert (last.text, "cannot be told" in last.why) == ("missing 1", True)
     database.run(
         "INSERT INTO exactum_ledger (scope, batch_id, identity, digest, attempt, row_count) "
         "SELECT scope, 3, 'x', 'y', 0, 1 FROM exactum_ledger WHERE batch_id = 3 LIMIT 1"
@@ -83,6 +86,27 @@ def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path, mechanism: str) 
     assert world.look()[-1].text.startswith("extra")
     database.run("DELETE FROM exactum_ledger WHERE batch_id >= 2")
     assert [e.text for e in world.look()][2:] == [f"missing {ROWS}"] * 2
+
+
+@pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": "id"}])
+def test_a_table_that_is_gone_or_another_one(
+    database: SqlDatabase, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    """The ledger stands beside it and knows nothing of that. An empty table of its name is told
+    from it where rows are not replaced by later ones.
+    """
+    world = World(database, tmp_path, **settings)
+    world.query.run([0, 1])
+    database.run("ALTER TABLE out_rows RENAME TO renamed_rows")
+    world.has_table = False
+    evidence = world.look()
+    assert [(e.text, e.found) for e in evidence] == [(f"missing {ROWS}", 0)] * 2
+    assert {"is no more" in e.why for e in evidence} == {True}
+    database.run("CREATE TABLE out_rows (id bigint PRIMARY KEY, name varchar(50))")
+    world.has_table = not world.tells
+    if not settings and not world.tells:
+        assert [e.text for e in world.look()] == ["exact", f"missing {2 * ROWS}"]
+    database.run("DROP TABLE renamed_rows")
 
 
 def test_an_upsert_is_known_by_the_ledger(database: SqlDatabase, tmp_path: Path) -> None:

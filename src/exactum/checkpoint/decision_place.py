@@ -79,16 +79,25 @@ def open_log(query: HasCheckpoint, decision_log: DecisionLog | str | Path | None
 
 def shown_place(decision_log: DecisionLog | str | Path | None) -> str:
     """Where it is, for a message or a file: without user, password and query, where some clients
-    take one. ``IN_CHECKPOINT`` for the default.
+    take one. ``IN_CHECKPOINT`` for the default; a folder's whole path.
     """
     if decision_log is None:
         return IN_CHECKPOINT
     if not isinstance(decision_log, str | Path):
         return f"an object of {type(decision_log).__module__}.{type(decision_log).__qualname__}"
+    folder = offset_log.local_folder(str(decision_log))
+    if folder is not None:
+        return str(folder.absolute())
     parts = urlsplit(str(decision_log))
-    if not parts.scheme:
-        return str(decision_log)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def folder_at(query: HasCheckpoint, place: str) -> Path | None:
+    """The query's log at a ``shown_place``, where it is in a folder; else None."""
+    if place == IN_CHECKPOINT:
+        return None if query.folder is None else query.folder / DECISIONS
+    folder = Path(place)
+    return folder / query.query_id if folder.is_absolute() else None
 
 
 class BorrowedLog:

@@ -5,11 +5,13 @@
     exactum/runs/                 who runs here, or ran (``run_file``)
     exactum/requests/             who asks the query to stop (``request_file``)
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
+    exactum/moved.json            that checkpoint was there, whole (``retirement``)
     exactum/restored.json         the savepoint that it was made from (``savepoint.restore``)
     exactum/sinks.json            the sinks of the last run, and former ones (``known_sinks``)
     exactum/control/<topic>/      what each epoch saw of a control stream (``spark.control.record``)
     exactum/source/<n>/           topics and stops of the query's source n (``spark.source.record``)
     exactum/replays/              which dead letters were sent again: a decision log of its own
+    exactum/replays/of-<query>/   the same of a query that this one is a fork of
     exactum/history/              what happened, for onlookers (``monitor.history``)
 
 Names and formats below these paths stay what they are: a checkpoint outlives the exactum that wrote
@@ -25,9 +27,12 @@ DECISIONS = OWN / "decisions"
 RUNS = OWN / "runs"
 REQUESTS = OWN / "requests"
 RETIRED = OWN / "retired.json"
+MOVED = OWN / "moved.json"
 RESTORED = OWN / "restored.json"
 SINKS = OWN / "sinks.json"
 CONTROL = OWN / "control"
 SOURCES = OWN / "source"
 HISTORY = OWN / "history"
 REPLAYS = OWN / "replays"
+OF_PARENT = "of-"
+"""Before the query id, in the name of a folder below ``REPLAYS``."""

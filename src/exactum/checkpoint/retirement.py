@@ -2,8 +2,10 @@
 
     <checkpoint>/exactum/retired.json                      for people, and for a start
     <checkpoint>/exactum/decisions/floor-999...            for a driver that was only asleep
+    <checkpoint>/exactum/replays/floor-999...              for a replay of dead letters
+    <checkpoint>/exactum/moved.json                        the other checkpoint was there, whole
 
-The second is the decision log's own floor above every batch: whoever decides anything under it is
+The floors are the decision log's own floor above every batch: whoever decides anything under it is
 fenced, at whatever step it stood when the checkpoint was retired (the proof is in
 ``files.slot_log``).
 """
@@ -16,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from exactum.checkpoint.layout import DECISIONS, RETIRED
+from exactum.checkpoint.layout import DECISIONS, MOVED, REPLAYS, RETIRED
 from exactum.durable import create_whole, make_folder, sync_folder
 from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import HIGHEST_FLOOR
@@ -32,11 +34,13 @@ def retire(checkpoint: Path, value: Mapping[str, str]) -> None:
     _create(checkpoint / RETIRED, (json.dumps(dict(value), indent=2) + "\n").encode())
     if (checkpoint / DECISIONS).is_dir():
         _create(checkpoint / DECISIONS / HIGHEST_FLOOR, b"")
+    _create(checkpoint / REPLAYS / HIGHEST_FLOOR, b"")
 
 
 def reinstate(checkpoint: Path) -> None:
     """Undo ``retire``: for a retirement that turned out to be wrong. Idempotent."""
-    for path in (checkpoint / DECISIONS / HIGHEST_FLOOR, checkpoint / RETIRED):
+    floors = (checkpoint / place / HIGHEST_FLOOR for place in (REPLAYS, DECISIONS))
+    for path in (*floors, checkpoint / RETIRED):
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
             sync_folder(path.parent)
@@ -53,6 +57,18 @@ def retired(checkpoint: Path) -> Mapping[str, Any] | None:
     return value
 
 
+def note_moved(checkpoint: Path) -> None:
+    """The checkpoint that takes this one's place is there: from now on it may go on, so nobody may
+    make it anew from the same savepoint. Durable when it returns; idempotent.
+    """
+    _create(checkpoint / MOVED, b"{}\n")
+
+
+def is_moved(checkpoint: Path) -> bool:
+    """Whether ``note_moved`` was told."""
+    return (checkpoint / MOVED).exists()
+
+
 def refuse_retired(checkpoint: Path) -> None:
     """
     Raises:
@@ -62,8 +78,8 @@ def refuse_retired(checkpoint: Path) -> None:
     if value is not None:
         raise CheckpointRefused(
             f"The checkpoint {checkpoint} is retired: {value.get('to', 'another checkpoint')} took "
-            f"its place, from savepoint {value.get('savepoint', 'unknown')}. Start the query from "
-            "there; if that is lost for good, start a fork of a savepoint. Nothing was written."
+            f"its place, from savepoint {value.get('savepoint', 'unknown')}. Go on from there; if "
+            "that is lost for good, start a fork of a savepoint. Nothing was written."
         )
 
 

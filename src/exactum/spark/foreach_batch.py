@@ -52,7 +52,9 @@ def exactly_once(
             query with ``RowsRefused``.
         decision_log: where decisions are recorded; default
             ``<checkpointLocation>/exactum/decisions/``. A path (or ``file:`` URI) is a folder in
-            which each query has its own, seen by every machine that may run the driver. An object
+            which each query has its own, seen by every machine that may run the driver. Give the
+            same one at each start: while a batch may be decided in another one, a start is refused
+            (``CheckpointRefused``). An object
             with ``read``, ``decide``, ``prune`` and ``close`` is used as it is.
         control: a ``control_stream``, or several: rules that every task of an epoch sees in the
             same state.

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
+from tests.kit.waiting import WAIT_MAX_S
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = [
     "--headless",
@@ -82,7 +84,9 @@ class Tab:
         """The verdict on the page of one query, or of the first query of all."""
         return str(self.page.inner_text("main .badge[class*='t-']:not(.tally *)")).upper()
 
-    def until(self, reached: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
+    def until(
+        self, reached: Callable[[], object], what: str, timeout_s: float = WAIT_MAX_S
+    ) -> None:
         """Wait while the page goes on by itself."""
         deadline_s = time.monotonic() + timeout_s
         while not reached():

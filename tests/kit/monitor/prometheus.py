@@ -16,6 +16,7 @@ from typing import Any
 
 from exactum.local.server_process import ServerProcess
 from tests.kit.environment import ROOT
+from tests.kit.waiting import WAIT_MAX_S
 
 RULES = ROOT / "deploy" / "prometheus" / "exactum.rules.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "exactum.json"
@@ -123,7 +124,7 @@ class Prometheus:
         alerts = self._get("alerts")["alerts"]
         return [text for alert in alerts for text in alert["annotations"].values()]
 
-    def until_firing(self, *alerts: str, timeout_s: float = 60.0) -> None:
+    def until_firing(self, *alerts: str, timeout_s: float = WAIT_MAX_S) -> None:
         """Each has fired since the call, not necessarily all at once."""
         missing = set(alerts)
 
@@ -133,12 +134,12 @@ class Prometheus:
 
         self.until(all_have_fired, f"{', '.join(alerts)} fire", timeout_s)
 
-    def until_quiet(self, *alerts: str, timeout_s: float = 60.0) -> None:
+    def until_quiet(self, *alerts: str, timeout_s: float = WAIT_MAX_S) -> None:
         """None of them, or of all where none is named, fires."""
         chosen = set(alerts or self._rules)
         self.until(lambda: not self.firing() & chosen, f"quiet: {', '.join(alerts)}", timeout_s)
 
-    def until(self, reached: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
+    def until(self, reached: Callable[[], Any], what: str, timeout_s: float = WAIT_MAX_S) -> None:
         deadline_s = time.monotonic() + timeout_s
         while not reached():
             assert self._process.running, f"Prometheus has ended: {self._log()}"
@@ -161,7 +162,9 @@ class Prometheus:
     def _get(self, path: str, **parameters: str) -> Any:
         query = urllib.parse.urlencode(parameters)
         try:
-            with urllib.request.urlopen(f"{self._url}/api/v1/{path}?{query}", timeout=10) as page:
+            with urllib.request.urlopen(
+                f"{self._url}/api/v1/{path}?{query}", timeout=WAIT_MAX_S
+            ) as page:
                 return json.load(page)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{parameters}: {error.read().decode()}") from error
@@ -170,7 +173,11 @@ class Prometheus:
 def promtool(*arguments: str | Path) -> str:
     """What promtool says; an AssertionError where it does not agree."""
     done = subprocess.run(
-        ["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+        ["promtool", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_MAX_S,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

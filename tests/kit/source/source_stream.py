@@ -17,8 +17,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 from exactum.local import LocalKafka
+from tests.kit.waiting import WAIT_MAX_S
 
-RUN_TIMEOUT_S = 180
+RUN_TIMEOUT_S = WAIT_MAX_S
 COLUMNS_IN_WORKERS = ("key", "value", "topic", "partition", "offset")
 """Those that workers can read by themselves."""
 EPOCH_MS = int(time.time()) * 1000 - 3_600_000
@@ -88,8 +89,10 @@ class Topics:
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """What a plain consumer of the group finds."""
         consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": group})
-        indexes = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        found = consumer.committed([TopicPartition(topic, index) for index in indexes], timeout=10)
+        indexes = consumer.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions
+        found = consumer.committed(
+            [TopicPartition(topic, index) for index in indexes], timeout=WAIT_MAX_S
+        )
         consumer.close()
         return {cell.partition: cell.offset for cell in found if cell.offset >= 0}
 
@@ -151,7 +154,7 @@ class Stream:
         )
 
 
-def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+def eventually(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_MAX_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, what

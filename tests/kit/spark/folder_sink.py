@@ -31,6 +31,7 @@ from exactum.protocol.sink import (
     TaskName,
     WriteOrder,
 )
+from tests.kit.waiting import WAIT_MAX_S
 
 LATE_S = 2.0
 """How late a late task begins: when all others of a failing job are gone."""
@@ -63,7 +64,8 @@ class FolderSink:
         for sub in ("staged", "visible", "faults"):
             (Path(self.folder) / sub).mkdir(parents=True, exist_ok=True)
         writers = FolderWriters(self.folder, participant, self.refuses_v, self.late_v)
-        return OpenSink(FolderParticipant(Path(self.folder), participant), writers)
+        target = os.path.realpath(self.folder)
+        return OpenSink(FolderParticipant(Path(self.folder), participant), writers, target=target)
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def arm(folder: Path, step: str, kind: str = "error", times: int = 1) -> None:
         (folder / "faults" / f"{step}-{n}").write_text(kind)
 
 
-def await_struck(folder: Path, timeout_s: float = 60.0) -> None:
+def await_struck(folder: Path, timeout_s: float = WAIT_MAX_S) -> None:
     """Until every fault that was armed has been taken."""
     await_true(
         lambda: not list((folder / "faults").iterdir()), "somebody took every fault", timeout_s

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from exactum.java.program import java_program
+from tests.kit.waiting import WAIT_MAX_S
 
 OPTIONS = ("--release", "17", "-nowarn", "-proc:none")
 """Java 17 is the oldest that PySpark 4.0 runs on."""
@@ -67,4 +68,6 @@ def make_jar(jar: Path, sources: Sequence[Path], class_path: Iterable[Path]) -> 
 
 def _tool(name: str, *arguments: str | Path) -> str:
     command = [java_program("java"), "-m", name, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=WAIT_MAX_S
+    ).stdout

@@ -22,7 +22,7 @@ import exactum
 from exactum.events import Event
 
 SHUFFLE_PARTITIONS = 3
-HOLD_TIMEOUT_S = 240.0
+HOLD_TIMEOUT_S = 400.0  # this file goes to the cluster alone
 
 
 def imported_from(_: Iterator[int]) -> Iterator[tuple[str, str]]:

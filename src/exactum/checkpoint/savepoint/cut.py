@@ -11,22 +11,31 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint import offset_log
-from exactum.checkpoint.layout import DECISIONS, OWN, REQUESTS, RESTORED, RETIRED, RUNS
+from exactum.checkpoint.layout import (
+    DECISIONS,
+    MOVED,
+    OWN,
+    REPLAYS,
+    REQUESTS,
+    RESTORED,
+    RETIRED,
+    RUNS,
+)
 from exactum.checkpoint.state_store import Vanished, stores
 from exactum.errors import CheckpointRefused
-from exactum.files.slot_log import floor_of, slots
+from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _OWN_OF_EPOCH = re.compile(r"(\d{20})\.json")
 """A record of exactum's that belongs to one epoch."""
 _STATE_OF_EPOCH = re.compile(r"(\d+)(?:_[0-9a-f-]{36})?")
 """Metadata or a schema of Spark's state that belongs to one epoch."""
-_NOT_SAVED = (RUNS, REQUESTS, RETIRED, RESTORED)
+_NOT_SAVED = (RUNS, REQUESTS, RETIRED, MOVED, RESTORED, REPLAYS / HIGHEST_FLOOR)
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,11 @@ def last_decided(folder: Path) -> int:
                 f"The decision record {log / name} is damaged ({error}). Nothing was written."
             ) from error
     return -1
+
+
+def replays_of(names: Iterable[str]) -> frozenset[str]:
+    """Which of these paths below a checkpoint are records of replays of its dead letters."""
+    return frozenset(n for n in names if Path(n).parent == REPLAYS and slots([Path(n).name]))
 
 
 def cut_at(folder: Path, batch_id: int) -> Cut:

@@ -11,6 +11,8 @@ same   the query itself goes on in another place. Only from its very last epoch:
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import re
 import secrets
@@ -22,12 +24,12 @@ from enum import Enum
 from pathlib import Path
 
 from exactum.checkpoint import offset_log, retirement
-from exactum.checkpoint.layout import DECISIONS, RESTORED
+from exactum.checkpoint.layout import DECISIONS, OF_PARENT, REPLAYS, RESTORED
 from exactum.checkpoint.run_file import outliving
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.copies import copy_files, move_into_place, writing
 from exactum.checkpoint.savepoint.create import refuse_doubt
-from exactum.checkpoint.savepoint.manifest import CONTENT, Manifest, verify
+from exactum.checkpoint.savepoint.manifest import CONTENT, MANIFEST, Manifest, verify
 from exactum.durable import make_folder, stays_below, sync_folder, write_durably
 from exactum.errors import CheckpointRefused
 
@@ -83,16 +85,15 @@ def restore(
     folder = _target(checkpoint)
     before = _restored_before(folder, manifest, identity)
     if before is not None and not replace:
+        _note_moved(manifest, before.checkpoint, identity)
         return before
     occupied = folder.exists() and any(folder.iterdir())
     if occupied and not replace:
-        raise CheckpointRefused(
-            f"There is a checkpoint in {folder} already, and it takes precedence over a savepoint: "
-            "start the query without one. Or give another --checkpoint, or move it aside with "
-            "--replace. Nothing was changed."
-        )
+        raise _occupied(folder)
     if occupied:
         _refuse_unless_at_rest(folder)
+        if identity is Identity.SAME and _is_of(folder, manifest):
+            _refuse_rollback(folder, manifest)
     original = None
     if identity is Identity.SAME and not original_is_gone:
         original = _original_at_rest(manifest, folder)
@@ -100,14 +101,25 @@ def restore(
     with writing(folder):
         built = _build(savepoint, manifest, folder, identity, query_id)
     try:
-        if original is not None and original != folder:
-            _retire(original, manifest, folder)
-        aside = _move_aside(folder, manifest) if occupied else None
-        move_into_place(built, folder)
-    except BaseException:
-        shutil.rmtree(built, ignore_errors=True)
-        raise
+        with writing(folder):
+            if original is not None and original != folder:
+                _retire(original, manifest, folder)
+            aside = _move_aside(folder, manifest) if occupied else None
+            faster = _moved_in(built, folder, manifest, identity)
+    finally:
+        shutil.rmtree(built, ignore_errors=True)  # it has another name by now, or is not wanted
+    _note_moved(manifest, folder, identity)
+    if faster is not None:
+        return faster
     return Restored(folder, query_id, manifest.batch_id, moved_aside=aside)
+
+
+def _occupied(folder: Path) -> CheckpointRefused:
+    return CheckpointRefused(
+        f"There is a checkpoint in {folder} already, and it takes precedence over a savepoint: "
+        "start the query without one. Or give another --checkpoint, or move it aside with "
+        "--replace. Nothing was changed."
+    )
 
 
 def _target(checkpoint: str) -> Path:
@@ -120,6 +132,12 @@ def _target(checkpoint: str) -> Path:
     folder = folder.absolute()
     if folder.exists() and not folder.is_dir():
         raise CheckpointRefused(f"{folder} is not a folder. Nothing was changed.")
+    for above in folder.resolve().parents:
+        if (above / MANIFEST).is_file() and (above / CONTENT).is_dir():
+            raise CheckpointRefused(
+                f"{folder} lies within the savepoint {above}, which is to stay as it is. Give "
+                "another --checkpoint. Nothing was changed."
+            )
     return folder
 
 
@@ -182,6 +200,38 @@ def _original_at_rest(manifest: Manifest, folder: Path) -> Path:
             "savepoint (exactum savepoint create --stop), or start a fork (--as fork). Nothing "
             "was changed."
         )
+    _refuse_other_place(original, manifest, folder)
+    _refuse_rollback(original, manifest)
+    if retirement.is_moved(original) and not _is_of(folder, manifest):
+        raise CheckpointRefused(
+            f"The query was moved to {folder} before, from this savepoint, and may have gone on "
+            "there; now that checkpoint is gone. Under the same identity nobody goes back behind "
+            "what it has written since. Put the checkpoint back, or start a fork (--as fork); or, "
+            "if it has never run there, say --original-is-gone. Nothing was changed."
+        )
+    return original
+
+
+def _is_of(folder: Path, manifest: Manifest) -> bool:
+    """Whether this is a checkpoint of the query that the savepoint is of."""
+    return (folder / "metadata").is_file() and cut.query_id_of(folder) == manifest.query_id
+
+
+def _note_moved(manifest: Manifest, folder: Path, identity: Identity) -> None:
+    """For the next call, in the original checkpoint, where that can be seen. What cannot be written
+    there now is no reason to keep the query from its new place: the next call tries again.
+    """
+    original = Path(manifest.checkpoint)
+    if identity is Identity.SAME and original != folder and _is_of(original, manifest):
+        with contextlib.suppress(OSError):
+            retirement.note_moved(original)
+
+
+def _refuse_other_place(original: Path, manifest: Manifest, folder: Path) -> None:
+    """
+    Raises:
+        CheckpointRefused: the original has made room for another checkpoint than ``folder``.
+    """
     retired = retirement.retired(original)
     if retired is not None and (retired.get("savepoint"), retired.get("to")) != (
         manifest.id,
@@ -191,18 +241,17 @@ def _original_at_rest(manifest: Manifest, folder: Path) -> Path:
             f"The original checkpoint {original} is retired: {retired.get('to')} took its place. "
             "Start the query from there, or start a fork (--as fork). Nothing was changed."
         )
-    _refuse_rollback(original, manifest)
-    return original
 
 
 def _retire(original: Path, manifest: Manifest, folder: Path) -> None:
     """See to it that nobody goes on under this identity in the original place. Idempotent.
 
     Raises:
-        CheckpointRefused: a driver that was asleep has decided until just now; the original is not
-            retired.
+        CheckpointRefused: another move was faster; or a driver that was asleep has decided until
+            just now, and the original is not retired.
     """
     retirement.retire(original, {"to": str(folder), "savepoint": manifest.id})
+    _refuse_other_place(original, manifest, folder)  # of two at once, the first one's name stands
     try:
         _refuse_rollback(original, manifest)  # from here on nobody can decide there any more
     except CheckpointRefused:
@@ -213,7 +262,8 @@ def _retire(original: Path, manifest: Manifest, folder: Path) -> None:
 def _refuse_rollback(original: Path, manifest: Manifest) -> None:
     """
     Raises:
-        CheckpointRefused: the original has completed or decided an epoch after the savepoint's.
+        CheckpointRefused: the original has completed or decided an epoch after the savepoint's, or
+            sent dead letters again.
     """
     last = max(cut.last_complete(original), cut.last_decided(original))
     if last > manifest.batch_id:
@@ -223,6 +273,13 @@ def _refuse_rollback(original: Path, manifest: Manifest) -> None:
             "identity epochs of the same names would be refused there, or lost. To go back, start "
             "a fork (--as fork); to move the query, make a new savepoint of its last epoch. "
             "Nothing was changed."
+        )
+    there = cut.replays_of(f"{REPLAYS}/{p.name}" for p in (original / REPLAYS).glob("*"))
+    if there - cut.replays_of(file.path for file in manifest.files):
+        raise CheckpointRefused(
+            "Dead letters of the query were replayed since this savepoint was made. It does not "
+            "know which, and the next replay would send them again: make a new savepoint, or start "
+            "a fork (--as fork). Nothing was changed."
         )
 
 
@@ -250,6 +307,7 @@ def _build(
         _point_to_schemas(built, folder)
         if fork:
             write_durably(built / "metadata", json.dumps({"id": query_id}).encode())
+            _hand_down_replays(built, manifest.query_id)
         value = {
             "savepoint": manifest.id,
             "path": str(savepoint),
@@ -266,6 +324,41 @@ def _build(
         shutil.rmtree(built, ignore_errors=True)
         raise
     return built
+
+
+def _hand_down_replays(built: Path, parent: str) -> None:
+    """What the parent has sent again of its dead letters is not the fork's to send: it knows that
+    of the records, which stay the parent's.
+    """
+    records = [p for p in (built / REPLAYS).glob("*") if p.is_file()]
+    if not records:
+        return
+    place = built / REPLAYS / f"{OF_PARENT}{parent}"
+    place.mkdir()
+    for record in records:
+        record.rename(place / record.name)
+    sync_folder(place)
+    sync_folder(place.parent)
+
+
+def _moved_in(built: Path, folder: Path, manifest: Manifest, identity: Identity) -> Restored | None:
+    """Give what was built its name. Returns what another call with the same savepoint has made
+    there meanwhile; None: there was none.
+
+    Raises:
+        CheckpointRefused: something else has the name by now.
+        OSError: the file system failed.
+    """
+    try:
+        move_into_place(built, folder)
+        return None
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        faster = _restored_before(folder, manifest, identity)
+        if faster is None:
+            raise _occupied(folder) from error
+        return faster
 
 
 def _point_to_schemas(built: Path, folder: Path) -> None:

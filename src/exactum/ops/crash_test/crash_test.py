@@ -138,7 +138,13 @@ class CrashTest:
                 f"the crash test of {script} expects no rows: any job that writes nothing would "
                 "pass. Look at the records, and at what the script makes of them."
             )
-        wanted, found = list(compare(wanted)), list(compare(rows(killed.run)))
+        unpicked, wanted = len(wanted), list(compare(wanted))
+        if not wanted:
+            raise SettingRefused(
+                f"the crash test of {script} compares no rows: compare= leaves none of the "
+                f"{unpicked:,} rows that are expected, so any job would pass."
+            )
+        found = list(compare(rows(killed.run)))
         verdict = CrashVerdict(
             job=str(script),
             seed=seed,

@@ -126,6 +126,7 @@ def replay(
     _note(found)
     choice = Choice(frozenset(identities) or None, sink, error)
     plan = ReplayPlan(found, choice, topic, replay_config)
+    plan.refuse_unknown()
     count = sum(1 for _ in plan.letters())
     where = f"topic {topic!r}" if topic is not None else "the topics that they came from"
     if found.replays.unfinished:

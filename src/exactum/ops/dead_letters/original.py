@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from exactum.errors import Unavailable
 from exactum.kafka.transaction import Partition
 from exactum.ops.dead_letters.letter import DeadLetter
-from exactum.ops.dead_letters.replay import Record
+from exactum.ops.dead_letters.replay import REPLAYED_HEADER, Headers, Record
 from exactum.ops.dead_letters.store import GROUP
 from exactum.ops.targets.committed_records import CommittedRecords, NotReadable, RangeGone
 
@@ -19,11 +20,14 @@ NEAR = 500
 
 @dataclass(frozen=True)
 class Original:
-    """A record of the input. ``timestamp_ms`` is its time as Kafka has it."""
+    """A record of the input. ``timestamp_ms`` is its time as Kafka has it. ``headers`` are its own:
+    without what an earlier replay added.
+    """
 
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+    headers: Headers = ()
 
     def is_of(self, letter: DeadLetter) -> bool:
         """Whether it is the one that was refused: a topic that was made anew has others there. By
@@ -72,7 +76,14 @@ class Originals:
             self.lost += [letter for letter in letters if letter not in same]
             if found is not None and same:
                 marks = dict.fromkeys(mark for letter in same for mark in letter.marks)
-                yield Record(same[0].identity, tuple(marks), partition[0], found.key, found.value)
+                yield Record(
+                    same[0].identity,
+                    tuple(marks),
+                    partition[0],
+                    found.key,
+                    found.value,
+                    found.headers,
+                )
 
     def _at(
         self, partition: Partition, offsets: Sequence[int]
@@ -99,9 +110,16 @@ class Originals:
             while left and left[0] < message.offset():
                 yield left.popleft(), None
             if left and left[0] == message.offset():
-                its = Original(message.key(), message.value(), message.timestamp()[1])
+                its = Original(
+                    message.key(), message.value(), message.timestamp()[1], _own_headers(message)
+                )
                 yield left.popleft(), its
             if not left or left[0] > message.offset() + NEAR:
                 return
         while left:  # the partition has ended
             yield left.popleft(), None
+
+
+def _own_headers(message: Any) -> Headers:
+    headers: Headers = tuple(message.headers() or ())
+    return tuple(each for each in headers if each[0] != REPLAYED_HEADER)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from exactum.checkpoint.layout import REPLAYS
-from exactum.errors import SettingRefused
+from exactum.checkpoint.layout import OF_PARENT, REPLAYS
+from exactum.errors import SettingRefused, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.coordinator import Coordinator
@@ -37,7 +37,9 @@ PARTICIPANT = "replay"
 FINISHED = "finished"
 """The file that says up to which batch all is visible. It informs; the records decide."""
 REPLAYED_HEADER = "exactum.replayed"
-"""Of a record that was sent again: the identity of the letter that it was."""
+"""Of a record that was sent again: the identity of the letter that it was. The last of its headers.
+"""
+Headers = tuple[tuple[str, bytes | None], ...]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 COLUMNS = (
     ("key", "binary"),
@@ -50,7 +52,7 @@ COLUMNS = (
 @dataclass(frozen=True)
 class Record:
     """What is sent, where to, and for which letter. ``marks``: what counts as sent with it; a
-    record that two sinks refused has two letters.
+    record that two sinks refused has two letters. ``headers`` go before the one of a replay.
     """
 
     identity: str
@@ -58,6 +60,7 @@ class Record:
     topic: str
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def replays(checkpoint: Path, query_id: str) -> Replays:
     finally:
         log.close()
     return Replays(
-        merged(by_batch[: finished + 1]),
+        inherited(folder) | merged(by_batch[: finished + 1]),
         merged(by_batch[finished + 1 :]),
     )
 
@@ -127,6 +130,23 @@ def unfinished_records(checkpoint: Path, query_id: str) -> tuple[DecisionRecord,
     finally:
         log.close()
     return (*found, *records)
+
+
+def inherited(folder: Path) -> dict[str, str]:
+    """What the query that this one is a fork of had sent when the savepoint was made, and what that
+    had of its own.
+
+    Raises:
+        ExactumError: as ``DecisionLog.read``.
+    """
+    found: dict[str, str] = {}
+    for place in folder.glob(f"{OF_PARENT}*"):
+        log = FileDecisionLog(place, replays_of(place.name.removeprefix(OF_PARENT)))
+        try:
+            found |= merged(_marks_in(log))
+        finally:
+            log.close()
+    return found
 
 
 def merged(by_batch: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -179,7 +199,8 @@ class Replay:
             last = max(0, len(_marks_in(self._log)) - 1)
             self._coordinator.run(last, SourceOffsets(), lambda order: ())
             by_batch = _marks_in(self._log)
-            self.known, self._batch_id = merged(by_batch), len(by_batch)
+            self.known = inherited(self._folder) | merged(by_batch)
+            self._batch_id = len(by_batch)
             self._note_finished()
         except BaseException:
             self.close()
@@ -189,10 +210,20 @@ class Replay:
         self._coordinator.close()
 
     def _note_finished(self) -> None:
-        """All batches before the next one are visible."""
+        """All batches before the next one are visible.
+
+        Raises:
+            Unavailable: a full disk, or the like.
+        """
         temporary = self._folder / f".{FINISHED}.tmp"
-        temporary.write_text(str(self._batch_id - 1))
-        temporary.rename(self._folder / FINISHED)
+        try:
+            temporary.write_text(str(self._batch_id - 1))
+            temporary.rename(self._folder / FINISHED)
+        except OSError as error:
+            raise Unavailable(
+                f"{self._folder / FINISHED} could not be written: {error}. What was sent stands "
+                "and is on record: mend that, and type the same again for the rest."
+            ) from error
 
     def send(
         self, records: Iterable[Record], told: Callable[[int], None] = lambda count: None
@@ -228,7 +259,7 @@ class Replay:
             reasons = {}
             if rejection is not None:
                 identities = [
-                    dict_of(headers)[REPLAYED_HEADER].decode()
+                    headers[-1]["value"].decode()
                     for headers in rejection.rows.column("headers").to_pylist()
                 ]
                 reasons = dict(zip(identities, rejection.reasons, strict=True))
@@ -255,17 +286,19 @@ def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
             "topic": pa.array([record.topic for record in records], pa.string()),
             "headers": pa.array(
                 [
-                    [{"key": REPLAYED_HEADER, "value": record.identity.encode()}]
+                    [
+                        {"key": name, "value": value}
+                        for name, value in (
+                            *record.headers,
+                            (REPLAYED_HEADER, record.identity.encode()),
+                        )
+                    ]
                     for record in records
                 ],
                 HEADERS,
             ),
         }
     )
-
-
-def dict_of(headers: Sequence[dict[str, bytes]]) -> dict[str, bytes]:
-    return {str(one["key"]): one["value"] for one in headers}
 
 
 def refuse_loop(topic: str, dead_letter_topic: str) -> None:

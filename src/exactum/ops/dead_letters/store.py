@@ -134,9 +134,12 @@ def _in_files(sink: FileSink) -> Iterator[DeadLetter]:
         )
     for file in sorted(Path(path).rglob("part-*")):
         if file.is_file() and NAME.fullmatch(file.name) and ".exactum" not in file.parts:
-            with file.open("rb") as opened:
-                for row in _rows_of(file.name, opened):
-                    yield _of_columns(row)
+            try:
+                with file.open("rb") as opened:
+                    for row in _rows_of(file.name, opened):
+                        yield _of_columns(row)
+            except (OSError, EOFError, ValueError) as error:
+                raise Unavailable(f"The dead letters in {file} cannot be read: {error}") from error
 
 
 def _rows_of(name: str, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -146,6 +149,11 @@ def _rows_of(name: str, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         for batch in pq.ParquetFile(file).iter_batches():
             yield from batch.to_pylist()
         return
+    if not name.endswith((".json", ".json.gz")):
+        raise SettingRefused(
+            f"Dead letters in {name} cannot be read from here: give the query a folder of Parquet "
+            "or JSON for them."
+        )
     if name.endswith(".gz"):
         import gzip
 

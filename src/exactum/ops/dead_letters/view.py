@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
+from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import SettingRefused
 from exactum.kafka.sink import KafkaSink
 from exactum.ops.dead_letters.letter import Choice, DeadLetter
@@ -31,10 +32,12 @@ class Letters:
 
     Raises:
         SettingRefused: the query has no sink for dead letters, and none is known that it had.
+        CheckpointRefused: its checkpoint is retired.
     """
 
     def __init__(self, options: QueryOptions) -> None:
         self.place = options.place()
+        refuse_retired(self.place.folder)  # what was sent again is known at its new place
         self.targets = options.targets(self.place)
         target = self.targets.named(DEAD_LETTERS)
         if target is None:
@@ -105,6 +108,18 @@ class ReplayPlan:
             for letter in self._found.each()
             if letter.sent_to(known) is None and self._choice.takes(letter)
         )
+
+    def refuse_unknown(self) -> None:
+        """
+        Raises:
+            SettingRefused: a letter was named, and there is none of this name.
+        """
+        named = self._choice.identities
+        if named and (unknown := named - {letter.identity for letter in self._found.each()}):
+            raise SettingRefused(
+                f"There is no dead letter {min(unknown)!r}. 'exactum dead-letters list --each' "
+                "names them. Nothing was sent."
+            )
 
     def run(self, told: Callable[[int], None]) -> Replayed:
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from exactum.errors import SettingRefused
@@ -20,14 +21,15 @@ def seconds(text: str) -> float:
     """The duration in seconds.
 
     Raises:
-        SettingRefused: it is no duration, or it has no unit: Flink takes a bare number for
+        SettingRefused: it is no duration, has no end, or no unit: Flink takes a bare number for
             milliseconds, most people for seconds.
     """
     found = _DURATION.fullmatch(text.strip())
     unit = _UNITS_S.get(found[2].lower()) if found else None
-    if found is None or unit is None:
+    length_s = float(found[1]) * unit if found is not None and unit is not None else math.inf
+    if not math.isfinite(length_s):
         raise SettingRefused(
             f"{text!r} is not a duration. Write a number and its unit: 500 ms, 10 s, 1 min, 2 h or "
             "1 d."
         )
-    return float(found[1]) * unit
+    return length_s

@@ -7,6 +7,7 @@ time it is told.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -128,9 +129,10 @@ class ExponentialDelay:
                 self.attempts_before_reset_backoff,
                 1,
             )
-        if self.backoff_multiplier <= 1:
+        if not 1 < self.backoff_multiplier < math.inf:
             raise SettingRefused(
-                f"exponential-delay.backoff-multiplier={self.backoff_multiplier} must be above 1."
+                f"exponential-delay.backoff-multiplier={self.backoff_multiplier} must be a number "
+                "above 1."
             )
         if not 0 <= self.jitter_factor <= 1:
             raise SettingRefused(

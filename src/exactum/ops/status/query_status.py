@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import ExactumError
 from exactum.monitor.checkpoint_verdict import CheckpointState, state_of
 from exactum.monitor.verdict import Judgement
@@ -137,6 +138,7 @@ def status_of(
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     try:
         place = QueryPlace.of(checkpoint, decision_log)
+        refuse_retired(place.folder)  # it is not down: it is to stay so
     except (ExactumError, OSError) as error:
         return QueryStatus(checkpoint, at_ms, trouble=str(error))
     state = state_of(place, at_ms)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
 from exactum.ops.targets.target import QueryTargets, Target
 from exactum.ops.transactions.finding import (
@@ -22,7 +23,7 @@ from exactum.ops.transactions.replay_look import look_at_replays
 from exactum.protocol import resolve
 from exactum.protocol.finish import BATCHES_MAX
 from exactum.protocol.inspection import Inspectable, Inspector, TransactionView
-from exactum.protocol.lost_decision import RECENT_BATCHES
+from exactum.protocol.lost_decision import RECENT_BATCHES, refuse_strange
 from exactum.protocol.model import DecisionRecord, Incarnation
 
 LOG = "the decision log"
@@ -108,7 +109,12 @@ def _refuse_other_cluster(target: Target, inspector: Inspector) -> None:
 
 
 def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
-    """What of the query is open, and what of its unfinished decided epochs stands where."""
+    """What of the query is open, and what of its unfinished decided epochs stands where.
+
+    Raises:
+        CheckpointRefused: the checkpoint is retired: the query's records are elsewhere.
+    """
+    refuse_retired(place.folder)
     first = first_unfinished(place)
     troubles: list[Trouble] = []
     records: list[DecisionRecord] = []
@@ -125,14 +131,20 @@ def look_at(place: QueryPlace, targets: QueryTargets) -> QueryLook:
         frozenset(Incarnation(run.incarnation) for run in living),
         frozenset(Incarnation(run.incarnation) for run, alive in known if not alive),
     )
+    views: list[TransactionView] = []
     for target in targets.each:
         try:
-            views = _views(target, place.query_id, look)
+            views += _views(target, place.query_id, look)
         except ExactumError as error:
             if target.present or _is_named(target.name, look):
                 look.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
-            continue
-        look.findings += [_finding(view, look, runs) for view in views]
+    if views and look.log_answers and not records:
+        try:
+            refuse_strange_log(place)
+        except ExactumError as error:
+            look.troubles.append(Trouble(LOG, str(error)))
+            look.log_answers = False
+    look.findings += [_finding(view, look, runs) for view in views]
     strangers = {p.participant for r in _unfinished(look) for p in r.prepared} - {
         target.name for target in targets.each
     }
@@ -162,6 +174,15 @@ def _records(place: QueryPlace, first: int) -> list[DecisionRecord]:
             if resolve.standing_commit(records) is None:
                 break
         return found
+    finally:
+        log.close()
+
+
+def refuse_strange_log(place: QueryPlace) -> None:
+    """See ``refuse_strange``: by a log that is not the query's nothing is known to be undecided."""
+    log = place.open_log()
+    try:
+        refuse_strange(log, first_unfinished(place), str(place))
     finally:
         log.close()
 

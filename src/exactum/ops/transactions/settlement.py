@@ -8,12 +8,19 @@ from dataclasses import dataclass, field
 
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
+from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.ops.targets.target import QueryTargets, Target
-from exactum.ops.transactions.query_look import Trouble, first_unfinished, inspector_of
+from exactum.ops.transactions.query_look import (
+    Trouble,
+    first_unfinished,
+    inspector_of,
+    refuse_strange_log,
+)
 from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
 from exactum.protocol.inspection import Inspector, TransactionState
+from exactum.protocol.lost_decision import refuse_strange
 from exactum.protocol.model import CommitPermit, PreparedTransaction
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
@@ -58,8 +65,10 @@ def finish_query(
     from a driver that lives, but for write-ahead sinks (see ``--take-over``).
 
     Raises:
-        ExactumError: the decision log refused, or did not answer.
+        CheckpointRefused: the checkpoint is retired: the query goes on elsewhere.
+        ExactumError: the decision log refused, did not answer, or is not the query's.
     """
+    refuse_retired(place.folder)
     log = place.open_log()
     try:
         permits = decided_from(log, first_unfinished(place))
@@ -85,6 +94,8 @@ def finish_query(
     outcome.batches = finished(permits, committed)
     if not permits:
         _count_open(place, targets, outcome)
+    if outcome.open_undecided:
+        refuse_strange_log(place)
     return outcome
 
 
@@ -101,12 +112,16 @@ def abort_of_query(
         SettlementRefused: a COMMIT names one of them, or a run of the query lives.
         SettingRefused: a name is not open under this query, or a sink cannot be reached; nothing
             was changed.
+        CheckpointRefused: the checkpoint is retired, or the decision log is not the query's.
         ExactumError: as ``abort_undecided``.
     """
+    refuse_retired(place.folder)
     log = place.open_log()
     try:
         with _inspectors(place, targets) as inspectors:
             opened = {v.identity for i in inspectors for v in i.list_open()}
+            if opened:
+                refuse_strange(log, first_unfinished(place), str(place))
             unknown = sorted(set(identities or ()) - opened)
             if unknown:
                 raise SettingRefused(

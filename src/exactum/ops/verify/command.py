@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from exactum.ops.targets.options import JSON, QueryOptions, could_not_tell, query_options
+
+if TYPE_CHECKING:
+    from exactum.ops.verify.promise import Promises
 
 DOUBT_LOOKS_MAX = 4
 DOUBT_PAUSE_S = 1.0
@@ -70,9 +74,23 @@ def verify(
         _, again = look.at(EpochRange(min(doubted), max(doubted)), None)
         newer = {(each.batch_id, each.participant, each.by): each for each in again}
         evidence = [newer.get((e.batch_id, e.participant, e.by), e) for e in evidence]
-    status = exit_status(evidence) or (2 if promises.unrecorded else 0)
+    status = exit_status(evidence) or (2 if _leaves_open(promises, first, last) else 0)
     if as_json:
         click.echo(report.as_json(look.query_id, evidence, promises, status))
     else:
         report.show(Console(highlight=False), evidence, promises)
     sys.exit(status)
+
+
+def _leaves_open(promises: Promises, first: int | None, last: int | None) -> bool:
+    """Whether something that was asked for has no record. By default all is verified that is on
+    record; who names a batch wants to know of it.
+    """
+    named_and_forgotten = first is not None and promises.forgotten_below is not None
+    named_and_undecided = last is not None and last in promises.undecided
+    return bool(
+        promises.unrecorded
+        or named_and_forgotten
+        or named_and_undecided
+        or promises.not_begun is not None
+    )

@@ -34,13 +34,14 @@ class Promises:
     """Those of a range, oldest first. ``undecided`` are batches of the range without a COMMIT;
     ``unrecorded`` are such that Spark has finished all the same, so their records are gone;
     ``forgotten_below`` is the batch below which the log has forgotten its records, where the range
-    goes further back.
+    goes further back; ``not_begun`` the first batch of the range that Spark has not begun.
     """
 
     each: tuple[Promise, ...]
     undecided: tuple[int, ...] = ()
     unrecorded: tuple[int, ...] = ()
     forgotten_below: int | None = None
+    not_begun: int | None = None
 
     def participants(self) -> list[str]:
         """Every sink that a record names, in the order of their first."""
@@ -98,6 +99,7 @@ def promises(
         tuple(b for b in reversed(undecided) if b > done),
         tuple(b for b in reversed(undecided) if b <= done),
         forgotten,
+        newest + 1 if last is not None and last > newest else None,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import SettingRefused
 from exactum.kafka.sink import KafkaSink
 from exactum.ops.targets.options import QueryOptions
@@ -42,6 +43,7 @@ class RangeLook:
         input_config: str | None,
     ) -> None:
         self._place = options.place()
+        refuse_retired(self._place.folder)  # its records are elsewhere
         self._targets = options.targets(self._place)
         self._only = only
         self._input = _input_settings(self._targets, input_config) if against_input else None

@@ -83,6 +83,8 @@ def _lines(evidence: Sequence[Evidence], promises: Promises) -> list[str]:
             f"Below batch {promises.forgotten_below} the decision log keeps no records, as Spark "
             "keeps none of its own: nothing is known of what they promised."
         )
+    if promises.not_begun is not None:
+        lines.append(f"From batch {promises.not_begun} on the query has begun none yet.")
     counts = {
         finding: sum(1 for each in evidence if each.finding is finding) for finding in Finding
     }
@@ -105,6 +107,7 @@ def as_json(query_id: str, evidence: Sequence[Evidence], promises: Promises, sta
             "undecided": list(promises.undecided),
             "unrecorded": list(promises.unrecorded),
             "forgotten_below": promises.forgotten_below,
+            "not_begun": promises.not_begun,
             "epochs": [
                 {
                     "batch_id": each.batch_id,

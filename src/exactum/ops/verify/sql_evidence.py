@@ -2,16 +2,17 @@
 
 The ledger's row is written in the transaction that makes an epoch's rows visible. PostgreSQL keeps
 with each row the transaction that wrote it (``xmin``), so the rows of that very transaction can be
-counted, whatever the writer claims. MySQL and MariaDB show no such thing: there the ledger speaks
-alone. What users or triggers have changed since is another transaction's.
+counted, whatever the writer claims. MySQL and MariaDB show no such thing: there the ledger speaks,
+and the table must have as many rows in all. What users or triggers have changed since is another
+transaction's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from exactum.ops.targets.quoting import quoting_of
 from exactum.ops.verify.evidence import Evidence, Finding, compared
@@ -31,6 +32,7 @@ WHERE scope = %s AND batch_id >= %s ORDER BY batch_id"""
 STAGED = "SELECT identity FROM {directory} WHERE scope = %s"
 ROWS_BY_XID = """
 SELECT xmin::text, count(*) FROM {target} WHERE xmin::text = ANY(%s) GROUP BY 1"""
+ROWS_UP_TO = "SELECT count(*) FROM (SELECT 1 FROM {target} LIMIT {limit}) some_rows"
 SIZE = "SELECT pg_relation_size(%s::regclass)"
 BY_LEDGER, BY_ROWS = "ledger", "rows"
 
@@ -56,6 +58,8 @@ class SqlAccess:
     quote_table: Callable[[TableName], str]
     prepared: Callable[[str], Sequence[str]]
     """From a prefix to the names of prepared transactions."""
+    there: Callable[[TableName], bool]
+    """Whether there is a table of this name."""
     rows_tell: bool
 
 
@@ -65,6 +69,7 @@ def access_by(dialect: Dialect, session: Session) -> SqlAccess:
         session,
         quoting_of(dialect).table,
         lambda prefix: dialect.list_prepared(session, prefix),
+        lambda name: dialect.read_table(session, name) is not None,
         rows_tell=dialect.scheme == "postgres",
     )
 
@@ -76,13 +81,16 @@ class SqlEvidence:
         self._participant = participant
         self._scope = SqlScope(query_id, participant)
         self._access = access
+        self.last_batch: int | None = None
+        """The highest one that the ledger has, once it was looked at."""
 
     def cost_bytes(self, promises: Sequence[Promise]) -> int:
         """Bytes of the tables that are read whole; 0 where only the ledger is asked."""
         if not self._access.rows_tell:
             return 0
         sizes = 0
-        for target in {_target(p) for p in self._prepared(promises) if not _is_upsert(p)}:
+        targets = {_target(p) for p in self._prepared(promises) if not _is_upsert(p)}
+        for target in filter(self._access.there, targets):
             name = self._access.quote_table(target).replace("%%", "%")
             sizes += int(self._access.session.query(SIZE, (name,))[0][0])
         self._access.session.rollback()
@@ -103,9 +111,17 @@ class SqlEvidence:
             ]
         ledger = self._ledger(named, promises[0].batch_id)
         highest = max((row.batch_id for row in ledger), default=-1)
-        counts = self._counts(named, ledger)
+        self.last_batch = highest if ledger else None
+        gone = {target for target in map(_target, named) if not self._access.there(target)}
+        self._access.session.rollback()
+        counts = self._counts([p for p in named if _target(p) not in gone], ledger)
         waiting = self._waiting(named)
-        return [self._evidence(promise, ledger, highest, counts, waiting) for promise in promises]
+        found = [self._evidence(promise, ledger, highest, counts, waiting) for promise in promises]
+        found = [
+            _without_its_table(each, promise.record.of(self._participant), gone)
+            for each, promise in zip(found, promises, strict=True)
+        ]
+        return found if self._access.rows_tell or gone else self._all_there(found, promises)
 
     # ---- facts -------------------------------------------------------------------------------
 
@@ -146,6 +162,32 @@ class SqlEvidence:
                 found[str(xid)] = found.get(str(xid), 0) + int(count)
         self._access.session.rollback()
         return found
+
+    def _all_there(self, found: Sequence[Evidence], promises: Sequence[Promise]) -> list[Evidence]:
+        """Where rows do not tell who wrote them: whether the tables have as many as are said to
+        stand.
+        """
+        standing: dict[TableName, int] = {}
+        for each, promise in zip(found, promises, strict=True):
+            for p in promise.record.of(self._participant):
+                if each.finding is Finding.EXACT and not _is_upsert(p):
+                    standing[_target(p)] = standing.get(_target(p), 0) + p.rows
+        short = 0
+        for target, rows in standing.items():
+            text = ROWS_UP_TO.format(target=self._access.quote_table(target), limit=rows)
+            short += rows - int(self._access.session.query(text)[0][0])
+        self._access.session.rollback()
+        if not short:
+            return list(found)
+        last = max(i for i, e in enumerate(found) if e.finding is Finding.EXACT and e.promised)
+        why = (
+            f"the table has {short:,} rows less than these batches wrote; which they are of cannot "
+            "be told; rows that somebody deleted since count as missing"
+        )
+        missing = replace(
+            found[last], found=found[last].promised - short, finding=Finding.MISSING, why=why
+        )
+        return [*found[:last], missing, *found[last + 1 :]]
 
     def _waiting(self, named: Sequence[PreparedTransaction]) -> set[str]:
         """Transactions that are staged or prepared on the server."""
@@ -236,6 +278,17 @@ class SqlEvidence:
             return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY_ROWS, why)
         why = "rows that somebody changed or deleted since count as missing" if found < rows else ""
         return compared(batch_id, name, rows, found, by=BY_ROWS, why=why)
+
+
+def _without_its_table(
+    each: Evidence, its: Sequence[PreparedTransaction], gone: Set[TableName]
+) -> Evidence:
+    """What the ledger says is not there any more where the table itself is gone."""
+    lost = [target for target in map(_target, its) if target in gone]
+    if not lost or each.finding in (Finding.EXTRA, Finding.IN_DOUBT):
+        return each
+    why = f"the table {lost[0]} is no more"
+    return replace(each, found=0, finding=Finding.MISSING, why=why)
 
 
 def _payload(prepared: PreparedTransaction) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ from exactum.ops.verify.evidence import Evidence, Finding
 from exactum.ops.verify.file_evidence import FileEvidence, folder_store
 from exactum.ops.verify.kafka_evidence import KafkaEvidence
 from exactum.ops.verify.promise import Promise, Promises, promises
+from exactum.protocol.resolve import standing_commit
 
 Progress = Callable[[int], None]
 """Told how much is done, in the unit of ``SinkCheck.unit``."""
@@ -144,7 +145,7 @@ class Verification:
             except SqlFailure as failure:
                 raise port_error(failure, where) from failure
             progress(cost)
-            return found
+            return [*found, *self._unknown_to_the_log(name, looked.last_batch, "ledger")]
 
         return SinkCheck(name, cost, "bytes", look)
 
@@ -160,9 +161,31 @@ class Verification:
             files = folder_store(Path(path))
         looked = FileEvidence(name, self._place.query_id, files, sink.options)
         each = self.promises.each
-        return SinkCheck(
-            name, looked.cost_bytes(each), "bytes", lambda progress: looked.look(each, progress)
+
+        def look(progress: Progress) -> list[Evidence]:
+            found = looked.look(each, progress)
+            return [*found, *self._unknown_to_the_log(name, looked.last_batch, "files")]
+
+        return SinkCheck(name, looked.cost_bytes(each), "bytes", look)
+
+    def _unknown_to_the_log(self, name: str, last: int | None, by: str) -> list[Evidence]:
+        """The last batch that a target has, where no record is of it: it was decided by a log that
+        is not this one. What a driver that lives has decided meanwhile is on record by now.
+        """
+        done = self._place.finished()
+        if last is None or (done is not None and last <= done):
+            return []  # without a record it is among ``unrecorded``
+        log = self._place.open_log()
+        try:
+            if standing_commit(log.read(last)) is not None:
+                return []
+        finally:
+            log.close()
+        why = (
+            "the target has this batch, and the decision log does not know of it: checkpoint or "
+            "log are an older copy, or two queries run on copies of one checkpoint"
         )
+        return [Evidence(last, name, 0, None, Finding.EXTRA, by, why)]
 
     def _unknowable(self, name: str, why: str) -> SinkCheck:
         def look(_: Progress) -> list[Evidence]:

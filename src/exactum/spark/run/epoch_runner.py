@@ -7,6 +7,7 @@ Spark's micro-batch --EpochRunner.batch--> offsets read --protocol.run--> write 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -36,8 +37,10 @@ from exactum.spark.run.delivery import DEAD_LETTERS, Delivery
 from exactum.spark.run.epoch_listeners import close_listeners, listeners
 from exactum.spark.run.former_sinks import FormerSinks
 from exactum.spark.run.history import keep_history
+from exactum.spark.run.moved_log import refuse_moved_log
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import RunStart
+from exactum.spark.run.shared_places import refuse_checkpoint_within
 from exactum.spark.run.small_epoch import SmallEpochs, partition_sizes
 from exactum.spark.run.standing_epoch import StandingEpochs
 from exactum.spark.run.waiting_queries import WAITING
@@ -81,6 +84,7 @@ class EpochRunner:
         self._jobs = ViewJobs(
             views(sinks.targets.sinks),
             sinks.writers,
+            sinks.columns,
             context.run,
             self._dead_letters,
             packing=Packing(context.session, context.query.execution),
@@ -284,12 +288,16 @@ def start(
             if delivery.guarantee is Guarantee.AT_LEAST_ONCE
             else open_log(running, delivery.decision_log)
         )
+        place = shown_place(delivery.decision_log)
         if log is not None:
             undo.callback(log.close)
+            refuse_moved_log(context, log, place)
         sinks = OpenedSinks(delivery.targets, run, columns)
         undo.callback(sinks.close)
+        if running.folder is not None:
+            refuse_checkpoint_within(sinks.each, os.path.realpath(running.folder))
         run_start.opened(sinks)
-        former = FormerSinks(context, sinks, shown_place(delivery.decision_log))
+        former = FormerSinks(context, sinks, place)
         attending.append(former)
         standing_epochs = StandingEpochs(context)
         protocol: EpochProtocol

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import combinations
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from exactum.errors import FrameRefused, SettingRefused
+from exactum.errors import FrameRefused
 from exactum.protocol.parallel import Parallel, all_at_once
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import OpenSink, QueryRun, WriterFactory
 from exactum.spark.run.delivery import Targets
+from exactum.spark.run.shared_places import refuse_shared_targets
 from exactum.spark.supervised.handover import Columns
 from exactum.spark.write import view
 from exactum.spark.write.write_task import DeadLetterPlan
@@ -132,29 +132,3 @@ def refuse_equal_names(columns: Sequence[tuple[str, str]]) -> None:
             f"The frame has more than one column named {', '.join(twice)}; nobody can tell which "
             f"one is meant. Rename or drop one of: {', '.join(names)}. Nothing was written."
         )
-
-
-def refuse_shared_targets(targets: Targets, opened: Sequence[tuple[str, OpenSink]]) -> None:
-    """Two sinks on one target write each row of the batch twice, unless each takes a part of it by
-    ``rows=``.
-
-    Raises:
-        SettingRefused: there are two such sinks, or dead letters go where rows go.
-    """
-    sinks = targets.all()
-    for one, two in combinations(range(len(opened)), 2):
-        (first, at_first), (second, at_second) = opened[one], opened[two]
-        if at_first.target is None or at_first.target != at_second.target:
-            continue
-        if two == len(targets.sinks):
-            raise SettingRefused(
-                f"The dead letters go to the target of the sink {first!r}: {at_first.target}. Its "
-                "readers would take them for rows. Give them a place of their own. Nothing was "
-                "written."
-            )
-        if sinks[one].rows is None or sinks[two].rows is None or sinks[one].rows == sinks[two].rows:
-            raise SettingRefused(
-                f"Two sinks, {first!r} and {second!r}, write to one target: {at_first.target}. "
-                "Every row would be there twice. Remove one, or give each a rows= function of its "
-                "own that takes its part of the batch. Nothing was written."
-            )

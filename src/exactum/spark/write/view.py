@@ -63,6 +63,31 @@ def views(sinks: Sequence[Sink]) -> tuple[View, ...]:
     return tuple(View(rows, tuple(places)) for rows, places in ordered)
 
 
+def refuse_other_columns(
+    frame: DataFrame, first: Sequence[tuple[str, str]], sinks: Sequence[str], batch_id: int
+) -> None:
+    """``first``: the columns, as (name, Spark type), for which the sinks were opened.
+
+    Raises:
+        FrameRefused: the frame has others, or has them in another order. What the sinks were asked
+            whether they can write is not what they would be given.
+    """
+    columns = frame.dtypes
+    if columns == list(first):
+        return
+    raise FrameRefused(
+        f"Batch {batch_id} has the columns {_listed(columns)} for {', '.join(sinks)}, and the "
+        f"first batch of this run had {_listed(first)}. Readers would find values in other "
+        "columns, or none. Give each batch the same columns, in one order, with select() and "
+        "cast(): pivot() takes the values that become columns, and spark.read.json() a schema. "
+        "Nothing of the epoch is visible."
+    )
+
+
+def _listed(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
+
+
 def name_of(rows: Rows) -> str:
     return getattr(rows, "__qualname__", None) or repr(rows)
 
@@ -70,9 +95,9 @@ def name_of(rows: Rows) -> str:
 @contextmanager
 def read_once(frame: DataFrame, times: int) -> Iterator[DataFrame]:
     """``frame``, kept in memory and on disk as long as the context lasts if it is used more than
-    once.
+    once. One that the user keeps is left to the user, who may use it afterwards.
     """
-    if times <= 1:
+    if times <= 1 or frame.storageLevel != StorageLevel.NONE:
         yield frame
         return
     kept = frame.persist(StorageLevel.MEMORY_AND_DISK)

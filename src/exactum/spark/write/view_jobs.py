@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from exactum.protocol.sink import QueryRun, WriteOrder, WriterFactory
 from exactum.spark.jvm.collecting import Tasks
 from exactum.spark.write.packing import Packing
-from exactum.spark.write.view import View, read_once
+from exactum.spark.write.view import View, read_once, refuse_other_columns
 from exactum.spark.write.view_plan import side_by_side
 from exactum.spark.write.write_job import WriteJob, Written
 from exactum.spark.write.write_task import DeadLetterPlan, RunTask
@@ -35,7 +35,7 @@ class OwnReads(Protocol):
 
 class ViewJobs:
     """The write jobs of one run. ``writers`` are the sinks' participant names and factories, in the
-    sinks' order.
+    sinks' order, and ``columns`` what each was opened for.
 
     ``own_reads``: where the query asks for it, and it can, the workers read by themselves what one
     job writes.
@@ -51,6 +51,7 @@ class ViewJobs:
         self,
         views: Sequence[View],
         writers: Sequence[tuple[str, WriterFactory]],
+        columns: Sequence[Sequence[tuple[str, str]]],
         run: QueryRun,
         dead_letters: DeadLetterPlan | None,
         *,
@@ -60,6 +61,8 @@ class ViewJobs:
         hashed: bool = False,
     ) -> None:
         self._views = tuple(views)
+        self._columns = [columns[one.sinks[0]] for one in views]
+        self._sinks = [[writers[sink][0] for sink in one.sinks] for one in views]
         self._packing = packing
         self._own_reads = own_reads
         self._count_once = count_once and any(one.rows is not None for one in views)
@@ -86,11 +89,12 @@ class ViewJobs:
         """Write the batch into every sink, each its view of it; in ``tasks_of`` where one job
         writes all there is.
 
-        Raises as ``WriteJob.run``, and what ``rows`` does.
+        Raises as ``WriteJob.run``, what ``rows`` does, and:
+            FrameRefused: the batch has other columns than the run's first one.
         """
         if self._in_one_job:
             with read_once(frame, 2 if self._count_once else 1) as kept:
-                frames = [one.of(kept) for one in self._views]
+                frames = [self._frame(place, kept, order) for place in range(len(self._views))]
                 whole = frames[0] if len(frames) == 1 else side_by_side(frames)
                 if whole is not None:
                     own = self._read_by_workers(whole, order)
@@ -109,10 +113,16 @@ class ViewJobs:
             self._in_one_job = False
         with read_once(frame, len(self._views)) as kept:
             each = [
-                job.run(one.of(kept), order)
-                for one, job in zip(self._views, self._each, strict=True)
+                job.run(self._frame(place, kept, order), order)
+                for place, job in enumerate(self._each)
             ]
             return Written([one for some in each for one in some.prepared], each[0].fingerprint)
+
+    def _frame(self, place: int, batch: DataFrame, order: WriteOrder) -> DataFrame:
+        """What the view at ``place`` sees of the batch: the columns that it saw of the first."""
+        frame = self._views[place].of(batch)
+        refuse_other_columns(frame, self._columns[place], self._sinks[place], order.batch_id)
+        return frame
 
     def _read_by_workers(self, frame: DataFrame, order: WriteOrder) -> Written | None:
         if self._own_reads is None:

@@ -1,0 +1,89 @@
+"""A start whose ``decision_log=`` is another one than the last run's.
+
+Whether the batch at hand is decided is on record in the other log. The one that was given now says
+of it that it is not, and its rows would be written again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from exactum.checkpoint.decision_place import folder_at
+from exactum.checkpoint.known_sinks import read_known_sinks
+from exactum.errors import CheckpointRefused
+from exactum.files.decision_log import FileDecisionLog
+from exactum.protocol import resolve
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.model import Decision, DecisionRecord, Epoch
+from exactum.spark.run_context import RunContext
+
+logger = logging.getLogger("exactum")
+
+
+def refuse_moved_log(context: RunContext, log: DecisionLog, place: str) -> None:
+    """``log``, at ``place``, is what the user gives now.
+
+    Goes on where the log has this batch, or the one before, so the records came along; and where
+    the other log is a folder that is there and does not have the batch decided. There an ABORT
+    keeps out a run that lives.
+
+    Raises:
+        CheckpointRefused: the batch is decided in the other log, or may be.
+        Unavailable: a log did not answer.
+    """
+    batch_id = context.first_batch_id
+    before = _place_before(context)
+    if before is None or before == place:
+        return
+    if log.read(batch_id) or (batch_id > 0 and log.read(batch_id - 1)):
+        return
+    folder = folder_at(context.query, before)
+    shown = before if folder is None else str(folder)
+    if folder is None or not folder.is_dir():
+        raise _refused(context, "may be decided", shown, "That one cannot be looked at from here. ")
+    other = FileDecisionLog(folder, context.run.query_id)
+    try:
+        if _is_decided(context, other):
+            raise _refused(context, "is decided", shown)
+    finally:
+        other.close()
+    logger.info(
+        "%s: decisions were recorded in %s until now; batch %d is not decided there",
+        context.query,
+        shown,
+        batch_id,
+    )
+
+
+def _place_before(context: RunContext) -> str | None:
+    """Where the last run recorded its decisions, without secrets; None where nobody knows."""
+    if context.query.folder is None:
+        return None
+    try:
+        known = read_known_sinks(context.query.folder)
+    except (OSError, ValueError):  # FormerSinks warns
+        return None
+    return known.decision_log if known and known.query_id == context.run.query_id else None
+
+
+def _is_decided(context: RunContext, other: DecisionLog) -> bool:
+    step = resolve.at_start(other.read(context.first_batch_id))
+    if isinstance(step, resolve.Redeliver):
+        return True
+    mine = DecisionRecord(
+        Epoch(context.run.query_id, context.first_batch_id),
+        step.attempt,
+        Decision.ABORT,
+        context.run.incarnation,
+    )
+    return other.decide(mine) != mine
+
+
+def _refused(context: RunContext, what: str, before: str, why: str = "") -> CheckpointRefused:
+    return CheckpointRefused(
+        f"{context.query}: batch {context.first_batch_id} {what} in {before}, where the query had "
+        f"its decisions before. {why}By the log of the decision_log= that is given now it would be "
+        "written again. Give the one of before, the same way (a relative path leads from where the "
+        "program is started). To change it, stop the query between two batches; move a log that is "
+        "in no folder with its records, or restore a savepoint as a fork. Nothing was written."
+    )

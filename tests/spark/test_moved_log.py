@@ -1,0 +1,72 @@
+"""A start with another ``decision_log=``: what the last run has decided is on record in the other
+one, and is not written again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactum.checkpoint.layout import DECISIONS
+
+pytestmark = pytest.mark.spark
+
+
+def run(query: Any, log: Path | str | None) -> str:
+    return query.run(query.exactly_once(decision_log=log)) or ""
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_decided_batch_is_not_written_again(
+    query: Any, tmp_path: Path, before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused as often as it is started; with the log of before it goes on. Between two batches
+    the log can be another one.
+    """
+    other = tmp_path / "other"
+    monkeypatch.chdir(tmp_path)  # where a relative path leads from
+    query.give(1, 2)
+    assert run(query, before) == ""
+    query.forget_last_commit()
+    for _ in range(2):
+        text = run(query, other)
+        assert "CheckpointRefused" in text
+        old = tmp_path / "old" if before else query.checkpoint / DECISIONS
+        assert f"batch 0 is decided in {old}" in text
+        assert query.values() == [1, 2]
+    assert run(query, before) == ""
+    query.give(3)
+    assert run(query, other) == ""
+    assert query.values() == [1, 2, 3]
+
+
+def test_a_relative_path_from_another_folder_is_another_log(
+    query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts the program from somewhere else has the same text, and no records."""
+    monkeypatch.chdir(tmp_path)
+    query.give(1, 2)
+    assert run(query, "log") == ""
+    query.forget_last_commit()
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    text = run(query, "log")
+    assert f"batch 0 is decided in {tmp_path / 'log'}" in text
+    assert "a relative path leads from where the program is started" in text
+    assert query.values() == [1, 2]
+
+
+def test_records_that_were_moved_along_are_used(query: Any, tmp_path: Path) -> None:
+    """A folder that was renamed has what it had; one that is away is not taken for empty."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    query.give(1, 2)
+    assert run(query, old) == ""
+    query.forget_last_commit()
+    old.rename(new)
+    assert f"batch 0 may be decided in {old}" in run(query, tmp_path / "empty")
+    assert run(query, new) == ""
+    assert query.values() == [1, 2]
+    shutil.rmtree(new)

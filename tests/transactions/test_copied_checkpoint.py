@@ -1,0 +1,112 @@
+"""An older copy of a checkpoint, or another decision log, while a decided epoch waits: neither an
+operator's abort nor a start takes it for undecided.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from exactum import FileSink, MySQLSink, PostgresSink
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import Identity, restore
+from exactum.errors import CheckpointRefused
+from exactum.ops.cli import main
+from tests.kit.sql.sql_database import SqlDatabase
+from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
+from tests.kit.transactions.operator import listed, transactions
+from tests.kit.verify.recorded_query import RecordedQuery
+from tests.sql.conftest import database
+
+__all__ = ["database"]
+
+
+def refused_by_the_copy(query: RecordedQuery, folder: Path) -> None:
+    """Two epochs, a copy, and two more, of which the last is decided and its driver died. The copy
+    is tried twice; then the epoch is finished by the checkpoint itself.
+    """
+    query.run([0, 1])
+    shutil.copytree(query.folder, folder / "copy")
+    query.run([2, 3], dies_after_decision=True)
+    arguments = ("--all-leftovers", "--checkpoint", folder / "copy")
+    told = transactions("abort", *arguments, status=2).output
+    assert "has batch 2 of query" in told and "older copy" in told
+    older = copy.copy(query)
+    older.folder = folder / "copy"
+    with pytest.raises(CheckpointRefused, match="has batch 2 of query"):
+        older.run([2])
+    transactions("finish", "--checkpoint", query.folder, status=0)
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> RecordedQuery:
+    """Each epoch writes its number into a file in the folder ``out``."""
+
+    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
+        return [[pa.record_batch({"n": pa.array([batch_id], pa.int64())})]]
+
+    sink = lambda: FileSink(str(tmp_path / "out"), format="json")  # noqa: E731
+    return RecordedQuery(tmp_path / "checkpoint", {"files": (sink, (("n", "bigint"),), tasks)})
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(path.read_text() for path in (folder / "out").glob("part-*"))
+
+
+def test_files(numbers: RecordedQuery, tmp_path: Path) -> None:
+    refused_by_the_copy(numbers, tmp_path)
+    assert written(tmp_path) == [f'{{"n":{n}}}\n' for n in range(4)]
+
+
+def test_a_place_that_the_query_has_left(numbers: RecordedQuery, tmp_path: Path) -> None:
+    """It says where the query is now."""
+    numbers.run([0, 1])
+    create(str(numbers.folder), tmp_path / "savepoint")
+    restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
+    for command in (("abort", "--all-leftovers"), ("finish",), ("list",)):
+        told = transactions(*command, "--checkpoint", numbers.folder, status=2).output
+        assert f"is retired: {tmp_path / 'moved'} took its place" in told
+    for name in ("verify", "status"):
+        told = CliRunner().invoke(main, [name, "--checkpoint", str(numbers.folder)])
+        assert (told.exit_code, "is retired" in told.output) == (2, True)
+    transactions("finish", "--checkpoint", tmp_path / "moved", status=0)
+
+
+@pytest.mark.parametrize("batches", [[0], [0, 1]])
+def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: list[int]) -> None:
+    """By a typing error in --decision-log nothing is called undecided, let alone aborted."""
+    numbers.run(batches, dies_after_decision=True)
+    other = ("--checkpoint", numbers.folder, "--decision-log", tmp_path / "typo")
+    for command in (("abort", "--all-leftovers"), ("finish",)):
+        told = transactions(*command, *other, status=2).output
+        assert "it is not the query's own" in told
+    (found,) = listed(*other[1:], status=2)
+    assert (found["on_record"], "look again" in found["do"]) == (
+        "the decision log cannot be asked",
+        True,
+    )
+    transactions("finish", "--checkpoint", numbers.folder, status=0)
+    assert written(tmp_path) == [f'{{"n":{n}}}\n' for n in batches]
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_databases(database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: Any) -> None:
+    table = database.table()
+    is_postgres = database.dialect.name == "PostgreSQL"
+    monkeypatch.setenv("PGPASSWORD" if is_postgres else "MYSQL_PWD", database.server.password)
+    kind = PostgresSink if is_postgres else MySQLSink
+    sinks = {
+        "out": (
+            lambda: kind(database.url, table=table, mechanism=mechanism),
+            ID_AND_NAME,
+            tasks_of,
+        )
+    }
+    refused_by_the_copy(RecordedQuery(tmp_path / "checkpoint", sinks), tmp_path)
+    assert sorted(database.rows(f"SELECT id, name FROM {table}")) == expected([0, 1, 2, 3])
