@@ -15,6 +15,7 @@ from chaos.query_oracle import OracleFailure, QueryOracle
 from chaos.servers import Servers
 from tests.kit.crash import oracle
 from tests.kit.targets.ledger import Posting
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb]
 
@@ -76,7 +77,7 @@ def write(query_oracle: QueryOracle, postings: Sequence[Posting]) -> None:
             json.dumps({"id": number, "account": account, "amount": amount}),
             account,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 def test_the_oracle_catches_what_is_lost_doubled_or_too_early(
@@ -119,12 +120,12 @@ def test_the_oracle_catches_an_open_transaction(
         "log_level": 0,
     }
     producer = Producer(settings)
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     producer.begin_transaction()
     producer.produce(query_oracle.targets.topic, "hidden")
-    producer.flush(30)
+    producer.flush(WAIT_MAX_S)
     with pytest.raises(AssertionError, match="not at rest"):
         query_oracle.check_exact()
-    producer.abort_transaction(30)
+    producer.abort_transaction(WAIT_MAX_S)
     monkeypatch.undo()
     query_oracle.check_exact()

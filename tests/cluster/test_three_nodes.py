@@ -215,7 +215,7 @@ def test_a_reader_of_ranges_goes_on_with_the_next_leader(nodes: LocalKafka) -> N
     for number in range(count):
         producer.produce(name, b"%d" % number + bytes(1_000), partition=0)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     options = {"kafka.bootstrap.servers": nodes.bootstrap_servers}
     little = 64  # partitions, so a MiB of each is read ahead
     settings = consumer_settings(options, {}, "read_committed", little, "the test")

@@ -15,6 +15,7 @@ from exactum.errors import EpochAborted
 from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Driver, Moment, Query, await_true, crash, rows
 from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -29,7 +30,7 @@ def foreign(servers: str, transactional_id: str) -> Producer:
     producer = Producer(
         {"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     return producer
 
 
@@ -50,9 +51,9 @@ class Intruder:
             return
         self.producer.begin_transaction()
         self.producer.produce(self._query.topic, "foreign")
-        self.producer.flush(30)
+        self.producer.flush(WAIT_MAX_S)
         if self._and_then == "commit":
-            self.producer.commit_transaction(30)
+            self.producer.commit_transaction(WAIT_MAX_S)
 
 
 def seen(query: Query, servers: str, part: str = "") -> list[str | None]:
@@ -98,7 +99,7 @@ def test_an_id_taken_after_the_decision_loses_nothing(
         assert "TransactionsSalvaged" in driver.names()
     assert intruder.producer is not None
     if and_then == "stay open":
-        intruder.producer.abort_transaction(30)
+        intruder.producer.abort_transaction(WAIT_MAX_S)
     there = [value for value in seen(query, servers) if value != "foreign"]
     assert sorted(there) == sorted(OURS)  # type: ignore[type-var]
 
@@ -134,8 +135,8 @@ def test_an_id_taken_after_the_commit_changes_nothing(
     producer = foreign(servers, name)
     producer.begin_transaction()
     producer.produce(query.topic, "foreign")
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(WAIT_MAX_S)
+    producer.abort_transaction(WAIT_MAX_S)
     with query.driver() as driver:
         driver.epoch(0, frame())
         assert driver.names() == ["EpochRedelivered", "OlderRunsFenced"]
@@ -176,7 +177,7 @@ def test_transactions_that_only_look_like_ours_are_left_alone(
         producer = foreign(servers, name)
         producer.begin_transaction()
         producer.produce(theirs, name)
-        producer.flush(30)
+        producer.flush(WAIT_MAX_S)
         producers.append(producer)
     swept = len(ongoing(servers, query.query_id)) - sum(query.query_id in name for name in names)
     assert swept == 1
@@ -193,6 +194,6 @@ def test_transactions_that_only_look_like_ours_are_left_alone(
         mine = driver.run.incarnation
     assert sorted(seen(query, servers, mine)) == sorted(OURS)  # type: ignore[type-var]
     for producer in producers:
-        producer.commit_transaction(30)
+        producer.commit_transaction(WAIT_MAX_S)
     await_true(lambda: len(read_all(servers, [theirs])) == len(names), "theirs are committed")
     check_at_rest(servers, [ours, theirs], query.query_id)

@@ -14,6 +14,7 @@ from exactum.errors import Fenced
 from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Driver, Hold, Moment, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -68,11 +69,11 @@ def test_a_driver_held_at_any_step_does_no_harm(
     with query.driver({moment: hold}) as held, query.driver() as other:
         thread = threading.Thread(target=epochs, args=(held, range(4), failures[0]))
         thread.start()
-        assert hold.reached.wait(60), failures
+        assert hold.reached.wait(WAIT_MAX_S), failures
         epochs(other, range(2), failures[1])
         assert not failures[1]
         hold.go.set()
-        thread.join(60)
+        thread.join(WAIT_MAX_S)
         epochs(other, range(2, 4), failures[1])
     assert [type(e) for each in failures for e in each] == [Fenced], (
         "the older one, and only that, is fenced"

@@ -23,6 +23,7 @@ from tests.kit.crash.oracle import (
     check_totals,
     read_all,
 )
+from tests.kit.waiting import WAIT_MAX_S
 
 EXPECTED = {"a": ["a1", "a2", "a3"], "b": ["b1"]}
 GOOD = [
@@ -132,14 +133,14 @@ def test_an_open_transaction_is_found(
     producer = Producer(
         {"bootstrap.servers": servers, "transactional.id": "oracle-open-1", "log_level": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(WAIT_MAX_S)
     producer.begin_transaction()
     producer.produce(name, "hidden", "a")
-    producer.flush(20)
+    producer.flush(WAIT_MAX_S)
     with pytest.raises(OracleFailure, match=r"open \['oracle-open-1'\].*\(0, 1\)"):
         check_at_rest(servers, [name], "oracle-open")
     assert read_all(servers, [name]) == []
-    producer.abort_transaction(20)
+    producer.abort_transaction(WAIT_MAX_S)
     monkeypatch.undo()
     check_at_rest(servers, [name], "oracle-open")
     assert read_all(servers, [name]) == []
@@ -159,7 +160,7 @@ def test_the_reader_knows_when_it_has_seen_all(kafka: LocalKafka, topic) -> None
         producer = Producer(
             {"bootstrap.servers": servers, "transactional.id": "oracle-reader", "log_level": 0}
         )
-        producer.init_transactions(20)
+        producer.init_transactions(WAIT_MAX_S)
         for end in (producer.abort_transaction, producer.commit_transaction):
             producer.begin_transaction()
             for partition in (0, 1):

@@ -22,6 +22,7 @@ from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Hold, Query, await_true, crash, rows
 from tests.kit.crash.oracle import check_at_rest, end_offsets, ongoing, read_all
 from tests.kit.environment import ROOT
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -235,11 +236,11 @@ def test_two_drivers_salvage_the_same_epoch(
 
     thread = threading.Thread(target=slow)
     thread.start()
-    assert hold.reached.wait(60), failures
+    assert hold.reached.wait(WAIT_MAX_S), failures
     with it.query.driver() as driver:
         driver.epoch(0, *it.frames())
     hold.go.set()
-    thread.join(60)
+    thread.join(WAIT_MAX_S)
     assert not failures, failures
     it.check_exact()
 
@@ -250,7 +251,7 @@ def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> No
     ]
     admin = kafka.admin()  # kept: its answers come only while it lives
     for future in admin.delete_records(asked).values():
-        future.result(30)
+        future.result(WAIT_MAX_S)
 
 
 @pytest.mark.parametrize("case", ["gone", "partly gone"])

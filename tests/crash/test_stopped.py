@@ -17,6 +17,7 @@ import exactum
 from exactum.kafka.participant import KafkaParticipant
 from exactum.local import LocalKafka
 from exactum.spark.run.query_watch import LOOK_EVERY_S
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -38,7 +39,7 @@ def test_stopped_in_the_middle_of_a_batch(
 
     def held(*arguments: Any) -> Any:
         reached.set()
-        assert go.wait(60)
+        assert go.wait(WAIT_MAX_S)
         return real(*arguments)
 
     monkeypatch.setattr(KafkaParticipant, step, held)
@@ -51,12 +52,12 @@ def test_stopped_in_the_middle_of_a_batch(
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
     )
-    assert reached.wait(60)
+    assert reached.wait(WAIT_MAX_S)
     stopping = threading.Thread(target=query.stop)
     stopping.start()
     time.sleep(LOOK_EVERY_S + 1)
     go.set()
-    stopping.join(60)
+    stopping.join(WAIT_MAX_S)
     assert not query.isActive
     assert query.exception() is None
     assert exact.error is None or "Spark cancelled" in str(exact.error)

@@ -82,7 +82,7 @@ def test_a_query_that_is_held_back_and_killed(fed: Fed, browser: Browser, frozen
         seen = tab(browser)
         seen.page.goto(base)
         seen.until(lambda: "No query has begun" in seen.page.inner_text("main"), "it says so")
-        seen.until(lambda: "OK" in seen.page.inner_text("main"), "the query works", 120)
+        seen.until(lambda: "OK" in seen.page.inner_text("main"), "the query works")
         fed.send("no number")
         seen.page.click("text=watched")
         seen.until(lambda: seen.page.locator("canvas").count() == 4, "four plots are drawn")
@@ -102,12 +102,12 @@ def test_a_query_that_is_held_back_and_killed(fed: Fed, browser: Browser, frozen
         driver = run.pids()[-1]
         if frozen:
             fed.freeze()
-            seen.until(lambda: seen.badge() == "IN DOUBT", "decided and frozen", 120)
+            seen.until(lambda: seen.badge() == "IN DOUBT", "decided and frozen")
         run.signal_session(driver, signal.SIGKILL)
         seen.until(lambda: seen.badge() == "DOWN", "the death")
         seen.until(lambda: "SIGKILL" in seen.page.inner_text("#h-failures ~ .timeline"), "its end")
         assert seen.page.title().startswith("DOWN · watched")
-        seen.until(lambda: seen.badge() == "OK", "it was started again", 120)
+        seen.until(lambda: seen.badge() == "OK", "it was started again")
         timeline = seen.page.locator("#h-runs ~ .timeline")
         begins = "A run begins at micro-batch"
         seen.until(lambda: timeline.inner_text().count(begins) == 2, "the second run")

@@ -49,7 +49,7 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
                 text = response.read().decode()
             assert one.query_id in text and "/query/checkpoint-2" in text
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(WAIT_MAX_S) == 0
             assert "Traceback" not in process.stdout.read()
 
 

@@ -53,7 +53,7 @@ class World:
         producer = Producer(self.servers)
         for number in range(LETTERS):
             producer.produce(self.source, f"original {number}", f"k{number}", partition=0)
-        producer.flush(30)
+        producer.flush(WAIT_MAX_S)
 
     def query(self, sink: Callable[[], Sink]) -> RecordedQuery:
         columns = tuple(sink().dead_letter_columns)
@@ -100,7 +100,7 @@ class World:
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         found, ended = [], set[int]()
         while len(ended) < len(partitions):
-            message = consumer.poll(30)
+            message = consumer.poll(WAIT_MAX_S)
             assert message is not None
             if message.error() is not None:
                 ended.add(message.partition())
@@ -182,7 +182,7 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     )
     admin = AdminClient(world.servers)
     for future in admin.delete_records([TopicPartition(world.source, 0, 1)]).values():
-        future.result(30)
+        future.result(WAIT_MAX_S)
     result = typed(query, "replay", "--to-source", "--yes")
     assert result.exit_code == 1
     assert f"{LETTERS - 2} records are sent" in result.output
@@ -201,7 +201,7 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
     own = [("trace", b"7"), ("empty", None), ("trace", b"8")]
     producer = Producer(world.servers)
     producer.produce(world.source, "with headers", "k9", partition=0, headers=own)
-    producer.flush(30)
+    producer.flush(WAIT_MAX_S)
     world.refused = [(LETTERS, "k9")]
     query = world.query(
         lambda: KafkaSink(world.letters, bootstrap_servers=world.servers["bootstrap.servers"])
@@ -225,7 +225,7 @@ def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
     def made_anew(name: str, partitions: int) -> None:
         admin = AdminClient(world.servers)
         for future in admin.delete_topics([name]).values():
-            future.result(30)
+            future.result(WAIT_MAX_S)
         await_true(
             lambda: name not in admin.list_topics(timeout=WAIT_MAX_S).topics,
             "the topic is gone",
@@ -244,7 +244,7 @@ def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
     producer = Producer(world.servers)
     for number in range(LETTERS):
         producer.produce(world.source, "innocent", f"other {number}", partition=0)
-    producer.flush(30)
+    producer.flush(WAIT_MAX_S)
     result = typed(query, "replay", "--to-source", "--yes")
     assert result.exit_code == 1
     assert "is gone, or is another one" in result.output

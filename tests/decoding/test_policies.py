@@ -33,6 +33,7 @@ from tests.kit.decoding.decoded_stream import (
 )
 from tests.kit.decoding.registry import Registry
 from tests.kit.kafka.named import topics_named
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -442,7 +443,7 @@ def produce(kafka: LocalKafka, topic: str, *values: bytes | None) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for value in values:
         producer.produce(topic, value, b"key")
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:

@@ -59,7 +59,7 @@ def send(servers: str, topic: str, orders: Iterable[int]) -> None:
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     for number in orders:
         producer.produce(topic, key=f"customer {CUSTOMERS[number % 3]}", value=f"order {number}")
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 class SparkJob:
@@ -229,7 +229,7 @@ def from_offsets(servers: str, positions: list[TopicPartition]) -> list[bytes]:
         _, end = consumer.get_watermark_offsets(position, timeout=WAIT_MAX_S)
         consumer.assign([position])
         for _ in range(end - position.offset):
-            message = consumer.poll(20)
+            message = consumer.poll(WAIT_MAX_S)
             assert message is not None
             values.append(message.value())
     consumer.close()

@@ -29,6 +29,7 @@ from tests.kit.docs.code import blocks
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]
 
@@ -45,7 +46,7 @@ def run(
     for number, customer, amount in ROWS:
         value = {"id": number, "customer": customer, "amount": float(amount)}
         producer.produce(orders, json.dumps(value))
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     (program, *_) = blocks(ROOT / "docs" / page)
     (kept,) = re.findall(r'"checkpointLocation", ("/data/[\w-]+")', program)
     ours = {
@@ -207,7 +208,7 @@ def test_control(
     limits, out = topic("limits", partitions=1), topic("suspicious", partitions=1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     producer.produce(limits, json.dumps({"max": 10}), "a")
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     (tmp_path / "in").mkdir()
     payments = [{"account": "a", "amount": 9}, {"account": "a", "amount": 11}]
     text = "".join(json.dumps(one) + "\n" for one in [*payments, {"account": "b", "amount": 999}])

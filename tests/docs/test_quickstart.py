@@ -15,6 +15,7 @@ from tests.kit.docs.program import replaced
 from tests.kit.docs.steps import pattern, steps
 from tests.kit.docs.typed import outside_blocks
 from tests.kit.environment import ROOT
+from tests.kit.waiting import WAIT_MAX_S
 
 PAGE = ROOT / "docs" / "quickstart.md"
 
@@ -62,7 +63,7 @@ def test_the_program_that_is_saved_runs(
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     for number in range(20):
         producer.produce(orders, f"order {number}")
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     (jars,) = (line for line in program.splitlines() if ".config(" in line)
     program = replaced(
         program,

@@ -31,6 +31,7 @@ from exactum.protocol.decision_log import DecisionLog
 from exactum.protocol.model import Decision
 from exactum.testing import LogContract
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def log(tmp_path: Path) -> FileDecisionLog:
 
 def _race(folder: str, who: str, slots: int, ready: Barrier) -> None:
     log = FileDecisionLog(Path(folder), QUERY_ID)
-    ready.wait(30)
+    ready.wait(WAIT_MAX_S)
     won = [b for b in range(slots) if log.decide(record(b, 0, who)).incarnation == who]
     Path(folder, f"{who}.won").write_text(json.dumps(won))
 
@@ -77,7 +78,7 @@ def test_two_processes_race_and_each_slot_has_one_winner(folder: Path) -> None:
     for racer in racers:
         racer.start()
     for racer in racers:
-        racer.join(30)
+        racer.join(WAIT_MAX_S)
         assert racer.exitcode == 0
     won = {w: json.loads((folder / f"{w}.won").read_text()) for w in ("one", "two")}
     assert sorted(won["one"] + won["two"]) == list(range(200))

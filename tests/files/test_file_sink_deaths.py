@@ -23,6 +23,7 @@ from tests.kit.files.epochs_in_files import (
     ids_in,
     visible,
 )
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +100,7 @@ def test_random_kills_with_readers_all_along(memory: Path, nursery: Nursery) -> 
     finally:
         stop.set()
         for reader in readers:
-            reader.join(30)
+            reader.join(WAIT_MAX_S)
     assert failures == []
     assert ids_in(table) == expected(range(last + 1))
     assert hidden(table) == []

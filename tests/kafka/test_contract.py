@@ -16,6 +16,7 @@ from exactum.kafka.writer import TransactionalWriter
 from exactum.local import LocalKafka
 from exactum.protocol.sink import Writer
 from exactum.testing import SinkContract
+from tests.kit.waiting import WAIT_MAX_S
 
 PARTITIONS = 2
 _numbers = itertools.count(1)
@@ -98,7 +99,7 @@ class TestKafka(SinkContract):
             rows: list[object] = []
             ends = 0
             while ends < PARTITIONS:
-                message = consumer.poll(10)
+                message = consumer.poll(WAIT_MAX_S)
                 assert message is not None, "the broker does not answer the reader"
                 if message.error():
                     ends += 1

@@ -29,6 +29,7 @@ from exactum.protocol.sink import TaskName, WriteOrder
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
 from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -250,6 +251,6 @@ def test_a_record_with_headers_that_fails_is_found(kafka: LocalKafka, topic: Top
     headers = column([[("a", b"1")], [("b", None)]])
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         for future in admin.incremental_alter_configs([changed]).values():
-            future.result(30)
+            future.result(WAIT_MAX_S)
         with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
             sink.write(frame([b"v", b"w"], [b"k", None], headers=headers))

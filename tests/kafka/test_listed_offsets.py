@@ -38,7 +38,7 @@ def test_while_leaders_are_not_known(restarts: int) -> None:
         producer = Producer({**client, "enable.idempotence": True})
         for topic, partition in latest:
             producer.produce(topic, b"x", partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         for _ in range(restarts):
             kafka.kill()
             kafka.restart()

@@ -49,7 +49,7 @@ def make_anew(kafka: LocalKafka, name: str, values: int) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for _ in range(values):
         producer.produce(name, b"new")
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 def settle(kafka: LocalKafka, transaction: PreparedTransaction) -> None:
@@ -57,7 +57,7 @@ def settle(kafka: LocalKafka, transaction: PreparedTransaction) -> None:
     name = KafkaTransaction.of(transaction).transactional_id
     Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}
-    ).init_transactions(30)
+    ).init_transactions(WAIT_MAX_S)
 
 
 @pytest.mark.parametrize("values", [0, 2, 9])

@@ -197,7 +197,7 @@ def add_partitions(kafka: LocalKafka, name: str, count: int) -> None:
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.create_partitions([NewPartitions(name, count)]).values():
-        future.result(30)
+        future.result(WAIT_MAX_S)
     end_s = time.monotonic() + 30
     while len(admin.list_topics(name, timeout=WAIT_MAX_S).topics[name].partitions) < count:
         assert time.monotonic() < end_s
@@ -368,6 +368,6 @@ def test_a_topic_that_became_compacted_while_the_query_runs(
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         for future in admin.incremental_alter_configs([resource]).values():
-            future.result(30)
+            future.result(WAIT_MAX_S)
         with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
             sink.write(frame([b"v"], [None]))

@@ -266,4 +266,4 @@ def hijack(kafka, transactional_id: str) -> None:
     thief = Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id}
     )
-    thief.init_transactions(20)
+    thief.init_transactions(WAIT_MAX_S)

@@ -17,6 +17,7 @@ from exactum.kafka.records import record_size
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from tests.kit.kafka.transactions import frame, opened, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -122,7 +123,7 @@ def broker_takes(kafka: LocalKafka, name: str, codec: str, key: bytes, value: by
     }
     plain = Producer({**settings, "compression.type": codec})
     plain.produce(name, key=key, value=value, on_delivery=lambda error, _: failed.append(error))
-    assert plain.flush(20) == 0
+    assert plain.flush(WAIT_MAX_S) == 0
     assert failed[0] is None or failed[0].name() == "MSG_SIZE_TOO_LARGE"
     return failed[0] is None
 

@@ -1,7 +1,6 @@
 """One set of settings for both Kafka clients."""
 
 import os
-import threading
 from typing import Any
 
 import pytest
@@ -107,7 +106,7 @@ def test_an_argument_of_another_kind_is_refused(more: dict[str, Any]) -> None:
 
 def test_settings_are_tried_without_a_trace(capfd: pytest.CaptureFixture[str]) -> None:
     """No line on the terminal, no thread, and no file of a certificate is looked for."""
-    before = threading.active_count(), len(os.listdir("/proc/self/task"))
+    before = set(os.listdir("/proc/self/task"))
     for _ in range(20):
         KafkaSink(
             "t",
@@ -119,7 +118,7 @@ def test_settings_are_tried_without_a_trace(capfd: pytest.CaptureFixture[str]) -
                 "debug": "all",
             },
         )
-    assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == before
+    assert set(os.listdir("/proc/self/task")) <= before
     assert capfd.readouterr() == ("", "")
 
 

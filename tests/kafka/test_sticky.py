@@ -123,7 +123,7 @@ def test_a_partition_without_a_leader_is_left_out() -> None:
         nodes = [[1], [2], [3], [1], [2], [3]]
         admin.create_topics([NewTopic("led", replica_assignment=nodes, num_partitions=6)])[
             "led"
-        ].result(30)
+        ].result(WAIT_MAX_S)
         kafka.kill(node=2)
         end_s = time.monotonic() + 90
         while True:  # the controller takes its time to notice

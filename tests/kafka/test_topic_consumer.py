@@ -69,7 +69,7 @@ def filled(kafka: Any, topic: Any, count: int, **config: Any) -> tuple[str, list
         key, value = rng.choice(kinds)(), rng.choice(kinds)()
         producer.produce(name, key=key, value=value, partition=0)
         rows.append((number, key, value))
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     return name, rows
 
 
@@ -110,11 +110,11 @@ def test_what_is_visible(kafka: Any, topic: Any, consumers: Any, isolation: str)
     """And the first offset without a record is told."""
     name = topic("visible", partitions=1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     for number in range(12):
         producer.begin_transaction()
         producer.produce(name, b"%d" % number, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         (producer.abort_transaction if number % 3 else producer.commit_transaction)(30)
     consumer = consumers(name, settings(kafka.bootstrap_servers, isolation))
     step = 6 if isolation == "read_committed" else 2

@@ -15,6 +15,7 @@ from exactum.errors import CheckpointRefused
 from exactum.kafka.topics import topic_reader
 from exactum.kafka.topics.topic_reader import TopicReader
 from exactum.local import LocalKafka
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -30,7 +31,7 @@ def write(kafka: LocalKafka, reader: TopicReader, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for value in values:
         producer.produce(reader._topic, value, b"key")
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 def read(reader: TopicReader) -> list[bytes | None]:

@@ -13,6 +13,7 @@ from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from tests.kit.kafka.transactions import Record, frame, opened, read_all
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -266,7 +267,7 @@ def test_plain_clients_agree_with_the_partitioner(kafka, topic) -> None:
     )
     for key in keys:
         plain.produce(name, key=key, value=b"plain")
-    assert plain.flush(20) == 0
+    assert plain.flush(WAIT_MAX_S) == 0
     with opened(KafkaSink(name, bootstrap_servers=kafka.bootstrap_servers)) as sink:
         verified = sink.participant.verify(sink.write(frame([b"ours"] * 50, keys)))
         sink.participant.commit(sink.permit(verified), verified)

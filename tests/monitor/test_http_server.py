@@ -20,6 +20,7 @@ from exactum.monitor.http_server import (
     HttpResponse,
     HttpServer,
 )
+from tests.kit.waiting import WAIT_MAX_S
 
 TIMEOUT_S = 1.0
 
@@ -170,7 +171,7 @@ def test_slow_clients_are_cut_off(server: HttpServer, sends: bytes) -> None:
     finally:
         over.set()
         for thread in slow:
-            thread.join(20)
+            thread.join(WAIT_MAX_S)
 
 
 def test_no_more_requests_at_once_than_there_is_room_for(server: HttpServer) -> None:
@@ -196,7 +197,7 @@ def test_no_more_requests_at_once_than_there_is_room_for(server: HttpServer) -> 
     for thread in asking:
         thread.start()
     for thread in asking:
-        thread.join(30)
+        thread.join(WAIT_MAX_S)
     assert found == [200] * len(asking)
     assert most[0] <= REQUESTS_AT_ONCE_MAX
 

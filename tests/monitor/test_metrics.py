@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -235,14 +236,14 @@ class Stuck:
 
     def take(self, facts: object) -> None:
         self.busy.set()
-        assert self.free.wait(60)
+        assert self.free.wait(WAIT_MAX_S)
 
 
 def test_what_is_lost_is_counted() -> None:
     """A queue that is full drops, and says how much."""
     recorder, stuck, told = Recorder(queue_max=5), Stuck(), Told()
     recorder.add(stuck)
-    assert stuck.busy.wait(60)
+    assert stuck.busy.wait(WAIT_MAX_S)
     for number in range(12):
         recorder.hear(completed("q", number))
     told.lost = recorder.dropped
@@ -324,6 +325,16 @@ def test_a_port_that_is_taken_is_said_at_the_call(served: metrics_server.Metrics
         exactum.serve_metrics(port="9090")  # type: ignore[arg-type]
 
 
+def until_served(url: str) -> None:
+    """A scrape may itself be cut off while a busy machine takes longer than a turn for it."""
+    deadline_s = time.monotonic() + WAIT_MAX_S
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            if get(url)[0] == 200:
+                return
+    raise AssertionError(f"{url} served nobody for {WAIT_MAX_S:.0f} s")
+
+
 def test_scrapers_that_never_read_or_never_ask(
     served: metrics_server.MetricsServer, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,7 +354,7 @@ def test_scrapers_that_never_read_or_never_ask(
             one.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
         bad.append(one)
     try:
-        assert get(served.url, timeout_s=WAIT_MAX_S)[0] == 200
+        until_served(served.url)
     finally:
         for one in bad:
             one.close()

@@ -137,7 +137,7 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
 
 
 def until_it_works(prometheus: Prometheus) -> None:
-    prometheus.until(lambda: prometheus.value("exactum_up") == 1, "the query runs", 120.0)
+    prometheus.until(lambda: prometheus.value("exactum_up") == 1, "the query runs")
     prometheus.until(lambda: (prometheus.value("exactum_last_epoch") or 0) > 2, "it works")
 
 

@@ -86,10 +86,10 @@ def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) ->
 
         settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "theirs"}
         foreign = Producer(settings)
-        foreign.init_transactions(30)
+        foreign.init_transactions(WAIT_MAX_S)
         foreign.begin_transaction()
         foreign.produce(world.source.topic, b"never", partition=0)
-        assert foreign.flush(30) == 0
+        assert foreign.flush(WAIT_MAX_S) == 0
         held = until(world, is_(Verdict.HELD_UPSTREAM), "it is held upstream")
         assert held.judgement is not None
         assert "'theirs' hides 1 offsets" in held.judgement.reason
@@ -100,7 +100,7 @@ def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) ->
         frozen = looked(world, later_s=40)
         assert is_(Verdict.STALLED)(frozen), frozen.to_json()
         run.signal_session(run.pids()[0], signal.SIGCONT)
-        foreign.abort_transaction(30)
+        foreign.abort_transaction(WAIT_MAX_S)
         until(world, is_(Verdict.OK), "it is no longer held")
 
         run.signal_session(run.pids()[0], signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_a_life(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) ->
         )
         assert query["running"][0]["pid"] == plain.pid
         world.source.produce(kafka.bootstrap_servers, 20)
-        assert plain.wait(100) == -signal.SIGKILL
+        assert plain.wait(WAIT_MAX_S) == -signal.SIGKILL
     status, query = said(world)
     assert (status, query["verdict"]) == (1, "IN DOUBT"), query
     assert query["in_doubt"]["batch_id"] == query["planned"] == query["decided"]

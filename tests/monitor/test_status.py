@@ -334,7 +334,7 @@ def test_waiting_until_it_is_ready(checkpoint: Checkpoint) -> None:
         )
         checkpoint.spark(3, 3)
         began_s = time.monotonic()
-        assert waits.wait(60) == 0
+        assert waits.wait(WAIT_MAX_S) == 0
         assert time.monotonic() - began_s < 40
 
 

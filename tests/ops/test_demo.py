@@ -92,7 +92,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     with demo_at_work(tmp_path) as demo:
         assert len(processes_of(tmp_path)) > 3
         demo.send_signal(signal.SIGINT)
-        assert demo.wait(60) == 130
+        assert demo.wait(WAIT_MAX_S) == 130
     assert processes_of(tmp_path) == []
     assert list(tmp_path.glob("exactum-demo-*")) == []
 

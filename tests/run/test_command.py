@@ -384,12 +384,12 @@ exactum.exactly_once(exactum.FileSink("out"))
 from exactum.spark.supervised import process
 process.current().tell_event(exactum.events.EpochCompleted("q", 0, "i", 0, 0, 0))  # then a standby is started
 import time
-time.sleep(60)
+time.sleep(400)
 """
     with command(tmp_path, program, "--standby", "--standby-timeout", "60 s") as run:
         run.says("stands by")
         run.signal(signal.SIGKILL)
-        run.until_gone(run.pids()[1], 40)
+        run.until_gone(run.pids()[1], 200)
         assert "Start exactum run again" in run.log
         for pid in run.pids():
             run.signal_session(pid, signal.SIGKILL)

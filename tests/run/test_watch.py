@@ -191,7 +191,7 @@ def test_a_real_query_on_a_terminal(
                         seen.append(row)
             return len(seen) >= 4
 
-        run.until(moves, "the table shows four epochs", 300)
+        run.until(moves, "the table shows four epochs")
         run.signal(signal.SIGTERM)
         assert run.ends(120) == 0
     assert seen == sorted(seen)

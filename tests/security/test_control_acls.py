@@ -49,7 +49,7 @@ def secure() -> Iterator[LocalKafka]:
             {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
         )
         producer.produce(TOPIC, b"1", b"rule")
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         yield cluster
 
 

@@ -72,7 +72,7 @@ class Weighing:
         settings = self.cluster.client_settings("admin")
         producer = Producer({"bootstrap.servers": self.cluster.bootstrap_servers, **settings})
         producer.produce(topic, value, key)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
 
     def give(self, *values: int) -> None:
         """One file, which is one batch."""
@@ -142,7 +142,7 @@ class Weighing:
         )
         consumer.assign([TopicPartition(OUTPUT, 0, 0)])
         found = []
-        while (message := consumer.poll(30)) is not None and message.error() is None:
+        while (message := consumer.poll(WAIT_MAX_S)) is not None and message.error() is None:
             found.append(message.value())
         consumer.close()
         return found

@@ -101,7 +101,7 @@ def secure() -> Iterator[LocalKafka]:
         for name in (TOPIC, SECOND):
             for _ in range(RECORDS):
                 producer.produce(name, b"x")
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         yield cluster
 
 

@@ -26,6 +26,7 @@ from exactum.spark.write.lane_jobs import lane_numbers
 from tests.kit.source.columnar_ways import NotingSink, give_large, notes_of, run, written
 from tests.kit.source.source_stream import COLUMNS_IN_WORKERS, Stream, eventually
 from tests.kit.spark.torn_stream import configured
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -51,7 +52,7 @@ def give(kafka: Any, topic: str, count: int, partitions: int, first: int = 0) ->
                     "offset": number,
                 }
             )
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     return in_order(given)
 
 
@@ -214,12 +215,12 @@ def test_transactions_of_one_record(
     producer = Producer(
         {"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": name}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     expected = []
     for number in range(60):
         producer.begin_transaction()
         producer.produce(name, b"%d" % number, partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         kept = number % 3 == 0 or number > 50
         (producer.commit_transaction if kept else producer.abort_transaction)(30)
         if kept:
@@ -285,7 +286,7 @@ def test_a_topic_made_anew_below_a_function_that_stops(
     once = exactum.exactly_once(exactum.FileSink(str(stream.out), format="parquet"))
     writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
     query = writer.trigger(availableNow=True).foreachBatch(once).start()
-    eventually(taken.exists, "the function has its first records", 60)
+    eventually(taken.exists, "the function has its first records")
     topics.made_anew(name, partitions=1)
     anew.touch()
     assert f"'{name}' was deleted and made anew" in str(stream.end(query))
@@ -337,7 +338,7 @@ def deleting(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
     admin = AdminClient({"bootstrap.servers": os.environ["EXACTUM_BROKERS"]})
     for future in admin.delete_records([TopicPartition(name, 0, 9)]).values():
-        future.result(10)
+        future.result(WAIT_MAX_S)
 
 
 def test_a_gap_that_is_not_proven(
@@ -351,11 +352,11 @@ def test_a_gap_that_is_not_proven(
     producer = Producer(
         {"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": name}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     for _ in range(10):
         producer.begin_transaction()
         producer.produce(name, b"x", partition=0)
-        producer.commit_transaction(30)
+        producer.commit_transaction(WAIT_MAX_S)
     monkeypatch.setitem(
         stream.spark.sparkContext.environment, "EXACTUM_BROKERS", stream.kafka.bootstrap_servers
     )
@@ -505,7 +506,7 @@ def test_a_query_that_is_stopped(stream: Any, topics: Any, topic: Callable[..., 
 
     def slow(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            time.sleep(60)
+            time.sleep(300)
             yield batch
 
     schema = "key binary, value binary, topic string, partition int, offset bigint"
@@ -516,7 +517,7 @@ def test_a_query_that_is_stopped(stream: Any, topics: Any, topic: Callable[..., 
     tracker = stream.spark.sparkContext._jsc.sc().statusTracker()
     eventually(lambda: tracker.getExecutorInfos()[0].numRunningTasks() == 1, "it runs")
     query.stop()
-    eventually(lambda: tracker.getExecutorInfos()[0].numRunningTasks() == 0, "it ended", 10)
+    eventually(lambda: tracker.getExecutorInfos()[0].numRunningTasks() == 0, "it ended", 120)
     assert run(stream, stream.arrow(name, **LIVES_ON)) is None
     assert written(stream.out) == expected
 
@@ -550,7 +551,7 @@ def test_a_connection_that_ends_while_the_driver_asks(
         once = exactum.exactly_once(exactum.FileSink(str(stream.out), format="parquet"))
         writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
         query = writer.trigger(availableNow=True).foreachBatch(once).start()
-        eventually(taken.exists, "the function has its records", 60)
+        eventually(taken.exists, "the function has its records")
         proxy.lose_replies()
         before = proxy.harm
         harmed.touch()

@@ -13,6 +13,7 @@ import pytest
 from exactum.errors import Unavailable
 from exactum.spark.source import start_position
 from tests.kit.source.source_stream import EPOCH_MS, eventually
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -135,7 +136,7 @@ def test_start_at_latest_behind_an_open_transaction(
         topics.give(name, 2, partitions=1)
         query = stream.start(stream.read(name, start="latest"), processingTime="0 seconds")
         eventually((stream.checkpoint / "offsets" / "0").exists, "it has begun")
-        transaction.commit_transaction(30)
+        transaction.commit_transaction(WAIT_MAX_S)
     expected = [(name, 0, offset) for offset in (5, 6, 7)]
     eventually(lambda: stream.rows() == expected, "what lay behind the transaction is read")
     query.stop()

@@ -31,6 +31,7 @@ from tests.kit.source.columnar_ways import (
     written,
 )
 from tests.kit.spark.torn_stream import configured
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -68,7 +69,7 @@ def give(kafka: Any, topic: str, count: int, partitions: int, first: int = 0) ->
             }
             producer.produce(topic, **record)
             given.append({**record, "topic": topic, "offset": number, "timestampType": 0})
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     for record in given:
         record["timestamp"] = datetime.fromtimestamp(record["timestamp"] / 1000, timezone.utc)
     return sorted(given, key=lambda row: (row["topic"], row["partition"], row["offset"]))
@@ -200,14 +201,14 @@ def test_transactions(stream: Any, topic: Callable[..., str], any_way: str) -> N
     producer = Producer(
         {"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": name}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     expected = []
     for number in range(12):
         producer.begin_transaction()
         for place in range(3):
             producer.produce(name, b"%d" % number, partition=0)
             expected += [] if number % 4 else [(number * 4 + place, b"%d" % number)]
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         (producer.abort_transaction if number % 4 else producer.commit_transaction)(30)
     assert run(stream, stream.read(name, maxOffsetsPerTrigger=5)) is None
     assert [(row["offset"], row["value"]) for row in written(stream.out)] == expected
@@ -222,7 +223,7 @@ def test_gaps_of_compaction(
     producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
     for number in range(30):
         producer.produce(name, None if number == 29 else b"%d" % number, key=b"%d" % (number % 3))
-        producer.flush(30)
+        producer.flush(WAIT_MAX_S)
         time.sleep(0.11 if number > 26 else 0)
     rows = stream.spark.read.format("kafka").option("subscribe", name)
     rows = rows.option("kafka.bootstrap.servers", stream.kafka.bootstrap_servers).load()

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.kit.source.columnar_ways import LAZY, PACKED, WAYS, raw_rows, run
 from tests.kit.spark.torn_stream import configured
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -39,7 +40,7 @@ def committed(servers: str, topics: list[str]) -> list[tuple[Any, ...]]:
     consumer.assign(parts)
     ends, seen = 0, []
     while ends < len(parts):
-        message = consumer.poll(30)
+        message = consumer.poll(WAIT_MAX_S)
         assert message is not None
         if message.error():
             ends += 1
@@ -77,7 +78,7 @@ def give(servers: str, topic: str, partitions: int, some: random.Random) -> None
             settings["transactional.id"] = f"{topic}-{number}"
         producer = Producer(settings)
         if transactional:
-            producer.init_transactions(30)
+            producer.init_transactions(WAIT_MAX_S)
         for _ in range(some.randint(1, 8)):
             if transactional:
                 producer.begin_transaction()
@@ -94,7 +95,7 @@ def give(servers: str, topic: str, partitions: int, some: random.Random) -> None
                     timestamp=at_ms,
                 )
                 producer.poll(0)
-            assert producer.flush(30) == 0
+            assert producer.flush(WAIT_MAX_S) == 0
             if transactional:
                 end = producer.commit_transaction
                 (end if some.random() < 0.6 else producer.abort_transaction)(30)

@@ -13,6 +13,7 @@ from tests.kit.kafka.transactions import read_all
 from tests.kit.source.columnar_ways import PACKED, ROWS, WAYS, run, written
 from tests.kit.source.in_columns import in_columns
 from tests.kit.spark.torn_stream import configured
+from tests.kit.waiting import WAIT_MAX_S
 from tests.source.test_columnar import schemas, sizes
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -39,7 +40,7 @@ def give(kafka: Any, topic: str, given: Sequence[Headers]) -> None:
     for number, headers in enumerate(given):
         key = (None, b"k")[number % 2]
         producer.produce(topic, b"%d" % number, key, partition=0, headers=headers or None)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 def shown(headers: Headers) -> list[dict[str, Any]] | None:

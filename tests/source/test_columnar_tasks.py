@@ -14,6 +14,7 @@ import exactum
 from tests.kit.source.columnar_ways import IN_WORKERS, PACKED, notes_of, written
 from tests.kit.source.source_stream import eventually
 from tests.kit.spark.torn_stream import configured
+from tests.kit.waiting import WAIT_MAX_S
 from tests.source.test_columnar import BY_PACKED
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -78,7 +79,7 @@ def test_a_task_that_is_killed(
     producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
     for number in range(2 * RECORDS):
         producer.produce(name, b"%d" % number, partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     sink = HeldSink(str(stream.out), format="parquet")
     with configured(stream.spark, {"spark.exactum.coalesceSmallEpochs.enabled": "false"}):
         query = start(stream, stream.read(name), sink)
@@ -101,7 +102,7 @@ def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
     producer = Producer({"bootstrap.servers": stream.kafka.bootstrap_servers})
     for _ in range(120):  # each a batch of its own, of which the broker gives one at a time
         producer.produce(name, b"x")
-        producer.flush(30)
+        producer.flush(WAIT_MAX_S)
     slow = {
         "kafka.max.partition.fetch.bytes": 1,
         "kafka.fetch.min.bytes": 1_000_000,

@@ -73,7 +73,7 @@ def test_the_coordinator_dies_in_the_middle_of_commits() -> None:
                     )
             finally:
                 process.stdin.close()
-            assert process.wait(30) == 0
+            assert process.wait(WAIT_MAX_S) == 0
         consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "mirror"})
         (cell,) = consumer.committed([TopicPartition("t", 0)], timeout=WAIT_MAX_S)
         consumer.close()

@@ -22,6 +22,7 @@ from exactum.spark.run import query_watch
 from exactum.spark.source import topic_watch
 from exactum.spark.source.lag_table import LOOKS_MAX, LagTable, TopicLag
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics, eventually
+from tests.kit.waiting import WAIT_MAX_S
 
 P = ("orders", 0)
 FIRST_ONLY = {"processingTime": "1 hour"}
@@ -175,16 +176,16 @@ def test_a_transactional_topic_is_read_to_its_end(
     producer = Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"lag-{name}"}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     for number in range(4):
         producer.begin_transaction()
         for partition in range(2):
             producer.produce(name, b"x", partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         if number % 2:
-            producer.abort_transaction(30)
+            producer.abort_transaction(WAIT_MAX_S)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(WAIT_MAX_S)
     with running(stream, stream.read(name)):
         read = until_lag(stream, "all is read", lambda e: e.lag_records == 0)
         assert (read.topic, read.partitions, read.lag_seconds) == (name, 2, 0.0)
@@ -192,7 +193,7 @@ def test_a_transactional_topic_is_read_to_its_end(
         with topics.open_transaction(name) as other:
             hidden = until_lag(stream, "one is hidden", lambda e: e.lso_gap_records == 1)
             assert (hidden.lag_records, hidden.lag_seconds) == (0, 0.0)
-            other.commit_transaction(30)
+            other.commit_transaction(WAIT_MAX_S)
         until_lag(stream, "it is read", lambda e: e.lag_records == 0 and not e.lso_gap_records)
     assert len(stream.rows()) == 5
 
@@ -255,5 +256,5 @@ def test_what_is_not_to_be_read_is_no_lag(
     with topics.open_transaction(name) as other, running(plain, uncommitted.load()):
         event = until_lag(plain, "all is read", lambda e: e.lag_records == 0)
         assert event.lso_gap_records == 0
-        other.abort_transaction(30)
+        other.abort_transaction(WAIT_MAX_S)
     assert len(plain.rows()) == 21

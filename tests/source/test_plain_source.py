@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -32,12 +33,12 @@ def abort_some(stream: Any, topic: str) -> None:
     producer = Producer(
         {"bootstrap.servers": stream.kafka.bootstrap_servers, "transactional.id": topic}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     producer.begin_transaction()
     for partition in (0, 1):
         producer.produce(topic, b"aborted", partition=partition)
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(WAIT_MAX_S)
+    producer.abort_transaction(WAIT_MAX_S)
 
 
 def test_plain_source_is_exact(

@@ -192,7 +192,7 @@ def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> No
 
     once = with_writers(stream, lambda writers: InBatchOne(writers, "wait", tmp_path))
     query = started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)
-    eventually((tmp_path / "there").exists, "a task of the small epoch began", 60)
+    eventually((tmp_path / "there").exists, "a task of the small epoch began")
     query.stop()
     assert query.exception() is None
     assert isinstance(once.error, errors.EpochAborted)

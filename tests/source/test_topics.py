@@ -22,6 +22,7 @@ from exactum.spark.last_words import LastWords
 from exactum.spark.source import topic_watch
 from exactum.spark.source.subscription import Subscription
 from tests.kit.source.source_stream import eventually
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -29,7 +30,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 def topic_id(topics: Any, name: str) -> str:
     from confluent_kafka import TopicCollection
 
-    return str(topics.admin.describe_topics(TopicCollection([name]))[name].result(10).topic_id)
+    return str(
+        topics.admin.describe_topics(TopicCollection([name]))[name].result(WAIT_MAX_S).topic_id
+    )
 
 
 def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
@@ -223,10 +226,10 @@ def test_open_transaction_upstream(
         "transactional.id": f"upstream-of-{name}",
     }
     producer = Producer(settings)
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     producer.begin_transaction()
     producer.produce(name, b"held back", partition=1)
-    producer.flush(10)
+    producer.flush(WAIT_MAX_S)
     topics.give(name, 2)
     query = stream.start(stream.read(name, stall_after_s=1), processingTime="100 milliseconds")
     try:
@@ -241,7 +244,7 @@ def test_open_transaction_upstream(
         )
         assert event.transactional_id == f"upstream-of-{name}"
         assert event.producer_id is not None
-        producer.commit_transaction(30)
+        producer.commit_transaction(WAIT_MAX_S)
         eventually(
             lambda: any(isinstance(e, events.UpstreamMoved) for e in stream.events),
             "its end is told of",

@@ -26,6 +26,7 @@ from exactum.local import LocalKafka
 from exactum.monitor.fact import Fact
 from exactum.monitor.lineage import Lineage
 from exactum.monitor.recorder import RECORDER
+from tests.kit.waiting import WAIT_MAX_S
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def test_what_they_are_told(
     producer = Producer({"bootstrap.servers": servers})
     for number in range(10):
         producer.produce(source, f"{number}")
-    producer.flush(30)
+    producer.flush(WAIT_MAX_S)
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

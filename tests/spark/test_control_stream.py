@@ -45,21 +45,21 @@ class Rules:
 
     def put(self, key: str | None, value: str | None, partition: int = -1) -> None:
         self._producer.produce(self.topic, value, key, partition=partition)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(WAIT_MAX_S) == 0
 
     def forget(self) -> None:
         """What retention does, at once: every record that is there is gone."""
         ends = [TopicPartition(self.topic, p, -1) for p in (0, 1)]
         admin = AdminClient(self._client)
         for future in admin.delete_records(ends).values():
-            future.result(30)
+            future.result(WAIT_MAX_S)
 
     def keys_in_log(self) -> set[str]:
         """Keys of whatever a plain consumer finds in partition 0, nulls too."""
         reader = Consumer({**self._client, "group.id": "keys", "enable.partition.eof": True})
         reader.assign([TopicPartition(self.topic, 0, 0)])
         found: set[str] = set()
-        while (message := reader.poll(30)) is not None and message.error() is None:
+        while (message := reader.poll(WAIT_MAX_S)) is not None and message.error() is None:
             found.add(message.key().decode())
         reader.close()
         return found
@@ -271,7 +271,7 @@ def busy_cleaner(kafka: LocalKafka) -> Iterator[None]:
             for n in brokers
         ]
         for future in admin.incremental_alter_configs(changes).values():
-            future.result(30)
+            future.result(WAIT_MAX_S)
         if value is not None:
             yield
 
@@ -349,7 +349,7 @@ def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_pat
 
     def slow(batch: DataFrame) -> DataFrame:
         began.set()
-        assert may_go_on.wait(60)
+        assert may_go_on.wait(WAIT_MAX_S)
         shown["slow"] = stream.current()["limit"]
         return batch
 
@@ -361,7 +361,7 @@ def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_pat
     query.give(1)
     other.give(2)
     first = query.start(query.exactly_once(replace(query.sink, rows=slow), control=stream))
-    assert began.wait(60)
+    assert began.wait(WAIT_MAX_S)
     rules.write(limit=2)
     assert other.run(other.exactly_once(replace(other.sink, rows=quick), control=stream)) is None
     may_go_on.set()

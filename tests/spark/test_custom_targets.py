@@ -62,7 +62,7 @@ def test_the_example_killed_at_any_moment_publishes_each_number_once(tmp_path: P
                 time.sleep(0.05)
         finally:
             os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait(30)
+            driver.wait(WAIT_MAX_S)
     found = published(folder)
     assert len(found) >= LIVES * NUMBERS_EACH_LIFE
     assert sorted(found) == list(range(len(found)))

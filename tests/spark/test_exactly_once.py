@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from exactum import errors, events
 from tests.kit.spark.folder_sink import FolderSink, arm, await_struck, await_true, rows
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.spark
 
@@ -246,11 +247,11 @@ def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) ->
     time.sleep(wait_s)  # somebody notices the end of the query, and may not act on it
     stopped, closed = not stopping.is_alive(), (query.out / "closed").exists()
     (query.out / "released").touch()
-    stopping.join(60)
+    stopping.join(WAIT_MAX_S)
     assert (stopped, closed) == (False, False)
     assert running.exception() is None and once.error is None
     assert query.values() == [1, 2]
-    await_true((query.out / "closed").exists, "its connections are closed", 60)
+    await_true((query.out / "closed").exists, "its connections are closed")
 
 
 def test_pruning_keeps_what_spark_can_ask_for(query: Any) -> None:
@@ -303,6 +304,6 @@ def test_what_a_cancelled_task_still_writes_is_swept(query: Any) -> None:
         query.exactly_once(sink), transform=lambda frame: frame.repartitionByRange(2, "v")
     )
     assert text is not None and "v=1 may not be" in text
-    await_true((query.out / "late").exists, "the late task wrote", 15)
-    await_true(lambda: bool(query.seen(events.LeftoversSwept)), "somebody swept", 15)
+    await_true((query.out / "late").exists, "the late task wrote")
+    await_true(lambda: bool(query.seen(events.LeftoversSwept)), "somebody swept")
     assert query.values("staged") == query.values() == []

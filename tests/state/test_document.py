@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from exactum.local import LocalKafka
 from tests.kit.crash import oracle
 from tests.kit.docs.program import ran, replaced
+from tests.kit.waiting import WAIT_MAX_S
 
 DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 
@@ -40,7 +41,7 @@ def test_the_examples_of_the_document(
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     for key, amount in (("a", 1), ("b", 10), ("a", 2)):
         producer.produce(names['"orders"'].strip('"'), str(amount), key)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     space = ran(program)
     out = names['KafkaSink("totals"'].partition('"')[2].strip('"')
     oracle.check_at_rest(kafka.bootstrap_servers, [out], str(space["query"].id))

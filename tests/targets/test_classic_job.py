@@ -55,7 +55,7 @@ def test_the_table_is_what_a_run_without_failure_leaves(
     )
     for key, word in words():
         producer.produce(topic, word, key)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     connection = pymysql.connect(
         host=mariadb.host,
         port=mariadb.port,

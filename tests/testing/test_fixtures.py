@@ -13,6 +13,7 @@ from exactum.local import LocalKafka
 from exactum.ops.crash_test.topics import LocalTopics
 from tests.kit.environment import environment
 from tests.kit.testing.published import entry_point
+from tests.kit.waiting import WAIT_MAX_S
 
 IMPORTED = """
 import sys
@@ -88,12 +89,12 @@ def test_what_a_transaction_has_not_committed_is_not_read(
     """While it is open it hides what stands behind it; after an abort nothing."""
     name = topics.create("orders", partitions=1)
     writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
-    writer.init_transactions(20)
+    writer.init_transactions(WAIT_MAX_S)
     writer.begin_transaction()
     writer.produce(name, "open", "k")
-    assert writer.flush(20) == 0
+    assert writer.flush(WAIT_MAX_S) == 0
     topics.produce(name, [("k", "behind it")])
     assert (topics.read(name), topics.hidden(name)) == ([], 2)
-    writer.abort_transaction(20)
+    writer.abort_transaction(WAIT_MAX_S)
     assert topics.read(name) == [("k", "behind it")]
     assert topics.hidden(name) == 0

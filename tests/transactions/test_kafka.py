@@ -35,6 +35,7 @@ from tests.kit.kafka.transactions import frame, read_all
 from tests.kit.transactions.hanging import hang, unverified
 from tests.kit.transactions.operator import listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -87,12 +88,12 @@ def foreign(world: World) -> Iterator[str]:
     """Somebody else's open transaction on the same topic."""
     name = f"foreign-{world.topic}"
     producer = Producer({"bootstrap.servers": world.servers, "transactional.id": name})
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     producer.begin_transaction()
     producer.produce(world.topic, b"foreign", partition=1)
-    producer.flush(30)
+    producer.flush(WAIT_MAX_S)
     yield name
-    producer.commit_transaction(30)
+    producer.commit_transaction(WAIT_MAX_S)
 
 
 def test_another_cluster_at_the_address_is_not_believed(world: World) -> None:
@@ -235,7 +236,7 @@ class HeldLog:
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         if record.decision is Decision.COMMIT and record.epoch.batch_id == self._batch_id:
             self.reached.set()
-            assert self.go.wait(60), "nobody let it go"
+            assert self.go.wait(WAIT_MAX_S), "nobody let it go"
         return self._log.decide(record)
 
 
@@ -269,10 +270,10 @@ def test_an_abort_against_a_driver_about_to_decide(world: World) -> None:
     world.query.run([0])
     driver = Driver(world, 1, 1)
     driver.start()
-    assert driver.log.reached.wait(60)
+    assert driver.log.reached.wait(WAIT_MAX_S)
     transactions("abort", "--all-leftovers", "--checkpoint", world.checkpoint, status=0)
     driver.log.go.set()
-    driver.join(60)
+    driver.join(WAIT_MAX_S)
     assert isinstance(driver.ending, Fenced), driver.ending
     assert world.read() == values(range(1))
     world.query.run([1, 2])
@@ -288,7 +289,7 @@ def test_a_driver_that_decides_during_an_abort(
     world.query.run([0])
     driver = Driver(world, 1, 2)
     driver.start()
-    assert driver.log.reached.wait(60)
+    assert driver.log.reached.wait(WAIT_MAX_S)
     place = QueryPlace.of(world.checkpoint)
     log = world.log()
 
@@ -297,7 +298,7 @@ def test_a_driver_that_decides_during_an_abort(
 
         def decide(self, record: DecisionRecord) -> DecisionRecord:
             driver.log.go.set()
-            driver.join(60)
+            driver.join(WAIT_MAX_S)
             return log.decide(record)
 
     monkeypatch.setattr(QueryPlace, "open_log", lambda self: DecidedMeanwhile())

@@ -18,6 +18,7 @@ from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from tests.kit.kafka.transactions import read_all
 from tests.kit.transactions.operator import listed, transactions
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -63,7 +64,7 @@ def test_a_query_of_spark(
     producer = Producer({"bootstrap.servers": servers})
     for number in range(RECORDS):
         producer.produce(source, str(number).encode(), key=str(number).encode())
-    producer.flush(30)
+    producer.flush(WAIT_MAX_S)
 
     def run(log: Any) -> str | None:
         rows = exactum.read_kafka(

@@ -22,6 +22,7 @@ from exactum.ops.verify.kafka_evidence import KafkaEvidence, promised
 from exactum.ops.verify.promise import Promise, promises
 from exactum.protocol.model import SourceOffsets
 from tests.kit.verify.recorded_query import RecordedQuery
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -110,7 +111,7 @@ def test_a_decided_epoch_is_exact_in_doubt_or_missing(world: World) -> None:
     log.close()
     for name in transactions[:1]:
         producer = Producer({"bootstrap.servers": world.servers, "transactional.id": name})
-        producer.init_transactions(30)
+        producer.init_transactions(WAIT_MAX_S)
     last = world.look()[-1]
     assert (last.text, last.found) == (f"missing {2 * ROWS - last.found}", last.found)
     assert "aborted" in last.why
@@ -138,13 +139,13 @@ def test_what_retention_took_is_unknowable(world: World) -> None:
     admin = AdminClient({"bootstrap.servers": world.servers})
     cells = [TopicPartition(world.topic, index, end) for (_, index), end in ends.items()]
     for future in admin.delete_records(cells).values():
-        future.result(30)
+        future.result(WAIT_MAX_S)
     first, second = world.look()
     assert (first.finding, first.found) == (Finding.UNKNOWABLE, None)
     assert "retention" in first.why
     assert second.finding is Finding.EXACT
     for future in admin.delete_topics([world.topic]).values():
-        future.result(30)
+        future.result(WAIT_MAX_S)
     gone = world.look()
     assert findings(gone) == [f"missing {2 * ROWS}"] * 2
     assert "is no more" in gone[0].why
@@ -170,14 +171,16 @@ def test_a_copy_is_compared_with_its_input(
     source = topic("in", partitions=1)
     servers = {"bootstrap.servers": kafka.bootstrap_servers}
     producer = Producer({**servers, "transactional.id": source})
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_MAX_S)
     for aborted in (True, False):
         producer.begin_transaction()
         for batch in tasks(0):
             for row in batch[0].to_pylist():
                 producer.produce(source, row["value"], row["key"], partition=0)
-        producer.flush(30)
-        producer.abort_transaction(30) if aborted else producer.commit_transaction(30)
+        producer.flush(WAIT_MAX_S)
+        producer.abort_transaction(WAIT_MAX_S) if aborted else producer.commit_transaction(
+            WAIT_MAX_S
+        )
     end = 2 * (2 * ROWS + 1)
     world = World(kafka, topic("out"), tmp_path / "checkpoint")
     world.query.run([0], lambda batch_id: SourceOffsets(end=(f'{{"{source}":{{"0":{end}}}}}',)))
@@ -201,7 +204,7 @@ def test_a_copy_is_compared_with_its_input(
         for row in [{"key": "another", "value": ""}]:
             producer.begin_transaction()
             producer.produce(source, row["value"], row["key"], partition=0)
-            producer.commit_transaction(30)
+            producer.commit_transaction(WAIT_MAX_S)
         shifted = {p: o + 2 for p, o in ends.items()}
         begun = {(source, 0): end // 2 + 1}  # leaves the first committed one out
         different = against_input(promise, name, begun, shifted, source=reader, output=output)

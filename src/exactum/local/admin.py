@@ -20,6 +20,7 @@ def admin_client(servers: Iterable[str]) -> AdminClient:
     return AdminClient(
         {
             "bootstrap.servers": ",".join(servers),
+            "socket.timeout.ms": int(CHANGE_TIMEOUT_S * 1_000),
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 500,
             "log_level": 0,  # a node that is down is no news here

@@ -153,7 +153,7 @@ class Job:
         """SIGKILL the whole tree. Idempotent."""
         signal_session(self._process.pid, signal.SIGSTOP)
         signal_session(self._process.pid, signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(WAIT_MAX_S)
 
 
 @dataclass

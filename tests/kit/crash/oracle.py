@@ -93,7 +93,7 @@ class Input:
                 self.positions[message.partition(), message.offset()] = (key, value)  # type: ignore[attr-defined]
 
             producer.produce(self.topic, value, key, on_delivery=delivered)
-        if producer.flush(30):
+        if producer.flush(WAIT_MAX_S):
             raise OracleFailure("the input could not be produced within 30 s")
         self.count += count
 
@@ -139,7 +139,7 @@ class CommittedReader(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        self.join(10)
+        self.join(WAIT_MAX_S)
         self._consumer.close()
 
     def run(self) -> None:
@@ -201,7 +201,8 @@ def end_offsets(
         answers = admin.list_offsets(asked, isolation_level=level, request_timeout=WAIT_MAX_S)
         try:
             return {
-                (tp.topic, tp.partition): future.result(20).offset for tp, future in answers.items()
+                (tp.topic, tp.partition): future.result(WAIT_MAX_S).offset
+                for tp, future in answers.items()
             }
         except KafkaException as error:
             # The controller says who leads a moment before a broker that has just come back knows

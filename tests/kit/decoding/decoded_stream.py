@@ -100,7 +100,7 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
     for i in range(RECORDS):
         value = poison[i] if i in poison else good(i)
         producer.produce(topic, value, str(i).encode(), partition=i % PARTITIONS)
-    assert producer.flush(60) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     return Poisoned(topic, registry, poison, kinds)
 
 

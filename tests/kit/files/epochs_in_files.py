@@ -37,6 +37,7 @@ from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, TaskName, WriteOrder
 from exactum.testing import FaultPlan, MemoryDecisionLog, MemoryStorage, faulty
 from exactum.testing.memory import permit_of
+from tests.kit.waiting import WAIT_MAX_S
 
 QUERY = "5f1c9a3e-files"
 ROWS = 6
@@ -295,7 +296,7 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(WAIT_MAX_S)
         self._process.stdout.close()
 
     def _answer(self) -> int:

@@ -123,7 +123,7 @@ def read_all(
         consumer.assign([TopicPartition(topic, i, 0) for i in range(count)])
         records, ended = [], set()
         while len(ended) < count:
-            message = consumer.poll(10)
+            message = consumer.poll(WAIT_MAX_S)
             assert message is not None, f"the reader of {topic} got nothing for 10 s"
             if message.error() is not None:
                 ended.add(message.partition())

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from exactum.local import LocalKafka
 from tests.kit.run.run_command import Command
+from tests.kit.waiting import WAIT_MAX_S
 
 HERE = Path(__file__).parent
 SERVES = re.compile(r"(http://127\.0\.0\.1:\d+)/ serves")
@@ -64,7 +65,7 @@ class Fed:
     def send(self, value: str) -> None:
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
         producer.produce(self.source, value)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
 
     @contextmanager
     def growing(self) -> Iterator[None]:
@@ -84,17 +85,17 @@ class Fed:
         finally:
             over.set()
             thread.join()
-            assert producer.flush(30) == 0
+            assert producer.flush(WAIT_MAX_S) == 0
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
         """An open transaction of somebody else's stands in the topic."""
         settings = {"bootstrap.servers": self.kafka.bootstrap_servers}
         producer = Producer({**settings, "transactional.id": f"foreign-{self.source}"})
-        producer.init_transactions(30)
+        producer.init_transactions(WAIT_MAX_S)
         producer.begin_transaction()
         for partition in range(2):
             producer.produce(self.source, b'{"n": -1}', partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         yield
-        producer.abort_transaction(30)
+        producer.abort_transaction(WAIT_MAX_S)

@@ -183,7 +183,7 @@ def promtool(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def get(url: str, timeout_s: float = 10.0) -> tuple[int, str]:
+def get(url: str, timeout_s: float = WAIT_MAX_S) -> tuple[int, str]:
     """Status and text of a page."""
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as page:

@@ -68,7 +68,7 @@ class Command:
                 self._process.send_signal(signal.SIGTERM)
                 time.sleep(0.2)
             try:
-                self._process.wait(20)
+                self._process.wait(WAIT_MAX_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -180,12 +180,12 @@ class TerminalCommand(Command):
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        self._reader.join(20)
+        self._reader.join(WAIT_MAX_S)
         os.close(self._master)
 
     def ends(self, timeout_s: float = WAIT_MAX_S) -> int:
         status = super().ends(timeout_s)
-        self._reader.join(20)
+        self._reader.join(WAIT_MAX_S)
         if self.broken is not None:
             raise self.failed(f"the terminal could not go on: {self.broken!r}")
         return status

@@ -19,6 +19,7 @@ import exactum
 from tests.kit.crash import oracle
 from tests.kit.decoding.registry import Registry
 from tests.kit.savepoint.totals import Totals
+from tests.kit.waiting import WAIT_MAX_S
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 POISON_EVERY = 5
@@ -43,7 +44,7 @@ class Orders:
             value = b"\0" + self.schema_id.to_bytes(4, "big") + out.getvalue()
             bad = number % POISON_EVERY == 0
             producer.produce(self.topic, b"poison" if bad else value, str(number), partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +57,13 @@ class Rule:
     def write(self, rate: int) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, **SETTINGS})
         producer.produce(self.topic, str(rate), "rate")
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
 
     def forget(self) -> None:
         """What retention does, at once."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         for future in admin.delete_records([TopicPartition(self.topic, 0, -1)]).values():
-            future.result(30)
+            future.result(WAIT_MAX_S)
 
 
 @dataclasses.dataclass(frozen=True)

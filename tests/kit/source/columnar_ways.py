@@ -18,6 +18,7 @@ import exactum
 from exactum.local import LocalKafka
 from exactum.spark.source import columnar
 from exactum.spark.write import packing
+from tests.kit.waiting import WAIT_MAX_S
 
 IN_WORKERS = "in the workers"
 """By ``arrow_kafka``: nothing that a setting chooses."""
@@ -73,7 +74,7 @@ def give_large(kafka: LocalKafka, topic: str) -> list[bytes]:
     values = [os.urandom(1_000_000) for _ in range(24)]
     for value in values:
         producer.produce(topic, value)
-        producer.flush(30)
+        producer.flush(WAIT_MAX_S)
     return values
 
 

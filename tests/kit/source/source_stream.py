@@ -46,7 +46,7 @@ class Topics:
                     topic, b"x", partition=partition, timestamp=EPOCH_MS + number * 1000
                 )
             self._sent[topic, partition] = first + records
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
 
     @contextmanager
     def open_transaction(self, topic: str) -> Iterator[Producer]:
@@ -54,12 +54,12 @@ class Topics:
         producer = Producer(
             {"bootstrap.servers": self.kafka.bootstrap_servers, "transactional.id": f"open-{topic}"}
         )
-        producer.init_transactions(30)
+        producer.init_transactions(WAIT_MAX_S)
         producer.begin_transaction()
         number = self._sent.get((topic, 0), 0)
         producer.produce(topic, b"x", partition=0, timestamp=EPOCH_MS + number * 1000)
         self._sent[topic, 0] = number + 1
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_MAX_S) == 0
         yield producer
 
     def made_anew(self, topic: str, partitions: int = 2) -> None:
@@ -73,7 +73,7 @@ class Topics:
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         (future,) = self.admin.delete_records([TopicPartition(topic, partition, offset)]).values()
-        future.result(10)
+        future.result(WAIT_MAX_S)
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         cells = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
@@ -82,7 +82,7 @@ class Topics:
             (future,) = self.admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, cells)]
             ).values()
-            return all(cell.error is None for cell in future.result(10).topic_partitions)
+            return all(cell.error is None for cell in future.result(WAIT_MAX_S).topic_partitions)
 
         eventually(done, f"group {group} takes offsets of {topic}")
 

@@ -176,7 +176,7 @@ def await_struck(folder: Path, timeout_s: float = WAIT_MAX_S) -> None:
     )
 
 
-def await_true(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+def await_true(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_MAX_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not so in {timeout_s:.0f} s: {what}"

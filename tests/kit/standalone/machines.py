@@ -91,7 +91,7 @@ class Program:
             for pid in pids:
                 send(pid, signal.SIGKILL)
             time.sleep(0.01)
-        self._process.wait(10)
+        self._process.wait(WAIT_MAX_S)
 
 
 class Machines:

@@ -79,7 +79,7 @@ def write(mode: str, producer: Producer, output: str, batch: int, messages: list
         producer.produce(
             output, value + b"-%d" % batch if mode == "altered" else value, message.key()
         )
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 def with_positions(mode: str, brokers: str, source: str, output: str, checkpoint: Path) -> None:
@@ -120,7 +120,7 @@ def committed_by(group: Consumer, parts: list[TopicPartition]) -> list[TopicPart
     deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
     while True:
         try:
-            return group.committed(parts, 20)
+            return group.committed(parts, WAIT_MAX_S)
         except KafkaException as error:
             if error.args[0].code() not in NO_COORDINATOR or time.monotonic() > deadline_s:
                 raise
@@ -129,7 +129,7 @@ def committed_by(group: Consumer, parts: list[TopicPartition]) -> list[TopicPart
 
 def in_transactions(brokers: str, source: str, output: str) -> None:
     producer = Producer({"bootstrap.servers": brokers, "transactional.id": output})
-    producer.init_transactions(20)
+    producer.init_transactions(WAIT_MAX_S)
     consumer = consumer_of(brokers, source, {})
     group = Consumer({"bootstrap.servers": brokers, "group.id": output})
     committed = committed_by(group, consumer.assignment())
@@ -140,9 +140,9 @@ def in_transactions(brokers: str, source: str, output: str) -> None:
             producer.produce(output, message.value(), message.key())
         ends = {m.partition() or 0: (m.offset() or 0) + 1 for m in messages}
         positions = [TopicPartition(source, p, end) for p, end in ends.items()]
-        producer.send_offsets_to_transaction(positions, group.consumer_group_metadata(), 20)
+        producer.send_offsets_to_transaction(positions, group.consumer_group_metadata(), WAIT_MAX_S)
         time.sleep(PAUSE_S / 5)
-        producer.commit_transaction(20)
+        producer.commit_transaction(WAIT_MAX_S)
 
 
 def main(mode: str, brokers: str, source: str, output: str, checkpoint: str) -> None:

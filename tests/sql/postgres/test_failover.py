@@ -20,6 +20,7 @@ from exactum.sql import decision_log
 from exactum.sql.decision_log import SqlDecisionLog, open_decision_log
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.sql.replicated import Pair, pair, until
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.postgres
 
@@ -80,7 +81,7 @@ def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
     servers.promote()
     until(lambda: len(acknowledged) > before + 20, "it goes on at the new primary")
     enough.append(True)
-    deciding.result(60)
+    deciding.result(WAIT_MAX_S)
     later = opened()
     assert [tuple(later.read(batch_id)) for batch_id in range(len(acknowledged))] == [
         (r,) for r in acknowledged
@@ -107,7 +108,7 @@ def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
         refuse_ended(deciding)
     finally:
         servers.standby.resume()
-    assert deciding.result(60) == record(1)
+    assert deciding.result(WAIT_MAX_S) == record(1)
     servers.primary.kill()
     servers.promote()
     assert opened().read(1) == (record(1),)
@@ -133,7 +134,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
         until(lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby")
         servers.primary.kill()
         with pytest.raises(Exception, match="may or may not stand"):
-            deciding.result(60)
+            deciding.result(WAIT_MAX_S)
         servers.primary.start()
         assert len(servers.run("SELECT 1 FROM exactum_decisions WHERE batch_id = 1")) == 1
         with (
@@ -146,7 +147,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
         assert "waits for a synchronous standby that does not answer" in caplog.text
     finally:
         servers.standby.resume()
-    assert reading.result(60) == (record(1),)
+    assert reading.result(WAIT_MAX_S) == (record(1),)
     servers.primary.kill()
     servers.promote()
     assert opened().read(1) == (record(1),)
@@ -166,7 +167,7 @@ def test_a_role_that_does_not_wait_for_the_standby_is_overruled(
         refuse_ended(deciding)
     finally:
         servers.standby.resume()
-    assert deciding.result(60) == record(0)
+    assert deciding.result(WAIT_MAX_S) == record(0)
 
 
 def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
@@ -253,6 +254,6 @@ def test_a_connection_to_a_standby_is_given_up_for_another(servers: Pair) -> Non
             deciding = threads.submit(log.decide, record(0))
             refuse_ended(deciding)
             servers.promote()
-            assert deciding.result(60) == record(0)
+            assert deciding.result(WAIT_MAX_S) == record(0)
     finally:
         log.close()
