@@ -217,13 +217,13 @@ def test_going_back_is_a_fork(
         made = create(str(totals.checkpoint), tmp_path / "savepoint")
         totals.source.produce(totals.bootstrap_servers, 30)  # however late the savepoint came
         await_true(totals.caught_up, "the query reads all input")
-        monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", 0.2)
+        monkeypatch.setattr("exactum.checkpoint.savepoint.move.ENDING_S", 0.2)
         with pytest.raises(CheckpointRefused, match="runs: run"):
             restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
         with pytest.raises(CheckpointRefused, match="runs: run"):
             restore(tmp_path / "savepoint", str(totals.checkpoint), replace=True)
         monkeypatch.undo()
-    monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
+    monkeypatch.setattr("exactum.checkpoint.savepoint.move.ENDING_S", TIMEOUT_S)
     with pytest.raises(CheckpointRefused, match="has gone on to epoch"):
         restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
     with pytest.raises(CheckpointRefused, match="takes precedence over a savepoint"):

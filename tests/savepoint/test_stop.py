@@ -193,7 +193,7 @@ def test_a_move_that_comes_too_late_undoes_nothing(
     not retired, and goes on; nothing of the move is left.
     """
     create(str(checkpoint), tmp_path / "savepoint")
-    build = restore_module._build
+    build = restore_module.build
 
     def build_slowly(*arguments: Any) -> Path:
         decide(checkpoint, 2)
@@ -202,7 +202,7 @@ def test_a_move_that_comes_too_late_undoes_nothing(
     if when == "before":
         decide(checkpoint, 2)
     else:
-        monkeypatch.setattr(restore_module, "_build", build_slowly)
+        monkeypatch.setattr(restore_module, "build", build_slowly)
     with pytest.raises(CheckpointRefused, match="has gone on to epoch 2"):
         restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
     retirement.refuse_retired(checkpoint)
@@ -218,15 +218,15 @@ def test_two_moves_at_once(
     The slower one is told of the other place; where it is the same one, that all is done.
     """
     create(str(checkpoint), tmp_path / "savepoint")
-    build = restore_module._build
+    build = restore_module.build
 
     def build_slowly(*arguments: Any) -> Path:
-        monkeypatch.setattr(restore_module, "_build", build)
+        monkeypatch.setattr(restore_module, "build", build)
         built = build(*arguments)
         restore(tmp_path / "savepoint", str(tmp_path / place), Identity.SAME)
         return built
 
-    monkeypatch.setattr(restore_module, "_build", build_slowly)
+    monkeypatch.setattr(restore_module, "build", build_slowly)
     if place == "moved":
         assert restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME).already
     else:
