@@ -26,6 +26,7 @@ class Contender:
         jobs: what it takes part in.
         mechanism: exactum's for PostgreSQL.
         reads: by which function exactum reads, "read_kafka" or "arrow_kafka".
+        trigger: exactum's, "interval" or "at once", whatever the interval of the others is.
         load_scale: share of the common load that it is given to drain: the slow would take all the
             time.
     """
@@ -36,6 +37,7 @@ class Contender:
     jobs: tuple[str, ...]
     mechanism: str = ""
     reads: str = "read_kafka"
+    trigger: str = "interval"
     load_scale: float = 1.0
 
     def command(self, order: Order) -> list[str]:
@@ -45,6 +47,7 @@ class Contender:
             guarantee=self.guarantee,
             mechanism=self.mechanism,
             reads=self.reads,
+            trigger=self.trigger,
         ).arguments()
         if self.engine in ("exactum", "spark"):
             return [sys.executable, "-m", "bench.peers.spark_peer", *own]
@@ -63,6 +66,7 @@ REFERENCE = "exactum"
 ALL = (
     Contender(REFERENCE, "exactum", EXACTLY, KAFKA_JOBS),
     Contender("exactum, arrow_kafka", "exactum", EXACTLY, (COPY,), reads="arrow_kafka"),
+    Contender("exactum, no interval", "exactum", EXACTLY, (COPY,), trigger="at once"),
     Contender("exactum, at least once", "exactum", AT_LEAST, KAFKA_JOBS),
     Contender("Spark's own sink", "spark", AT_LEAST, KAFKA_JOBS),
     Contender("Flink", "flink", EXACTLY, KAFKA_JOBS),

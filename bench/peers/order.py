@@ -18,6 +18,7 @@ class Order:
         guarantee: "exactly once" or "at least once".
         mechanism: exactum's for PostgreSQL, staged or prepared.
         reads: "read_kafka" or "arrow_kafka", where exactum reads.
+        trigger: "interval", or "at once": exactum's next micro-batch begins when one is complete.
         target, table: of Kafka and of PostgreSQL; empty where the job does not write there.
         group: a name of this run's own, for consumer groups and transactional ids.
         interval_ms: between two commits, checkpoints or triggers.
@@ -37,6 +38,7 @@ class Order:
     engine: str = ""
     mechanism: str = ""
     reads: str = "read_kafka"
+    trigger: str = "interval"
     postgres_url: str = ""
     jdbc_url: str = ""
     user: str = ""

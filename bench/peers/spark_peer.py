@@ -51,11 +51,12 @@ def main(order: Order) -> None:
             .option("kafka.isolation.level", "read_committed")
             .load()
         )
+    interval_ms = 0 if order.trigger == "at once" else order.interval_ms
     writer = (
         transformed(frame, order.job)
         .writeStream.outputMode("update" if order.job == "aggregate" else "append")
         .option("checkpointLocation", str(Path(order.folder) / "checkpoint"))
-        .trigger(processingTime=f"{order.interval_ms} milliseconds")
+        .trigger(processingTime=f"{interval_ms} milliseconds")
     )
     if own:
         writer = writer.foreachBatch(guaranteed(order))
