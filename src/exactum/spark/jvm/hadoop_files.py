@@ -49,5 +49,12 @@ class HadoopFiles:
                     float(status.getModificationTime()),
                 )
 
+    def remove(self, relative: str) -> bool:
+        """Remove a file, with the checksum that its file system keeps of it; False where there is
+        none.
+        """
+        path = self._path(relative)
+        return bool(path.getFileSystem(self._configuration).delete(path, False))
+
     def _path(self, relative: str) -> Any:
         return self._paths(f"{self._root}/{relative}")

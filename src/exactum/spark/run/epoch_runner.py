@@ -94,6 +94,7 @@ class EpochRunner:
         )
         self._small_epochs = SmallEpochs(context.query)
         self._last_batch: tuple[int, float] | None = None  # batch id, and when it was done
+        self._has_written = False
         self._sweeps = 0
         self._working = threading.Lock()
         self._closed = False
@@ -147,6 +148,8 @@ class EpochRunner:
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
+            if not self._has_written:
+                self._standing_epochs.begin_anew()
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, lambda whole: self._tasks(whole, sizes))
                 self._standing_epochs.wrote(written.fingerprint)
@@ -166,6 +169,7 @@ class EpochRunner:
         for listener in self._listeners:
             listener.begin(batch)
         completed = self._protocol.run(batch_id, offsets, write)
+        self._has_written |= completed.written
         if not completed.written:
             self._standing_epochs.go_on(batch_id, completed.engine, frame)
         refused = sum(p.rows for p in prepared if p.participant == DEAD_LETTERS)

@@ -23,7 +23,7 @@ from exactum.spark.jvm.batch_plan import BatchPlan
 from exactum.spark.jvm.error import JvmError
 from exactum.spark.jvm.state_operator import CheckpointIds, StateOperator, report_commits
 from exactum.spark.run.operator_state import NotWhole, OperatorState
-from exactum.spark.run.state_version import VersionFile, version_files
+from exactum.spark.run.state_version import VersionFile, remove_snapshots, version_files
 from exactum.spark.run_context import RunContext
 from exactum.spark.write import write_job
 from exactum.spark.write.fingerprint import Fingerprint
@@ -54,6 +54,40 @@ class StandingEpochs:
             return bool(self._plan.state_operators())
         except JvmError:
             return True
+
+    def begin_anew(self) -> None:
+        """Called before a run's first epoch is computed, which an earlier run may have tried: what
+        that one has left of its state must not be taken for that of this one.
+
+        In checkpoint format 2 every try has ids of its own.
+
+        Raises:
+            CheckpointRefused: it cannot be removed.
+        """
+        if self._format() == _WITH_IDS:
+            return
+        try:
+            states = [OperatorState.of(each) for each in self._plan.state_operators()]
+        except JvmError as error:
+            logger.debug("%s: Spark does not tell of its state: %s", self._running, error)
+            return
+        for state in states:
+            try:
+                removed = remove_snapshots(self._session, state.folder, state.version + 1)
+            except (JvmError, OSError) as error:
+                raise CheckpointRefused(
+                    f"{self._running}: in {state.folder} the snapshots of version "
+                    f"{state.version + 1} of the state have to go, which an attempt without a "
+                    "decision may have left: a later start would take them for the state of the "
+                    f"next attempt. They could not be listed or removed ({error}). Give the "
+                    "driver the right to do so, and start again. Nothing was written."
+                ) from error
+            for path in removed:
+                logger.info(
+                    "%s: removed %s, the state of an attempt that was never decided",
+                    self._running,
+                    path,
+                )
 
     def wrote(self, fingerprint: Fingerprint | None) -> None:
         """The fingerprint of the batch at hand, whose write job has succeeded."""
@@ -131,6 +165,7 @@ class StandingEpochs:
             "lookup), state and output disagree from here on: its record does not say which rows "
             "were written",
         )
+        self.begin_anew()
         if written is None:
             write_job.drain(frame)
             return

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.state_store import DEFAULT
+from exactum.durable import sync_folder
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 
 _FILE = re.compile(r"(\d+)(?:_([0-9a-f-]{36}))?\.(zip|snapshot|changelog|delta)")
@@ -41,6 +42,13 @@ class VersionFile:
     is_change: bool
     size_bytes: int
     written_ms: float
+
+    @property
+    def below(self) -> str:
+        """Its path below the folder of its operator."""
+        name = self.path.rpartition("/")[2]
+        store = "" if self.store == DEFAULT else f"{self.store}/"
+        return f"{self.partition}/{store}{name}"
 
 
 def version_files(session: SparkSession, operator: str, version: int) -> list[VersionFile]:
@@ -62,6 +70,32 @@ def version_files(session: SparkSession, operator: str, version: int) -> list[Ve
         for path, size_bytes, written_ms in found
         if (file := _file(path, size_bytes, written_ms)) is not None
     ]
+
+
+def remove_snapshots(session: SparkSession, operator: str, version: int) -> list[str]:
+    """Remove the snapshots of ``version`` in format 1, before the version is written once more.
+    Returns their paths.
+
+    Spark writes the changes of a version over those of an earlier try of its batch, and makes a
+    snapshot beside the batches, or none. A snapshot of the earlier try would stand beside changes
+    that are not its own, and the next start would load it in their place.
+
+    Raises:
+        OSError: a folder could not be read or fsynced.
+        JvmError: the JVM could not read the folder, or not remove a file.
+    """
+    files = HadoopFiles(session, operator)
+    found = [
+        file
+        for file in version_files(session, operator, version)
+        if not file.is_change and not file.version_id
+    ]
+    for file in found:
+        files.remove(file.below)
+    if local_folder(operator) is not None:
+        for folder in {Path(file.path).parent for file in found}:
+            sync_folder(folder)
+    return [file.path for file in found]
 
 
 def seal(folder: Path, version: int, partitions: int) -> str:

@@ -1,0 +1,116 @@
+"""A batch that was computed before, without a decision, and comes out as another one now: state and
+output are those of the attempt that was decided.
+
+Spark's tasks write their state before anything is decided, and its maintenance may make a snapshot
+of it while a sink is waited for.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import exactum
+from tests.kit.spark import stateful
+from tests.kit.spark.folder_sink import FolderSink, arm, await_true
+from tests.kit.spark.torn_stream import (
+    DIES_AT,
+    IN_MEMORY,
+    RUN_TIMEOUT_S,
+    Shown,
+    Stream,
+    configured,
+)
+
+pytestmark = pytest.mark.spark
+
+VERSION = DIES_AT + 1
+RIGHT, WRONG = "0", "1000"
+
+
+def mistaken(make: Any, said: Path) -> Callable[[DataFrame], DataFrame]:
+    """``make`` over numbers to each of which is added what the file ``said`` says, when they are
+    computed.
+    """
+
+    def of(rows: DataFrame) -> DataFrame:
+        added = f.udf(lambda number: number + int(said.read_text()), "long")
+        return make(rows.withColumn("number", added.asNondeterministic()("number")))
+
+    return of
+
+
+def fails_undecided(stream: Stream, said: Path) -> None:
+    """A life in which everything of epoch ``DIES_AT`` is computed from wrong numbers, and a sink
+    fails then. It ends when Spark has made snapshots of that state.
+    """
+    other = FolderSink(str(stream.folder / "other"))
+    exact = exactum.exactly_once(*stream.sinks(stream.folder)["sinks"], other, **stream.settings)
+
+    def snapshots_are_made() -> bool:
+        deltas = list((stream.checkpoint / "state").rglob(f"{VERSION}.delta"))
+        return bool(deltas) and all(path.with_suffix(".snapshot").exists() for path in deltas)
+
+    def each_batch(frame: DataFrame, batch_id: int) -> None:
+        if batch_id == DIES_AT:
+            said.write_text(WRONG)
+            arm(Path(other.folder), "prepare", times=50)
+        try:
+            exact(frame, batch_id)
+        except Exception:
+            await_true(snapshots_are_made, "a snapshot of each store")
+            raise
+
+    rows = (
+        stream.spark.readStream.schema("key string, number long, at timestamp")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(stream.folder / "input"))
+    )
+    writer = stream.make(rows).writeStream.foreachBatch(each_batch).outputMode(stream.mode)
+    query = writer.option("checkpointLocation", stream.location).trigger(availableNow=True).start()
+    with pytest.raises(Exception, match="injected at prepare"):
+        query.awaitTermination(RUN_TIMEOUT_S)
+    query.stop()
+    said.write_text(RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("make", "mode", "mounts"),
+    [
+        (stateful.update, "update", False),
+        (stateful.update, "update", True),
+        pytest.param(stateful.full_outer, "append", False, marks=pytest.mark.deep),
+    ],
+    ids=["update", "update-where_only_hadoop_knows", "full_outer"],
+)
+def test_their_snapshots_are_not_loaded(
+    spark: SparkSession,
+    tmp_path: Path,
+    undisturbed: Callable[[Any, str], Shown],
+    make: Any,
+    mode: str,
+    mounts: bool,
+) -> None:
+    how: dict[str, Any] = {}
+    if mounts:
+        mounted = f"void{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
+        how["named"] = lambda folder: f"viewfs://{mounted}/{folder.relative_to(tmp_path)}"
+        how["decision_log"] = tmp_path / "decisions"
+    expected = undisturbed(make, mode)
+    said = tmp_path / "said"
+    said.write_text(RIGHT)
+    with configured(spark, IN_MEMORY):
+        stream = Stream(spark, tmp_path / "torn", mistaken(make, said), mode, **how)
+        fails_undecided(stream, said)
+        stream.live(DIES_AT)  # the attempt that counts; the next life loads the state that it left
+        stream.live()
+        assert stream.kept()
+        assert Shown.of(stream) == expected
