@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from exactum.errors import FrameRefused, SettingRefused
@@ -117,6 +119,17 @@ def test_csv_has_an_instant_in_utc(tmp_path: Path) -> None:
         "column 't' is outside the years 1 to 9999, for which readers of csv have no text, "
         "the row has +10000-01-01 12:33:20 UTC",
     )
+
+
+@pytest.mark.parametrize("zone", ["GMT+2", "UTC+05:30", "PST", "Europe/Berlin", "UTC"])
+def test_parquet_has_instants_that_pandas_reads_in_utc(tmp_path: Path, zone: str) -> None:
+    """Python does not know every name that Spark's session may have for its time zone."""
+    kind = pa.timestamp("us", zone)
+    nested = pa.array([{"at": [1]}], pa.struct({"at": pa.list_(kind)}))
+    written(FileSink(tmp_path), pa.record_batch({"at": pa.array([1], kind), "nested": nested}))
+    read = pq.read_table(tmp_path)
+    assert read.to_pandas()["at"].tolist() == [pd.Timestamp(1, unit="us", tz="UTC")]
+    assert read.to_pylist()[0]["nested"]["at"] == [pd.Timestamp(1, unit="us", tz="UTC")]
 
 
 def test_csv_spells_what_is_no_number_as_spark_does(tmp_path: Path) -> None:

@@ -152,7 +152,11 @@ class ParquetEncoder:
 
     def __init__(self, stream: Any, schema: pa.Schema, compression: str, level: int | None) -> None:
         codec = "none" if compression in _NONE else compression
-        self._writer = pq.ParquetWriter(stream, schema, compression=codec, compression_level=level)
+        # Without Arrow's own schema beside Parquet's: an instant's type has the name of Spark's
+        # session time zone there, and pandas refuses what Python does not know, such as GMT+2.
+        self._writer = pq.ParquetWriter(
+            stream, schema, compression=codec, compression_level=level, store_schema=False
+        )
 
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table)
