@@ -2,7 +2,7 @@
 ``<checkpoint>/exactum/``.
 
     exactum/decisions/            the decision log (``files.slot_log``), unless it is kept elsewhere
-    exactum/runs/                 who runs here, or ran (``run_file``)
+    exactum/runs/                 who runs here, or ran (``run_file``), and with which settings
     exactum/requests/             who asks the query to stop (``request_file``)
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
     exactum/moved.json            that checkpoint was there, whole (``retirement``)

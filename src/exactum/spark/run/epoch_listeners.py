@@ -13,6 +13,7 @@ from exactum.spark.epoch_listener import EpochListener
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.phases_for_spark import PhasesForSpark
 from exactum.spark.run.progress import ProgressReports
+from exactum.spark.run.session_settings import SessionSettings
 from exactum.spark.run.stop_request import StopRequest
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.clients import Clients
@@ -39,6 +40,7 @@ def listeners(context: RunContext, control: Sequence[ControlStream]) -> list[Epo
             found.append(SupervisedQuery(supervised, context, gate))
         if context.query.folder is not None:
             found.append(StopRequest(context, context.query.folder, gate))
+            found.append(SessionSettings(context, context.query.folder))
         clients = Clients(context.query)
         found.append(clients)  # before those who use them: it is closed after them
         found.extend(source_listeners(context, clients))
