@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 
 from exactum.errors import EpochAborted
 from exactum.local import LocalKafka
-from tests.kit.crash.epochs import Crash, Driver, Moment, Query, await_true, crash, rows
+from tests.kit.crash.epochs import Crash, Driver, Moment, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.broker
 

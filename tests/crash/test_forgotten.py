@@ -13,8 +13,9 @@ import pytest
 from kafka.admin import KafkaAdminClient
 
 from exactum.local import LocalKafka
-from tests.kit.crash.epochs import Crash, Query, await_true, crash, rows
+from tests.kit.crash.epochs import Crash, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, read_all
+from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.broker
 

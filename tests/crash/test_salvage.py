@@ -19,10 +19,10 @@ from confluent_kafka import TopicPartition
 from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.events import TransactionsSalvaged
 from exactum.local import LocalKafka
-from tests.kit.crash.epochs import Crash, Hold, Query, await_true, crash, rows
+from tests.kit.crash.epochs import Crash, Hold, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, end_offsets, ongoing, read_all
 from tests.kit.environment import ROOT
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.broker
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from exactum.local import LocalKafka
-from tests.kit.crash.epochs import await_true
 from tests.kit.crash.jobs import World, new_world
 from tests.kit.crash.oracle import ongoing
+from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -13,8 +13,9 @@ import pytest
 from exactum.errors import ExactumError
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder, Writer
-from tests.kit.crash.epochs import Crash, Driver, Query, await_true, crash, rows
+from tests.kit.crash.epochs import Crash, Driver, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
+from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.broker
 

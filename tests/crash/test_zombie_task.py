@@ -12,8 +12,9 @@ import pytest
 from exactum.errors import ExactumError
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder
-from tests.kit.crash.epochs import Query, await_true, rows
+from tests.kit.crash.epochs import Query, rows
 from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
+from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.broker
 

@@ -28,12 +28,11 @@ from exactum.local import LocalKafka, LocalPostgres
 from exactum.ops.cli import main
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
-from tests.kit.spark.folder_sink import await_true
 from tests.kit.sql import postgres_server
 from tests.kit.transactions.operator import listed as transactions_of
 from tests.kit.transactions.operator import transactions
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 postgres = postgres_server.postgres
 pytestmark = pytest.mark.broker

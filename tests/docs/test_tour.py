@@ -33,9 +33,8 @@ from tests.conftest import TopicFactory
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import call, on_its_way
 from tests.kit.environment import ROOT
-from tests.kit.savepoint.totals import await_true
 from tests.kit.spark.commit_log import forget_last_batch
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
 

@@ -49,7 +49,7 @@ def event(number: int) -> events.Event:
     return events.RowsSkipped("q", number, "i", 1)
 
 
-def eventually(holds: Callable[[], bool]) -> None:
+def await_true(holds: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + 10
     while not holds():
         assert time.monotonic() < deadline_s
@@ -85,12 +85,12 @@ def test_every_outlet_gets_every_fact_in_order(recorder: Recorder) -> None:
     recorder.add(two)
     recorder.hear(event(20))
     recorder.flush()
-    eventually(lambda: numbers(one)[-1] == numbers(two)[-1] == 20)
+    await_true(lambda: numbers(one)[-1] == numbers(two)[-1] == 20)
     assert numbers(one) == [0, *range(21)]
     assert one.facts[0] is two.facts[0] is begun
     assert numbers(two)[1:] == [20]
     looks = one.looks
-    eventually(lambda: one.looks > looks)
+    await_true(lambda: one.looks > looks)
     recorder.remove(one)
     recorder.hear(event(21))
     recorder.flush()
@@ -112,7 +112,7 @@ def test_an_outlet_that_hangs_holds_back_nobody(recorder: Recorder) -> None:
         for number in range(200):
             recorder.hear(event(number))
             if number % 20 == 19:
-                eventually(lambda number=number: numbers(sound)[-1:] == [number])
+                await_true(lambda number=number: numbers(sound)[-1:] == [number])
         took_s = time.monotonic() - began_s
         assert numbers(sound) == [*range(200)]
         assert recorder.dropped >= 100
@@ -122,7 +122,7 @@ def test_an_outlet_that_hangs_holds_back_nobody(recorder: Recorder) -> None:
         assert took_s < 30
     finally:
         hanging.go.set()
-    eventually(lambda: len(hanging.facts) + recorder.dropped == 200)
+    await_true(lambda: len(hanging.facts) + recorder.dropped == 200)
     dropped = recorder.dropped
     recorder.remove(hanging)
     assert recorder.dropped == dropped  # a counter never goes back

@@ -16,7 +16,7 @@ from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.local import LocalKafka
 from tests.kit.decoding.registry import Registry
 from tests.kit.savepoint.rated import ORDER, POISON_EVERY, Orders, Rated, Rule, new_rated
-from tests.kit.savepoint.totals import await_true
+from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

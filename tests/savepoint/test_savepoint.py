@@ -25,7 +25,8 @@ from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused
 from exactum.local import LocalKafka
 from exactum.spark.session import ROCKSDB
-from tests.kit.savepoint.totals import TIMEOUT_S, Totals, await_true
+from tests.kit.savepoint.totals import TIMEOUT_S, Totals
+from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

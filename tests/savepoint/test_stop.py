@@ -26,8 +26,7 @@ from exactum.checkpoint.savepoint.stop import stop
 from exactum.errors import CheckpointRefused, Fenced, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
-from tests.kit.savepoint.totals import await_true
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
 HOLD = """

@@ -26,8 +26,8 @@ from exactum.kafka.settings.consumer_settings import consumer_settings
 from exactum.local import LocalKafka
 from exactum.spark.source import topic_watch
 from tests.kit.security.rights import Right, documented
-from tests.kit.source.source_stream import Stream, eventually
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.source.source_stream import Stream
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [
     pytest.mark.broker,
@@ -151,7 +151,7 @@ class Source:
             (future,) = asked.values()
             return all(cell.error is None for cell in future.result(WAIT_S).topic_partitions)
 
-        eventually(done, f"group {GROUP} takes offsets", WAIT_S)
+        await_true(done, f"group {GROUP} takes offsets", WAIT_S)
 
     def committed(self) -> int:
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])
@@ -186,7 +186,7 @@ def test_documented_rights_are_enough(source: Source, caplog: pytest.LogCaptureF
     source.commit(2)
     with caplog.at_level(logging.WARNING, "exactum"):
         assert source.run("full", group_id=GROUP) == (rows(TOPIC, 2), None)
-        eventually(lambda: source.committed() == RECORDS, "the group stands at the end")
+        await_true(lambda: source.committed() == RECORDS, "the group stands at the end")
         assert source.run("full", start=0, stop="latest") == (rows(TOPIC), None)
     assert caplog.records == []
 
@@ -196,7 +196,7 @@ def test_describe_comes_with_read(source: Source, caplog: pytest.LogCaptureFixtu
     source.commit(3)
     with caplog.at_level(logging.WARNING, "exactum"):
         assert source.run("describes-no-topic", group_id=GROUP) == (rows(TOPIC, 3), None)
-        eventually(lambda: source.committed() == RECORDS, "the group stands at the end")
+        await_true(lambda: source.committed() == RECORDS, "the group stands at the end")
     assert caplog.records == []
 
 
@@ -233,7 +233,7 @@ def test_a_group_that_may_not_be_read(source: Source, caplog: pytest.LogCaptureF
         source.stream("reads-no-group", group_id=GROUP)
     with caplog.at_level(logging.WARNING, "exactum"):
         assert source.run("reads-no-group", group_id=GROUP, start="earliest") == (rows(TOPIC), None)
-        eventually(lambda: len(caplog.records) > 0, "a warning")
+        await_true(lambda: len(caplog.records) > 0, "a warning")
     (warning,) = [record.getMessage() for record in caplog.records]
     assert f"could not be committed to the group '{GROUP}'" in warning
     assert "lack READ" in warning
@@ -251,7 +251,7 @@ def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
         "bootstrap.servers": source.cluster.bootstrap_servers,
         **source.cluster.client_settings("full"),
     }
-    eventually(
+    await_true(
         lambda: SECOND in Producer(login).list_topics(timeout=WAIT_S).topics,
         "the broker knows it",
         WAIT_S,
@@ -276,7 +276,7 @@ def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.M
     query = stream.start(frame, processingTime="100 milliseconds")
     try:
         stalls = lambda: [e for e in stream.events if isinstance(e, events.UpstreamStalled)]  # noqa: E731
-        eventually(lambda: bool(stalls()), "the stall is told of", WAIT_S)
+        await_true(lambda: bool(stalls()), "the stall is told of", WAIT_S)
     finally:
         query.stop()
         producer.abort_transaction(WAIT_S)

@@ -24,9 +24,9 @@ from exactum.errors import SettingRefused
 from exactum.events import EpochBegan, EpochCompleted
 from exactum.spark.write.lane_jobs import lane_numbers
 from tests.kit.source.columnar_ways import NotingSink, give_large, notes_of, run, written
-from tests.kit.source.source_stream import COLUMNS_IN_WORKERS, Stream, eventually
+from tests.kit.source.source_stream import COLUMNS_IN_WORKERS, Stream
 from tests.kit.spark.torn_stream import configured
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -203,7 +203,7 @@ def test_a_function_that_breaks_its_schema(stream: Any, topic: Callable[..., str
     error = run(stream, frame)
     assert "has returned columns of int64; its schema= says int32" in str(error)
     assert written(stream.out) == []
-    eventually(lanes_are_free, "a query that failed has given its lanes back")
+    await_true(lanes_are_free, "a query that failed has given its lanes back")
 
 
 def test_transactions_of_one_record(
@@ -286,7 +286,7 @@ def test_a_topic_made_anew_below_a_function_that_stops(
     once = exactum.exactly_once(exactum.FileSink(str(stream.out), format="parquet"))
     writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
     query = writer.trigger(availableNow=True).foreachBatch(once).start()
-    eventually(taken.exists, "the function has its first records")
+    await_true(taken.exists, "the function has its first records")
     topics.made_anew(name, partitions=1)
     anew.touch()
     assert f"'{name}' was deleted and made anew" in str(stream.end(query))
@@ -515,9 +515,9 @@ def test_a_query_that_is_stopped(stream: Any, topics: Any, topic: Callable[..., 
     writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
     query = writer.foreachBatch(once).start()
     tracker = stream.spark.sparkContext._jsc.sc().statusTracker()
-    eventually(lambda: tracker.getExecutorInfos()[0].numRunningTasks() == 1, "it runs")
+    await_true(lambda: tracker.getExecutorInfos()[0].numRunningTasks() == 1, "it runs")
     query.stop()
-    eventually(lambda: tracker.getExecutorInfos()[0].numRunningTasks() == 0, "it ended", 120)
+    await_true(lambda: tracker.getExecutorInfos()[0].numRunningTasks() == 0, "it ended", 120)
     assert run(stream, stream.arrow(name, **LIVES_ON)) is None
     assert written(stream.out) == expected
 
@@ -551,11 +551,11 @@ def test_a_connection_that_ends_while_the_driver_asks(
         once = exactum.exactly_once(exactum.FileSink(str(stream.out), format="parquet"))
         writer = frame.writeStream.option("checkpointLocation", str(stream.checkpoint))
         query = writer.trigger(availableNow=True).foreachBatch(once).start()
-        eventually(taken.exists, "the function has its records")
+        await_true(taken.exists, "the function has its records")
         proxy.lose_replies()
         before = proxy.harm
         harmed.touch()
-        eventually(lambda: proxy.harm > before, "replies are lost")
+        await_true(lambda: proxy.harm > before, "replies are lost")
         time.sleep(1.5)  # the driver asks meanwhile
         proxy.heal()
         assert stream.end(query) is None

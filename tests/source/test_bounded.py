@@ -12,8 +12,8 @@ import pytest
 
 from exactum.errors import Unavailable
 from exactum.spark.source import start_position
-from tests.kit.source.source_stream import EPOCH_MS, eventually
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.source.source_stream import EPOCH_MS
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -33,7 +33,7 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str]) -> No
     assert stream.end(query) is None
     expected = [(name, 0, o) for o in range(5)] + [(name, 1, o) for o in range(8)]
     assert stream.rows() == expected
-    eventually(
+    await_true(
         lambda: topics.committed(group, name) == {0: 5, 1: 8},
         "its group is at the stops, not behind them",
     )
@@ -135,10 +135,10 @@ def test_start_at_latest_behind_an_open_transaction(
     with topics.open_transaction(name) as transaction:
         topics.give(name, 2, partitions=1)
         query = stream.start(stream.read(name, start="latest"), processingTime="0 seconds")
-        eventually((stream.checkpoint / "offsets" / "0").exists, "it has begun")
+        await_true((stream.checkpoint / "offsets" / "0").exists, "it has begun")
         transaction.commit_transaction(WAIT_MAX_S)
     expected = [(name, 0, offset) for offset in (5, 6, 7)]
-    eventually(lambda: stream.rows() == expected, "what lay behind the transaction is read")
+    await_true(lambda: stream.rows() == expected, "what lay behind the transaction is read")
     query.stop()
 
 

@@ -17,7 +17,8 @@ import exactum
 from exactum.errors import Unavailable
 from exactum.kafka.requests.topic_requests import EARLIEST, TopicRequests
 from exactum.local import LocalKafka
-from tests.kit.source.source_stream import Topics, eventually
+from tests.kit.source.source_stream import Topics
+from tests.kit.waiting import await_true
 
 
 def clients() -> set[str]:
@@ -53,8 +54,8 @@ def test_nothing_stays_of_a_run(
             "checkpointLocation", str(stream.checkpoint)
         )
         assert stream.end(writer.trigger(availableNow=True).start()) is None
-    eventually(lambda: own_threads() <= threads_before, "the threads of the runs have ended")
-    eventually(lambda: clients() <= clients_before, "the clients of the runs are closed")
+    await_true(lambda: own_threads() <= threads_before, "the threads of the runs have ended")
+    await_true(lambda: clients() <= clients_before, "the clients of the runs are closed")
     assert [topics.committed(f"{read}-{number}", read) for number in range(3)] == [{0: 2, 1: 2}] * 3
 
 

@@ -12,9 +12,8 @@ from confluent_kafka import Producer
 
 import exactum
 from tests.kit.source.columnar_ways import IN_WORKERS, PACKED, notes_of, written
-from tests.kit.source.source_stream import eventually
 from tests.kit.spark.torn_stream import configured
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 from tests.source.test_columnar import BY_PACKED
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -83,7 +82,7 @@ def test_a_task_that_is_killed(
     sink = HeldSink(str(stream.out), format="parquet")
     with configured(stream.spark, {"spark.exactum.coalesceSmallEpochs.enabled": "false"}):
         query = start(stream, stream.read(name), sink)
-        eventually(lambda: len(held_of(stream)) == 2, "both tasks have begun")
+        await_true(lambda: len(held_of(stream)) == 2, "both tasks have begun")
     scala = stream.spark.sparkContext._jsc.sc()
     for task in held_of(stream):
         assert scala.killTaskAttempt(task, True, "by the test")
@@ -110,9 +109,9 @@ def test_a_slow_broker(stream: Any, topic: Any, way: str) -> None:
     }
     frame = stream.read(name, **slow)
     query = start(stream, frame, exactum.FileSink(str(stream.out), format="parquet"))
-    eventually(lambda: running(stream.spark) == 1, "the task reads")
+    await_true(lambda: running(stream.spark) == 1, "the task reads")
     query.stop()
-    eventually(lambda: running(stream.spark) == 0, "the task ended", timeout_s=60)
+    await_true(lambda: running(stream.spark) == 0, "the task ended", timeout_s=60)
 
 
 def running(spark: Any) -> int:

@@ -18,8 +18,7 @@ from exactum.java import jars
 from exactum.java.program import SMALL_OPTIONS, java_program
 from exactum.local import LocalKafka, broker
 from exactum.spark.source.group_offsets import PAUSE_S
-from tests.kit.source.source_stream import eventually
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -59,7 +58,7 @@ def test_lag_tools_see_the_query(
     name, group = topic("lag", partitions=2), "lag-tools"
     topics.give(name, 5)
     assert stream.run(stream.read(name, group_id=group)) is None
-    eventually(
+    await_true(
         lambda: topics.committed(group, name) == {0: 5, 1: 5}, "the run commits in the background"
     )
     topics.give(name, 2)
@@ -77,7 +76,7 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
     name, group = topic("repair", partitions=1), "repair"
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name, group_id=group)) is None
-    eventually(lambda: topics.committed(group, name) == {0: 5}, "the first run's end")
+    await_true(lambda: topics.committed(group, name) == {0: 5}, "the first run's end")
     topics.commit(group, name, {0: 1})
     topics.give(name, 3, partitions=1)
     frame = stream.read(name, group_id=group)
@@ -87,7 +86,7 @@ def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[...,
     assert "no" in (stream.run(failing) or "")
     assert topics.committed(group, name) == {0: 1}
     assert stream.run(frame) is None
-    eventually(lambda: topics.committed(group, name) == {0: 8}, "the newest epoch's end")
+    await_true(lambda: topics.committed(group, name) == {0: 8}, "the newest epoch's end")
     assert stream.rows() == [(name, 0, o) for o in range(8)]
 
 
@@ -101,7 +100,7 @@ def test_a_refused_start_moves_nothing(stream: Any, topics: Any, topic: Callable
     shutil.copytree(stream.checkpoint, copy)
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name, group_id=group)) is None
-    eventually(lambda: topics.committed(group, name) == {0: 10}, "the newest epoch's end")
+    await_true(lambda: topics.committed(group, name) == {0: 10}, "the newest epoch's end")
     for part in ("offsets", "commits"):
         shutil.rmtree(stream.checkpoint / part)
         shutil.copytree(copy / part, stream.checkpoint / part)
@@ -144,7 +143,7 @@ def test_group_in_use(
         }
     )
     consumer.subscribe([name])
-    eventually(
+    await_true(
         lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()),
         "the consumer is in the group",
     )
@@ -156,7 +155,7 @@ def test_group_in_use(
     assert stream.rows() == [(name, 0, o) for o in range(5)]
     assert topics.committed(group, name) == {}
     trouble = "could not be committed to the group 'busy'"
-    eventually(lambda: any(trouble in r.getMessage() for r in caplog.records), "the warning")
+    await_true(lambda: any(trouble in r.getMessage() for r in caplog.records), "the warning")
     # from here on the run, which closes in the background, may commit its last offsets
     consumer.close()
     assert len(caplog.records) == 1
@@ -182,5 +181,5 @@ def test_two_sources_one_group(
     both = frame.union(frame).union(allowed.read(two, group_id=group))
     assert allowed.run(both) is None
     assert len(allowed.rows()) == 9
-    eventually(lambda: topics.committed(group, one) == {0: 3}, "the end of the one topic")
-    eventually(lambda: topics.committed(group, two) == {0: 3}, "the end of the other topic")
+    await_true(lambda: topics.committed(group, one) == {0: 3}, "the end of the one topic")
+    await_true(lambda: topics.committed(group, two) == {0: 3}, "the end of the other topic")

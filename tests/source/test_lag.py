@@ -21,8 +21,8 @@ from exactum.local import LocalKafka
 from exactum.spark.run import query_watch
 from exactum.spark.source import topic_watch
 from exactum.spark.source.lag_table import LOOKS_MAX, LagTable, TopicLag
-from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics, eventually
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 P = ("orders", 0)
 FIRST_ONLY = {"processingTime": "1 hour"}
@@ -56,7 +56,7 @@ def until_lag(stream: Stream, what: str, holds: Callable[[events.InputLag], bool
         return len(lags(stream)) > seen and holds(lags(stream)[-1])
 
     try:
-        eventually(now, what)
+        await_true(now, what)
     except AssertionError:
         raise AssertionError(f"{what}; the last ones were {lags(stream)[-3:]}") from None
     return lags(stream)[-1]

@@ -17,6 +17,7 @@ import exactum
 from exactum import errors, events
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.run import small_epoch
+from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -186,13 +187,9 @@ def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> No
     """A query that is stopped within a small epoch has not failed, and nothing of the epoch is
     visible.
     """
-    from tests.kit.source.source_stream import (
-        eventually,
-    )  # not at the top: the tasks import this module, and cannot import that one
-
     once = with_writers(stream, lambda writers: InBatchOne(writers, "wait", tmp_path))
     query = started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)
-    eventually((tmp_path / "there").exists, "a task of the small epoch began")
+    await_true((tmp_path / "there").exists, "a task of the small epoch began")
     query.stop()
     assert query.exception() is None
     assert isinstance(once.error, errors.EpochAborted)

@@ -21,8 +21,7 @@ from exactum.local import LocalKafka
 from exactum.spark.last_words import LastWords
 from exactum.spark.source import topic_watch
 from exactum.spark.source.subscription import Subscription
-from tests.kit.source.source_stream import eventually
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -97,10 +96,10 @@ def test_topic_made_anew_while_the_query_runs(
     # Spark finds by itself that offsets went back, after three tries: our look has to come first.
     retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
     query = stream.start(retrying, processingTime="100 milliseconds")
-    eventually(lambda: len(stream.rows()) == 5, "the first batch")
+    await_true(lambda: len(stream.rows()) == 5, "the first batch")
     with caplog.at_level(logging.ERROR, "exactum"):
         topics.made_anew(name, 1)
-        eventually(
+        await_true(
             lambda: "The next batch will be refused" in caplog.text, "it is noticed and logged"
         )
     topics.give(name, 20, partitions=1)
@@ -234,7 +233,7 @@ def test_open_transaction_upstream(
     query = stream.start(stream.read(name, stall_after_s=1), processingTime="100 milliseconds")
     try:
         stalled = [lambda e: isinstance(e, events.UpstreamStalled)]
-        eventually(lambda: any(stalled[0](e) for e in stream.events), "the stall is told of")
+        await_true(lambda: any(stalled[0](e) for e in stream.events), "the stall is told of")
         (event,) = [e for e in stream.events if isinstance(e, events.UpstreamStalled)]
         assert (event.topic, event.partition, event.last_stable_offset, event.lso_gap) == (
             name,
@@ -245,11 +244,11 @@ def test_open_transaction_upstream(
         assert event.transactional_id == f"upstream-of-{name}"
         assert event.producer_id is not None
         producer.commit_transaction(WAIT_MAX_S)
-        eventually(
+        await_true(
             lambda: any(isinstance(e, events.UpstreamMoved) for e in stream.events),
             "its end is told of",
         )
-        eventually(lambda: len(stream.rows()) == 11, "all is read")
+        await_true(lambda: len(stream.rows()) == 11, "all is read")
     finally:
         query.stop()
     assert len([e for e in stream.events if isinstance(e, events.UpstreamStalled)]) == 1

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from exactum import errors, events
-from tests.kit.spark.folder_sink import FolderSink, arm, await_struck, await_true, rows
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.spark.folder_sink import FolderSink, arm, await_struck, rows
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.spark
 

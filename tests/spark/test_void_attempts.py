@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 import exactum
 from tests.kit.spark import stateful
-from tests.kit.spark.folder_sink import FolderSink, arm, await_true
+from tests.kit.spark.folder_sink import FolderSink, arm
 from tests.kit.spark.torn_stream import (
     DIES_AT,
     IN_MEMORY,
@@ -27,6 +27,7 @@ from tests.kit.spark.torn_stream import (
     Stream,
     configured,
 )
+from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.spark
 

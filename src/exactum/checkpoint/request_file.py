@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exactum.checkpoint.layout import REQUESTS
-from exactum.durable import make_folder
+from exactum.durable import make_folder, write_whole
 
 ANSWER = ".answer.json"
 
@@ -48,7 +48,7 @@ class Request:
 
     def answer(self, checkpoint: Path, answer: Answer) -> None:
         """Say how far it has come. Idempotent; later answers replace earlier ones."""
-        _write(checkpoint / REQUESTS / f"{self.id}{ANSWER}", json.dumps(asdict(answer)))
+        write_whole(checkpoint / REQUESTS / f"{self.id}{ANSWER}", json.dumps(asdict(answer)))
         if not _path(checkpoint, self.id).exists():
             self.take_back(checkpoint)  # it was, meanwhile: nobody else would remove the answer
 
@@ -69,7 +69,7 @@ def ask(checkpoint: Path, incarnation: str, stands_s: float) -> Request:
     """Leave a request for this run and return it."""
     make_folder(checkpoint / REQUESTS)  # which may take its time on a busy disk
     request = Request(secrets.token_hex(8), incarnation, int((time.time() + stands_s) * 1000))
-    _write(_path(checkpoint, request.id), json.dumps(asdict(request)))
+    write_whole(_path(checkpoint, request.id), json.dumps(asdict(request)))
     return request
 
 
@@ -99,12 +99,3 @@ def find(checkpoint: Path, incarnation: str) -> Request | None:
 
 def _path(checkpoint: Path, request_id: str) -> Path:
     return checkpoint / REQUESTS / f"{request_id}.json"
-
-
-def _write(path: Path, text: str) -> None:
-    """A reader never sees half of it. Not fsynced: after a power failure nobody waits for it any
-    more.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.rename(path)

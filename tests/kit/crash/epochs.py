@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -167,11 +166,3 @@ def rows(values: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
         ],
         names=["key", "value", "headers", "partition"],
     )
-
-
-def await_true(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_MAX_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
-        time.sleep(0.05)

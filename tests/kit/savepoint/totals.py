@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 import exactum
 from tests.kit.crash import oracle
 from tests.kit.spark.commit_log import forget_last_batch
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 TIMEOUT_S = WAIT_MAX_S
 OFFSETS_MAX = 30
@@ -150,11 +149,3 @@ class Totals:
         written = self.written()
         assert written == self.expected(first)
         assert {key: values[-1] for key, values in written.items()} == self.final()
-
-
-def await_true(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
-        time.sleep(0.02)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import exactum
 from exactum.local import LocalKafka
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 RUN_TIMEOUT_S = WAIT_MAX_S
 COLUMNS_IN_WORKERS = ("key", "value", "topic", "partition", "offset")
@@ -84,7 +84,7 @@ class Topics:
             ).values()
             return all(cell.error is None for cell in future.result(WAIT_MAX_S).topic_partitions)
 
-        eventually(done, f"group {group} takes offsets of {topic}")
+        await_true(done, f"group {group} takes offsets of {topic}")
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """What a plain consumer of the group finds."""
@@ -152,10 +152,3 @@ class Stream:
         return sorted(
             (row["topic"], row["partition"], row["offset"]) for row in map(json.loads, lines)
         )
-
-
-def eventually(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_MAX_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from exactum.protocol.sink import (
     TaskName,
     WriteOrder,
 )
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 LATE_S = 2.0
 """How late a late task begins: when all others of a failing job are gone."""
@@ -174,13 +174,6 @@ def await_struck(folder: Path, timeout_s: float = WAIT_MAX_S) -> None:
     await_true(
         lambda: not list((folder / "faults").iterdir()), "somebody took every fault", timeout_s
     )
-
-
-def await_true(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_MAX_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not so in {timeout_s:.0f} s: {what}"
-        time.sleep(0.02)
 
 
 def fire(folder: Path, step: str) -> None:

@@ -27,7 +27,7 @@ def original_at_rest(manifest: Manifest, folder: Path) -> Path:
         CheckpointRefused: it runs, has gone on since, is retired already, or cannot be found.
     """
     original = Path(manifest.checkpoint)
-    if not (original / "metadata").is_file() or cut.query_id_of(original) != manifest.query_id:
+    if not is_of(original, manifest):
         raise CheckpointRefused(
             f"The original checkpoint {original} (on {manifest.host}) of query {manifest.query_id} "
             "is not to be found, so it cannot be retired: two queries of one identity would spoil "

@@ -19,6 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from exactum.checkpoint.layout import OF_PARENT, REPLAYS
+from exactum.durable import write_whole
 from exactum.errors import SettingRefused, Unavailable
 from exactum.files.decision_log import FileDecisionLog
 from exactum.kafka.sink import KafkaSink
@@ -215,10 +216,8 @@ class Replay:
         Raises:
             Unavailable: a full disk, or the like.
         """
-        temporary = self._folder / f".{FINISHED}.tmp"
         try:
-            temporary.write_text(str(self._batch_id - 1))
-            temporary.rename(self._folder / FINISHED)
+            write_whole(self._folder / FINISHED, str(self._batch_id - 1))
         except OSError as error:
             raise Unavailable(
                 f"{self._folder / FINISHED} could not be written: {error}. What was sent stands "

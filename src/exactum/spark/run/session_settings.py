@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.layout import RUNS
-from exactum.durable import make_folder
+from exactum.durable import make_folder, write_whole
 from exactum.protocol.epoch_protocol import Completed
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.jvm.error import JvmError
@@ -75,11 +75,9 @@ class SessionSettings(EpochListener):
         """See the base class."""
         if not batch.first or not self._now:
             return
-        temporary = self._path.with_name(f".{NAME}.tmp")
         try:
             make_folder(self._path.parent)
-            temporary.write_text(json.dumps(self._now))
-            temporary.replace(self._path)
+            write_whole(self._path, json.dumps(self._now))
         except OSError as error:
             logger.warning(
                 "%s cannot be written (%s): the next start does not see whether its settings are "
