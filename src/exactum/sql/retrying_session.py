@@ -17,6 +17,9 @@ TIMEOUT_S = 60.0
 and than the server lets a stopped driver idle in its transaction."""
 PAUSE_S = 0.05
 PAUSE_MAX_S = 2.0
+TRIES_MIN = 2
+"""However late it is: where the machine stood still for the whole time, the server has ended the
+session, and nothing was tried."""
 
 
 class RetryingSession:
@@ -33,20 +36,23 @@ class RetryingSession:
 
     def run(self, step: Callable[[Session], T], timeout_s: float | None = None) -> T:
         """Run ``step`` in a session without a transaction; again after a transient failure, for
-        ``timeout_s`` (default: ``TIMEOUT_S``).
+        ``timeout_s`` (default: ``TIMEOUT_S``), and once at least.
 
         Raises:
             SqlFailure: not transient, or the last one.
         """
         end_s = time.monotonic() + (TIMEOUT_S if timeout_s is None else timeout_s)
         pause_s = PAUSE_S
+        tries = 0
         while True:
+            tries += 1
             try:
                 session = self._ready()
                 return step(session)
             except SqlFailure as failure:
                 self.reset()
-                if failure.failure not in TRANSIENT or time.monotonic() + pause_s > end_s:
+                late = time.monotonic() + pause_s > end_s
+                if failure.failure not in TRANSIENT or (late and tries >= TRIES_MIN):
                     raise
             except BaseException:
                 self.reset()
