@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive checkpoint-jar columnar-jar class-list servers test test-fast deep model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep model chaos soak demo demo-picture bench bench-peers smoke smoke-oldest smoke-newest first-hour from-duplicates matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -89,11 +89,18 @@ PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --max-worker-restart 0
 test: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 # Tests marked sweep play a fault at every fifth call, another fifth in each run; make deep plays every call.
 test: export EXACTUM_SWEEP_EVERY = 5
+# Tests marked in_turn are long: a quarter of them with each commit, always the same ones with the same commit; make deep plays all.
+test: export EXACTUM_TURN ?= $(shell echo $$((0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0) % 4)))
 # Where bytecode may not be kept, each test process and each Spark worker compiles the tests anew.
 test: export PYTHONDONTWRITEBYTECODE =
 test: setup ## everything that CI runs: check, then the tests on real servers
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types contract dead duplicates servers archive
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not deep" --durations=40
+
+# Four test processes at once would each compile the same files.
+compiled: export PYTHONDONTWRITEBYTECODE =
+compiled: setup
+	@said=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$said"; exit 1; }
 
 archive: setup
 	$(BIN)/exactum local class-archive
@@ -110,7 +117,7 @@ deep: servers archive ## the crash tests at length, under an hour
 	  tests/run/test_lives.py tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 	$(PYTEST) --dist load -m deep --deselect tests/run/test_lives.py \
 	  --deselect tests/crash/test_random_deaths.py --deselect tests/state/test_two_topics.py
-	$(PYTEST) --dist load -m "sweep and not deep"
+	$(PYTEST) --dist load -m "(sweep or in_turn) and not deep" --deselect tests/run/test_lives.py
 
 model: setup ## the decision protocol, checked by machine: TLA+, and the real coordinator in random schedules
 	$(BIN)/python -m model tla

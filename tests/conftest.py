@@ -18,6 +18,7 @@ import exactum
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, LocalMariaDB, LocalPostgres, settings
 from exactum.testing.faults import EVERY_VARIABLE
+from tests.kit import turn
 from tests.kit.environment import python_path
 from tests.kit.memory import memory_folder
 from tests.kit.sql.postgres_server import hash_quickly
@@ -50,6 +51,15 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.PORT_MAX = settings.PORT_MIN + span
 
 
+def pytest_report_header() -> str:
+    """Which of the long tests are played."""
+    now = turn.turn_now()
+    which = (
+        "all" if now is None else f"those of {turn.TURN_VARIABLE}={now}, of 0 to {turn.TURNS - 1}"
+    )
+    return f"tests in turn: {which}"
+
+
 LONG = (
     "run",
     "targets",
@@ -71,10 +81,11 @@ SERVER_OF = {"kafka": "broker", "spark": "spark", "postgres": "postgres", "maria
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks for the servers that a test uses. The long ones first: what is left at the end is
     short, and the test processes of ``make test`` end together.
     """
+    turn.leave_out(config, items)
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in SERVER_OF:

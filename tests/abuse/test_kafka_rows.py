@@ -384,6 +384,7 @@ def test_rows_that_hypothesis_finds(kafka: LocalKafka, targets: list[Target]) ->
     assert tally.aside
 
 
+@pytest.mark.in_turn
 def test_through_a_query(
     spark: SparkSession, kafka: LocalKafka, targets: list[Target], topic: Any, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.in_turn
 def test_the_broker_killed_in_the_middle_of_an_epoch(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

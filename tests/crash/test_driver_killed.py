@@ -65,6 +65,7 @@ def test_killed_at_points_of_an_epoch(
     )
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "deaths",
     [

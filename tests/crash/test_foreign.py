@@ -62,6 +62,7 @@ def seen(query: Query, servers: str, part: str = "") -> list[str | None]:
     return [s.value for s in read_all(servers, [query.topic])]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("moment", [("write", "after"), ("prepare", "after"), ("verify", "before")])
 def test_an_id_taken_before_the_decision_voids_the_attempt(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: Moment
@@ -83,6 +84,7 @@ def test_an_id_taken_before_the_decision_voids_the_attempt(
     assert sorted(seen(query, servers)) == sorted(["first", *OURS])  # type: ignore[type-var]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("and_then", ["nothing", "commit", "stay open"])
 @pytest.mark.parametrize("moment", [("decide", "after", 2), ("commit", "before")])
 def test_an_id_taken_after_the_decision_loses_nothing(

@@ -509,6 +509,7 @@ class KeepsInMemory(JsonFolderSink):
         super().commit(transaction)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "broken",
     [

@@ -45,6 +45,7 @@ def page(server: HttpServer, path: str) -> str:
         return str(response.read().decode())
 
 
+@pytest.mark.in_turn
 def test_a_browser_that_goes_away_in_mid_answer(made: MadeCheckpoint, server: HttpServer) -> None:
     """Reset after the first bytes, and one that sends half a request: the next one is answered."""
     busy_hour(made)

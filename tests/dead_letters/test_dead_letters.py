@@ -375,6 +375,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("before", [True, False])
 def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool) -> None:
     """Right before its decision: nothing of it is ever seen. Right after it: the next one finishes

@@ -26,6 +26,7 @@ from tests.kit.decoding.registry import Registry
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.in_turn
 def test_avro_round_trip(spark: SparkSession) -> None:
     """Every type that Avro and Spark share comes out with its value; other logical types as what
     they are stored as.

@@ -213,6 +213,7 @@ class DyingLog:
         }
 
 
+@pytest.mark.in_turn
 @STATELESS_AND_AGGREGATED
 def test_skipped_records_are_counted_in_each_epoch(
     job: Job, kafka: LocalKafka, topic: TopicFactory, stream: Poisoned, aggregated: bool
@@ -248,6 +249,7 @@ def test_fail_names_the_record_and_leaves_nothing(
     assert read(kafka, out) == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "guarantee", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.deep)]
 )
@@ -272,6 +274,7 @@ def test_weaker_guarantees_have_the_same_policies(
     assert job.seen(events.RowsDeadLettered) == {0: 2}
 
 
+@pytest.mark.in_turn
 def test_text_needs_no_python_and_has_the_same_policies(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -313,6 +316,7 @@ def test_text_needs_no_python_and_has_the_same_policies(
     assert Counter(one.value() for one in read(kafka, dead)) == Counter([bad, None])
 
 
+@pytest.mark.in_turn
 def test_a_sink_with_rows_of_its_own_and_a_join_of_the_stream_with_itself(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -334,6 +338,7 @@ def test_a_sink_with_rows_of_its_own_and_a_join_of_the_stream_with_itself(
     assert sorted(one.value() for one in read(kafka, dead)) == [b"x", b"y"]
 
 
+@pytest.mark.in_turn
 def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     job: Job, kafka: LocalKafka, topic: TopicFactory
 ) -> None:
@@ -373,6 +378,7 @@ def test_dead_letters_without_a_sink_for_them_are_refused(
     assert read(kafka, out) == []
 
 
+@pytest.mark.in_turn
 def test_a_function_that_changes_its_mind_aborts_the_epoch(
     job: Job, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
 ) -> None:
@@ -469,6 +475,7 @@ def test_the_document_runs_as_it_stands(job: Job, kafka: LocalKafka) -> None:
     assert "registry=" in blocks[2]
 
 
+@pytest.mark.in_turn
 def test_each_source_has_its_own_decoding(job: Job, kafka: LocalKafka, topic: TopicFactory) -> None:
     """A union of three topics with formats and policies of their own: each bad record by the
     policy of its source.

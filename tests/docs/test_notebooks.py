@@ -28,6 +28,7 @@ def signals_put_back() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark", "settings_put_back", "signals_put_back")
 @pytest.mark.parametrize(

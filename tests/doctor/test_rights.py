@@ -152,6 +152,7 @@ def look(secure: LocalKafka, tmp_path: Path) -> Callable[..., Diagnosis]:
     return run
 
 
+@pytest.mark.in_turn
 def test_documented_rights_are_enough(look: Callable[..., Diagnosis]) -> None:
     """What the doctor asks for needs no right that the query does not need."""
     found = look("full")

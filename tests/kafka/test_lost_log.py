@@ -60,6 +60,7 @@ def settle(kafka: LocalKafka, transaction: PreparedTransaction) -> None:
     ).init_transactions(WAIT_MAX_S)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("values", [0, 2, 9])
 def test_a_topic_made_anew_after_the_decision(
     kafka: LocalKafka, topic: Callable[..., str], values: int
@@ -85,6 +86,7 @@ def test_a_topic_made_anew_after_the_decision(
     ] * values
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("values", [0, 2, 9])
 def test_a_topic_made_anew_after_the_transaction_was_settled(
     kafka: LocalKafka, topic: Callable[..., str], values: int

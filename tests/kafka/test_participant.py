@@ -165,6 +165,7 @@ def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(kafk
             sink.participant.verify(prepared)
 
 
+@pytest.mark.in_turn
 def test_a_decided_transaction_that_timed_out_is_salvaged(kafka, topic) -> None:
     """Flink drops these records and goes on."""
     name = topic("late", partitions=2)

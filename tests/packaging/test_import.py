@@ -139,6 +139,7 @@ def test_the_bounds_are_those_of_the_extra() -> None:
     assert extras()["spark"] == [f"pyspark>={low},<{below}"]
 
 
+@pytest.mark.in_turn
 def test_every_extra_that_is_named_exists() -> None:
     """By messages and pages; and each extra is named by a page."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]

@@ -110,6 +110,7 @@ def test_what_must_not_go_on_is_not_started_again(tmp_path: Path, kind: str) -> 
     assert f"{kind}: this is why" in run.log
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "text",
     [
@@ -149,6 +150,7 @@ def test_what_spark_says_of_topics_is_told_with_its_reason(tmp_path: Path) -> No
     ) in run.log
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["EpochAborted", "Unavailable", *at_length("OutcomeUnknown")])
 def test_what_may_go_on_is_started_again(tmp_path: Path, kind: str) -> None:
     """An error of exactum that only voids the attempt is followed by another life."""
@@ -177,6 +179,7 @@ Path("turn").touch()
 """
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("wakes_up", [True, False])
 def test_who_has_said_why_nobody_may_go_on_is_not_frozen(tmp_path: Path, wakes_up: bool) -> None:
     """A fenced script that is slow to end, or never does: its standby does not take the query
@@ -199,6 +202,7 @@ current().tell_error(SettingRefused("the first query may not run"), "query-1")
 """
 
 
+@pytest.mark.in_turn
 def test_an_error_that_the_script_has_handled_is_not_final(tmp_path: Path) -> None:
     """A query is refused, the script goes on without it and dies of something else: it is started
     again. Where it is the same twice in a row, nobody believes in chance; an error that carries the
@@ -230,6 +234,7 @@ if life == 2:
     assert "for the second time right after query query-1 had failed with SettingRefused" in run.log
 
 
+@pytest.mark.in_turn
 def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
     """A script that ends before any query of it has begun is given up soon, and the last line says
     with what; an error that another start may mend is left to the restart strategy.
@@ -249,6 +254,7 @@ def test_a_mistake_in_the_script_is_not_tried_for_ever(tmp_path: Path) -> None:
     assert lives(tmp_path) == 5
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("kind", "status", "count"), [("SettingRefused", 3, 1), ("EpochAborted", 1, 2)]
 )
@@ -276,6 +282,7 @@ raise {kind}("this is why " + "\\ud800x" * 1_500_000)
     assert len(said) < 200_000
 
 
+@pytest.mark.in_turn
 def test_sinks_that_are_too_large_to_be_handed_over(tmp_path: Path) -> None:
     """One line says that what is decided waits for the next start, and the script goes on."""
     program = """
@@ -375,6 +382,7 @@ def test_a_stop_while_nothing_runs(tmp_path: Path) -> None:
         assert run.ends(40) == 0
 
 
+@pytest.mark.in_turn
 def test_the_script_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     """A supervisor that is killed leaves nobody who stands by: a standby ends by itself."""
     program = """
@@ -429,6 +437,7 @@ def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "count").exists()
 
 
+@pytest.mark.in_turn
 def test_restart_delays_are_kept(tmp_path: Path) -> None:
     """The next life begins no earlier than the strategy says."""
     program = (
@@ -453,6 +462,7 @@ def test_watch_in_a_pipe(tmp_path: Path) -> None:
     assert "hello from the script" in run.log
 
 
+@pytest.mark.in_turn
 def test_time_goes_by(tmp_path: Path) -> None:
     """A silent script without a standby is left alone, however silent it is."""
     program = "import os, time\nimport exactum\nprint('ready', flush=True)\n"

@@ -85,6 +85,7 @@ def test_no_port_is_free(tmp_path: Path, taken: list[int]) -> None:
     assert run.log.count("nothing is served") == 1
 
 
+@pytest.mark.in_turn
 def test_the_next_port_is_taken_and_readers_that_hang_are_left(
     tmp_path: Path, taken: list[int]
 ) -> None:

@@ -95,6 +95,7 @@ def check_clean(run: TerminalCommand) -> None:
     assert run.screen.at_a_new_line
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("width", "height"),
     [
@@ -127,6 +128,7 @@ def test_what_is_printed_stands_above_the_numbers(tmp_path: Path, width: int, he
     check_clean(run)
 
 
+@pytest.mark.in_turn
 def test_output_that_goes_elsewhere_is_left_alone(tmp_path: Path) -> None:
     """Standard output in a file: all of it is there and nothing of it on the terminal, where errors and numbers are."""
     with (tmp_path / "out").open("wb") as out:
@@ -139,6 +141,7 @@ def test_output_that_goes_elsewhere_is_left_alone(tmp_path: Path) -> None:
     check_clean(run)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("how", ["raise SystemExit(1)", "import os; os.kill(os.getpid(), 9)"])
 def test_the_last_words_of_a_script_that_dies(tmp_path: Path, how: str) -> None:
     """What it printed before its death is there, before the line that says how it ended; the end leaves no ruins."""
@@ -155,6 +158,7 @@ def test_the_last_words_of_a_script_that_dies(tmp_path: Path, how: str) -> None:
     check_clean(run)
 
 
+@pytest.mark.in_turn
 def test_what_a_sink_prints_when_it_is_finished_stands_above(tmp_path: Path) -> None:
     """The helper process prints, too: what it is handed is a sink's own code, and client libraries warn."""
     path = tmp_path / "app.py"

@@ -39,6 +39,7 @@ def exactum_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
+@pytest.mark.in_turn
 def test_a_running_query_is_thrown_away_and_started_again(
     spark: SparkSession,
     totals: Totals,
@@ -144,6 +145,7 @@ def test_stopped_under_load_and_moved(
     assert "was made of this savepoint before" in again.stdout
 
 
+@pytest.mark.in_turn
 def test_the_last_word_comes_before_the_end(
     totals: Totals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +165,7 @@ def test_the_last_word_comes_before_the_end(
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
 
 
+@pytest.mark.in_turn
 def test_a_fork_beside_its_parent(
     kafka: LocalKafka, totals: Totals, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -269,6 +269,7 @@ def test_documented_rights_are_enough(secure: LocalKafka) -> None:
     ) == (1, 1, 0)
 
 
+@pytest.mark.in_turn
 def test_documented_rights_are_enough_to_salvage(secure: LocalKafka) -> None:
     """A decided transaction that the broker timed out is read back and written again; so is its
     denial told.
@@ -466,6 +467,7 @@ def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "other.pem")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("changed", "match"),
     [

@@ -73,6 +73,7 @@ def refused(match: str) -> Iterator[None]:
     assert "horse" not in str(caught.value)
 
 
+@pytest.mark.in_turn
 def test_documented_rights_are_enough(secure: LocalKafka) -> None:
     """READ on the topic, and none on a group."""
     assert read(secure, "full") == [b"1"]

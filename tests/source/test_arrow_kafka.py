@@ -166,6 +166,7 @@ def torn(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
+@pytest.mark.in_turn
 def test_a_task_that_is_tried_again(
     stream: Any,
     topic: Callable[..., str],
@@ -196,6 +197,7 @@ def lanes_are_free() -> bool:
     return taken == (0,)
 
 
+@pytest.mark.in_turn
 def test_a_function_that_breaks_its_schema(stream: Any, topic: Callable[..., str]) -> None:
     name = topic("breaks", partitions=1)
     give(stream.kafka, name, 3, 1)
@@ -206,6 +208,7 @@ def test_a_function_that_breaks_its_schema(stream: Any, topic: Callable[..., str
     await_true(lanes_are_free, "a query that failed has given its lanes back")
 
 
+@pytest.mark.in_turn
 def test_transactions_of_one_record(
     stream: Any, topic: Callable[..., str], lane_jobs: list[int]
 ) -> None:
@@ -301,6 +304,7 @@ def passing_over(batches: Iterator[Any]) -> Iterator[Any]:
         return
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("function", [None, passing_over])
 def test_records_that_are_deleted_below(
     stream: Any, topics: Any, topic: Callable[..., str], lane_jobs: list[int], function: Any
@@ -388,6 +392,7 @@ def test_one_checkpoint(stream: Any, topic: Callable[..., str], lane_jobs: list[
     assert len(lane_jobs) == 2
 
 
+@pytest.mark.in_turn
 def test_two_queries(
     make_stream: Any, topic: Callable[..., str], lane_jobs: list[int], caplog: Any
 ) -> None:
@@ -499,6 +504,7 @@ def test_at_least_once(stream: Any, topic: Callable[..., str], lane_jobs: list[i
     assert lane_jobs == [2]
 
 
+@pytest.mark.in_turn
 def test_a_query_that_is_stopped(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """With a function that goes on for long: it ends soon, and the next start writes all."""
     name = topic("stopped", partitions=1)
@@ -531,6 +537,7 @@ def taken_then_waiting(batches: Iterator[Any]) -> Iterator[Any]:
         time.sleep(0.05)
 
 
+@pytest.mark.in_turn
 def test_a_connection_that_ends_while_the_driver_asks(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

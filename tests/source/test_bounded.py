@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 RECORDS = 10
 
 
+@pytest.mark.in_turn
 def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """The query ends exactly at the stops, though a batch reads past them and the topics grow;
     so does its group.
@@ -51,6 +52,7 @@ def test_stop_offsets(stream: Any, topics: Any, topic: Callable[..., str]) -> No
     assert stream.rows() == expected
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("trigger", [{"processingTime": "0 seconds"}, {"processingTime": "1 hour"}])
 def test_another_stop_and_nothing_new(
     stream: Any, topics: Any, topic: Callable[..., str], trigger: dict[str, str]
@@ -87,6 +89,7 @@ def test_stop_at_latest(
     assert second.rows() == [(name, p, o) for p in (0, 1) for o in range(RECORDS, RECORDS + 3)]
 
 
+@pytest.mark.in_turn
 def test_stop_at_latest_behind_an_open_transaction(
     make_stream: Callable[[], Any],
     topics: Any,
@@ -171,6 +174,7 @@ def test_nothing_to_read(
         assert stream.rows() == []
 
 
+@pytest.mark.in_turn
 def test_two_sources(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """A union ends when both are read; a stop may be raised where nothing between is lost."""
     one, two = topic("one", partitions=2), topic("two", partitions=1)

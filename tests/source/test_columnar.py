@@ -107,6 +107,7 @@ CHOICES: dict[str, Callable[[Any], Any]] = {
 
 
 # A choice of columns with other names is in "by layers" as well, one of some columns in "twice".
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "choice",
     [
@@ -151,6 +152,7 @@ AS_ROWS: dict[str, Callable[[Any], Any]] = {
 AT_LENGTH = ("a filter", "an expression", "a function of Arrow arrays")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "transform",
     [
@@ -193,6 +195,7 @@ def test_one_checkpoint(stream: Any, topic: Callable[..., str]) -> None:
     assert found == sorted((row["partition"], row["offset"], row["value"]) for row in expected)
 
 
+@pytest.mark.in_turn
 def test_transactions(stream: Any, topic: Callable[..., str], any_way: str) -> None:
     """Aborted records and what marks the ends of transactions are passed over; a batch may be of
     nothing else.
@@ -214,6 +217,7 @@ def test_transactions(stream: Any, topic: Callable[..., str], any_way: str) -> N
     assert [(row["offset"], row["value"]) for row in written(stream.out)] == expected
 
 
+@pytest.mark.in_turn
 def test_gaps_of_compaction(
     stream: Any, topics: Any, topic: Callable[..., str], any_way: str
 ) -> None:
@@ -233,6 +237,7 @@ def test_gaps_of_compaction(
     assert found.keys() >= {row["offset"] for row in rows.collect()}, "read later, compacted more"
 
 
+@pytest.mark.in_turn
 def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], any_way: str) -> None:
     name = topic("split", partitions=2)
     expected = give(stream.kafka, name, 50, 2)
@@ -242,6 +247,7 @@ def test_more_tasks_than_partitions(stream: Any, topic: Callable[..., str], any_
     ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_records_that_are_gone(
     stream: Any, topics: Any, topic: Callable[..., str], any_way: str, tolerant: bool
@@ -308,6 +314,7 @@ def test_a_frame_of_another_batch(
     assert packed_jobs == []
 
 
+@pytest.mark.in_turn
 def test_a_task_that_fails_once(stream: Any, topic: Callable[..., str], way: str) -> None:
     """Its second try reads the same records."""
     name = topic("retried", partitions=2)
@@ -346,6 +353,7 @@ LIVES = 4
 """Each run has other moments."""
 
 
+@pytest.mark.in_turn
 def test_stops_at_any_moment(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """While Spark asks for offsets, plans, reads or waits: no stop is a failure, and nothing is
     lost.

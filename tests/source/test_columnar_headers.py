@@ -75,6 +75,7 @@ def test_every_way(
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.in_turn
 def test_expressions(
     kafka: Any, make_stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
 ) -> None:
@@ -129,6 +130,7 @@ def test_headers_without_a_byte_count_as_well(
     assert len(sizes(stream)) > 4, "not all of them came at once"
 
 
+@pytest.mark.in_turn
 def test_from_topic_to_topic(
     stream: Any, topic: Callable[..., str], packed_jobs: list[Any]
 ) -> None:

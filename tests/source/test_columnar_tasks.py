@@ -70,6 +70,7 @@ def start(stream: Any, frame: Any, sink: Any) -> Any:
     return writer.trigger(availableNow=True).foreachBatch(once).start()
 
 
+@pytest.mark.in_turn
 def test_a_task_that_is_killed(
     stream: Any, topic: Any, packed_jobs: list[Any], lane_jobs: list[int], any_way: str
 ) -> None:

@@ -49,6 +49,7 @@ def lag_of(kafka: LocalKafka, group: str, topic: str) -> list[tuple[str, str, st
     return [(c[3], c[4], c[5]) for c in sorted(cells, key=lambda c: int(c[2]))]
 
 
+@pytest.mark.in_turn
 def test_lag_tools_see_the_query(
     stream: Any, kafka: LocalKafka, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -69,6 +70,7 @@ def test_lag_tools_see_the_query(
     assert lag_of(kafka, group, name) == [("5", "7", "2"), ("5", "7", "2")]
 
 
+@pytest.mark.in_turn
 def test_never_ahead_and_repaired(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """An epoch that fails moves nothing; the next complete one is committed, though somebody
     reset the group.
@@ -125,6 +127,7 @@ def test_not_committed(
     assert topics.committed(group, name) == {0: 2}
 
 
+@pytest.mark.in_turn
 def test_group_in_use(
     stream: Any,
     kafka: LocalKafka,
@@ -161,6 +164,7 @@ def test_group_in_use(
     assert len(caplog.records) == 1
 
 
+@pytest.mark.in_turn
 def test_two_sources_one_group(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:

@@ -93,6 +93,7 @@ def but(at_length: tuple[str, ...], cases: dict[str, Callable[[Any], Any]]) -> l
 
 
 # A function of the user is in the filter as well, and in the function around exactum's.
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "transform", but(("a function of the user", "Python over Arrow"), AS_PLANNED)
 )
@@ -170,6 +171,7 @@ def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str], tmp_path:
     assert transactions(stream) == [4]
 
 
+@pytest.mark.in_turn
 def test_an_error_of_spark(stream: Any, filled: Callable[[int], str]) -> None:
     """What fails outside of our code is said in Spark's words, and the epoch is given up."""
     frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
@@ -196,6 +198,7 @@ def test_a_stop(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> No
     assert len(stream.rows()) == 8
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("at_most", "tasks"), [(8, 2), (7, 4)])
 def test_larger_epochs(
     stream: Any,
@@ -248,6 +251,7 @@ def test_switched_off(stream: Any, filled: Callable[[int], str]) -> None:
     assert transactions(stream) == [4, 4, 4]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("place", ["around", "rows"])
 def test_what_the_user_does_within_the_batch(
     stream: Any, filled: Callable[[int], str], place: str
@@ -298,6 +302,7 @@ HEAVY_VIEWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("rows", but(("more rows",), HEAVY_VIEWS))
 def test_a_heavy_view(
     stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]

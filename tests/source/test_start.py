@@ -184,6 +184,7 @@ UNREACHABLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.in_turn
 def test_new_query_out_of_reach(
     make_stream: Callable[[], Any],
     topics: Any,
@@ -273,6 +274,7 @@ def test_no_such_topic(
         stream.read({name: [0, 5]}, **start)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "start", [{"start": "earliest"}, {"start": "latest"}, {"start": 0}, {"group_id": "g"}]
 )
@@ -309,6 +311,7 @@ def test_pattern_of_nothing(stream: Any, caplog: pytest.LogCaptureFixture) -> No
     )
 
 
+@pytest.mark.in_turn
 def test_time_behind_an_open_transaction(
     make_stream: Callable[[], Any],
     topics: Any,

@@ -34,6 +34,7 @@ def topic_id(topics: Any, name: str) -> str:
     )
 
 
+@pytest.mark.in_turn
 def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
     """A topic with the same name and more records than before is another topic: refused, with
     nothing of it read.
@@ -61,6 +62,7 @@ def test_topic_made_anew(stream: Any, topics: Any, topic: Callable[..., str]) ->
     assert "made anew" in (stream.run(stream.read(name)) or ""), "it is not forgotten"
 
 
+@pytest.mark.in_turn
 def test_topic_made_anew_with_fewer_records(
     make_stream: Callable[[], Any], topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -82,6 +84,7 @@ def test_topic_made_anew_with_fewer_records(
         assert stream.rows() == before
 
 
+@pytest.mark.in_turn
 def test_topic_made_anew_while_the_query_runs(
     stream: Any,
     topics: Any,
@@ -133,6 +136,7 @@ def test_retention_passed_the_next_offset(
     assert [o for _, _, o in stream.rows()] == [0, 1, 2, 3, 4, 5, 8, 9]
 
 
+@pytest.mark.in_turn
 def test_another_topic_with_the_checkpoint(
     stream: Any, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -160,6 +164,7 @@ def test_another_topic_with_the_checkpoint(
     assert stream.rows() == sorted([*before, (mine, 0, 5), (mine, 1, 5)])
 
 
+@pytest.mark.in_turn
 def test_a_topic_is_left_out_and_read_again(
     stream: Any, topics: Any, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -191,6 +196,7 @@ def test_a_topic_is_left_out_and_read_again(
     assert stream.rows() == sorted([*before, (kept, 0, 5)])
 
 
+@pytest.mark.in_turn
 def test_a_new_topic_is_read_after_a_failed_attempt(
     stream: Any, topics: Any, topic: Callable[..., str]
 ) -> None:
@@ -209,6 +215,7 @@ def test_a_new_topic_is_read_after_a_failed_attempt(
     assert len(stream.rows()) == 5
 
 
+@pytest.mark.in_turn
 def test_open_transaction_upstream(
     stream: Any,
     kafka: LocalKafka,
@@ -273,6 +280,7 @@ def test_a_moment_without_an_answer(
     assert empty == [], "both were given"
 
 
+@pytest.mark.in_turn
 def test_one_topic_of_a_pattern_is_deleted(
     stream: Any,
     topics: Any,

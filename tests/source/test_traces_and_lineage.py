@@ -52,6 +52,7 @@ def lineage_server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         server.server_close()
 
 
+@pytest.mark.in_turn
 def test_what_they_are_told(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -240,6 +240,7 @@ def test_a_cache_that_cannot_be_written_is_logged(
         archive_maker.make()
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.usefixtures("few_classes", "room")
 def test_of_two_at_once_one_makes_it(archive: ClassArchive, makers: Callable[[], set[int]]) -> None:
@@ -269,6 +270,7 @@ def test_of_two_at_once_one_makes_it(archive: ClassArchive, makers: Callable[[],
     assert files(archive) == [".jsa"], "nothing else is left"
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.usefixtures("few_classes")
 def test_the_ones_used_last_are_kept(archive: ClassArchive) -> None:
@@ -296,6 +298,7 @@ def test_the_ones_used_last_are_kept(archive: ClassArchive) -> None:
     )
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.usefixtures("few_classes")
 def test_a_jvm_that_fails_leaves_no_archive_and_is_heard(
@@ -308,6 +311,7 @@ def test_a_jvm_that_fails_leaves_no_archive_and_is_heard(
     assert archive.reading_options() == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.usefixtures("few_classes", "room")
 def test_a_killed_maker_leaves_nothing_that_a_start_would_take(

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from exactum.spark.runtime import checkpoint_fs
 from tests.kit.spark import checkpoint_jar
 from tests.kit.spark.java_classes import classes, compiled, kept
@@ -19,6 +21,7 @@ def test_it_is_made_of_the_source(tmp_path: Path) -> None:
     assert ours == classes(tmp_path / "made", made), "make checkpoint-jar"
 
 
+@pytest.mark.in_turn
 def test_another_source_would_show(tmp_path: Path) -> None:
     """An fsync that leaves out what the file's system knows of it, and nothing else."""
     text = checkpoint_fs.SOURCE.read_text()

@@ -63,6 +63,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
     return archive_of_its_own(tmp_path, monkeypatch)
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 def test_a_damaged_one_breaks_no_start(
     archive: ClassArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,6 +88,7 @@ def test_a_damaged_one_breaks_no_start(
         assert not shares_classes(command)
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 def test_a_flight_recorder_looks_at_every_class(tmp_path: Path) -> None:
     """So do agents, as those of tracing and of metrics. A class in the archive that has no class
@@ -135,6 +137,7 @@ def test_options_of_the_environment_count_as_well(
     assert class_archive.archive_for(given) is None
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 def test_a_session_whose_jvm_refuses_it_says_so(archive: ClassArchive) -> None:
     """Its start is slower than with none, and nobody would know why."""

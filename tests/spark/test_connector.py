@@ -107,6 +107,7 @@ def test_newest_of_the_minor_line(
     assert line == "PySpark 4.2.11 reads Kafka with the connector of Spark 4.2.10"
 
 
+@pytest.mark.in_turn
 def test_no_connector_of_the_minor_line(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:

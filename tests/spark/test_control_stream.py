@@ -118,6 +118,7 @@ def test_an_epoch_sees_what_stood_in_the_topic_when_it_began(query: Any, rules: 
     assert [event.keys for event in query.seen(events.ControlChanged)] == [3, 2]
 
 
+@pytest.mark.in_turn
 def test_an_epoch_that_stands_advances_the_state_by_the_rules_it_had(
     query: Any, rules: Rules
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_view_of_the_batch_may_ask_for_the_rules_on_the_driver(query: Any, rul
     assert query.values() == [3, 4]
 
 
+@pytest.mark.in_turn
 def test_records_of_long_past_epochs_are_forgotten(query: Any, rules: Rules, spark: Any) -> None:
     """Only what Spark may ask for again is kept of what epochs saw."""
     rules.write(e=1, o=1)
@@ -209,6 +211,7 @@ def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(
     assert query.values() == []
 
 
+@pytest.mark.in_turn
 def test_a_topic_that_is_missing_or_was_made_anew_is_refused(
     query: Any, rules: Rules, kafka: LocalKafka
 ) -> None:

@@ -60,6 +60,7 @@ def prepared(connection: Any) -> int:
     return int(connection.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()[0])
 
 
+@pytest.mark.in_turn
 @pytest.mark.postgres
 @pytest.mark.parametrize("mechanism", ["prepared", pytest.param("staged", marks=pytest.mark.deep)])
 def test_a_database_sink_that_was_renamed(
@@ -149,6 +150,7 @@ def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPost
     assert query.values() == [2, 2]
 
 
+@pytest.mark.in_turn
 def test_a_sink_of_dead_letters_is_not_forgotten(query: Any, tmp_path: Path) -> None:
     """Starts without it find nothing open there; what it holds is found by an operator all the
     same. A query that has it again has it once.

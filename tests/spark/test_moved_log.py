@@ -19,6 +19,7 @@ def run(query: Any, log: Path | str | None) -> str:
     return query.run(query.exactly_once(decision_log=log)) or ""
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("before", [None, "old"])
 def test_a_decided_batch_is_not_written_again(
     query: Any, tmp_path: Path, before: str | None, monkeypatch: pytest.MonkeyPatch

@@ -57,6 +57,7 @@ def give(query: Any, running: StreamingQuery, *values: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.in_turn
 def test_kafka_has_more_than_the_checkpoint(
     query: Any, tmp_path: Path, kafka: Any, topic: Any
 ) -> None:
@@ -82,6 +83,7 @@ def test_kafka_has_more_than_the_checkpoint(
     assert values_in(servers, name) == [1, 2, 3, 3, 4, 4]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("first", ["checkpoint", "folder"])
 def test_another_decision_log(
     query: Any, tmp_path: Path, kafka: Any, topic: Any, first: str

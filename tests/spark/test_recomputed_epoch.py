@@ -53,6 +53,7 @@ def refused(stream: Stream, **how: Any) -> str:
     return str(raised.value)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "settings",
     [
@@ -80,6 +81,7 @@ def test_state_that_is_not_all_there(
         assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "besides",
     [
@@ -113,6 +115,7 @@ def set_back(stream: Stream) -> None:
         os.utime(path, (past_s, past_s))
 
 
+@pytest.mark.in_turn
 def test_state_that_was_written_again_by_a_clock_set_back(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -270,6 +273,7 @@ def test_a_record_without_a_seal(
     assert Shown.of(stream) == undisturbed(stateful.update, "update")
 
 
+@pytest.mark.in_turn
 def test_a_record_without_a_fingerprint(
     spark: SparkSession,
     tmp_path: Path,

@@ -87,6 +87,7 @@ ALL_BUT_ONE = tuple(query for query in stateful.QUERIES if query != (stateful.up
 """What is another way to keep state is shown by one query, the modes by the test above."""
 
 
+@pytest.mark.in_turn
 @each_query(
     stateful.join,
     stateful.duplicates,
@@ -124,6 +125,7 @@ def test_in_checkpoint_format_2(
         as_without_the_crash(make, mode)
 
 
+@pytest.mark.in_turn
 @each_query(*ALL_BUT_ONE, but=stateful.ROCKSDB_ONLY)
 def test_in_memory(
     spark: SparkSession, as_without_the_crash: AsWithoutTheCrash, make: Any, mode: str
@@ -174,6 +176,7 @@ def test_in_these_epochs_in_format_2(
         as_without_the_crash(make, mode, die_at)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("make", "mode", "die_at", "settings"),
     [
@@ -214,6 +217,7 @@ def test_with_whole_snapshots(
         as_without_the_crash(make, "append")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("make", "mode", "settings"),
     [
@@ -267,6 +271,7 @@ def weighed(spark: SparkSession) -> tuple[Callable[[int], Callable[[], None]], A
     return weights, make
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("die_at", "expected"),
     [
@@ -287,6 +292,7 @@ def test_a_table_that_changed_meanwhile(
     assert sorted(json.loads(line)["total"] for line in stream.output()) == expected
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "besides",
     [

@@ -52,6 +52,7 @@ def test_each_sink_sees_its_own_view(query: Any, tmp_path: Path) -> None:
     assert done.rows == 8
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("jobs", ["one job", "a job each"])
 def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path, jobs: str) -> None:
     """Each row of the batch is computed once, however many views there are."""
@@ -79,6 +80,7 @@ def test_the_source_is_read_once_for_all_views(query: Any, tmp_path: Path, jobs:
     assert [len(rows(tmp_path / str(n))) for n in range(3)] == [9, 8, 7]
 
 
+@pytest.mark.in_turn
 def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> None:
     """The batch as it is, and two views that choose and compute rows: one job, and no row is
     computed twice.
@@ -241,6 +243,7 @@ def test_a_view_is_checked_by_its_own_columns(query: Any, tmp_path: Path) -> Non
     assert query.values() == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("others", "had"),
     [

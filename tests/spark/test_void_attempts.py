@@ -81,6 +81,7 @@ def fails_undecided(stream: Stream, said: Path) -> None:
     said.write_text(RIGHT)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("make", "mode", "mounts"),
     [

@@ -86,6 +86,7 @@ def run(driver: Incarnation, batch_id: int) -> None:
         driver.write(WriteOrder(driver.run_of, batch_id, 0, 1))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("column", "became"),

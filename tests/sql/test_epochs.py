@@ -129,6 +129,7 @@ def test_a_newer_driver_fences_the_older(database: SqlDatabase, mechanism: str) 
     assert database.leftovers() == NOTHING
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_driver_stopped_while_it_holds_an_epoch(
     database: SqlDatabase, mechanism: str, monkeypatch: pytest.MonkeyPatch
@@ -150,6 +151,7 @@ def test_a_driver_stopped_while_it_holds_an_epoch(
     assert database.leftovers() == NOTHING
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_an_older_driver_commits_again_days_later(database: SqlDatabase, mechanism: str) -> None:
     """The same commit, sent by another driver after later epochs and after the ledger was
@@ -266,6 +268,7 @@ def test_queries_do_not_see_each_other(database: SqlDatabase, mechanism: str) ->
     assert rows_in(database, table) == expected([0])
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_server_is_killed_between_decision_and_commit(
     database: SqlDatabase, mechanism: str
@@ -289,6 +292,7 @@ def test_the_server_is_killed_between_decision_and_commit(
     assert database.leftovers() == NOTHING
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_server_is_killed_while_tasks_write(database: SqlDatabase, mechanism: str) -> None:
     """SIGKILL after some tasks have prepared: the attempt is void, and a restart of the query is

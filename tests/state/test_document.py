@@ -20,6 +20,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("settings_put_back")
 def test_the_examples_of_the_document(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path

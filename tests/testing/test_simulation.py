@@ -14,6 +14,7 @@ from model.broken import BROKEN, Broken
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("pattern", "setup", "stride"),
     [

@@ -230,6 +230,7 @@ class TestMemorySink(_Contract):
 TESTS = [name for name in dir(SinkContract) if name.startswith("test_")]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "fault",
     [

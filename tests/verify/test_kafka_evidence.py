@@ -162,6 +162,7 @@ def offsets(world: World, batch_id: int) -> dict[tuple[str, int], int]:
     return found
 
 
+@pytest.mark.in_turn
 def test_a_copy_is_compared_with_its_input(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

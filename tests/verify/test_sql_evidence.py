@@ -57,6 +57,7 @@ class World:
         return '\\"mode\\": \\"upsert\\"' in repr(found) or '"mode": "upsert"' in repr(found)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path, mechanism: str) -> None:
     """Exact as long as all is there; a deleted row is missing where rows tell who wrote them; what
@@ -109,6 +110,7 @@ def test_a_table_that_is_gone_or_another_one(
     database.run("DROP TABLE renamed_rows")
 
 
+@pytest.mark.in_turn
 def test_an_upsert_is_known_by_the_ledger(database: SqlDatabase, tmp_path: Path) -> None:
     """Its rows are replaced by later ones, so nobody counts them."""
     world = World(database, tmp_path, mode="upsert", key="id")

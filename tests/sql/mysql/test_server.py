@@ -59,6 +59,7 @@ def numbers_query(database: Database, mechanism: str = "staged", **options: Any)
     return Query(lambda: MySQLSink(database.url, table="t", mechanism=mechanism, **options))
 
 
+@pytest.mark.in_turn
 @BOTH
 @pytest.mark.parametrize("moment", ["verify", "decide", "commit"])
 def test_killed_server(mortal: LocalMariaDB, mechanism: str, moment: str) -> None:
@@ -169,6 +170,7 @@ def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
         one.die()
 
 
+@pytest.mark.in_turn
 @BOTH
 def test_locked_rows(database: Database, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that somebody locks for longer than we wait: the attempt is void, the next one is
