@@ -67,7 +67,7 @@ def test_index(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
 
 
 FRAGMENTS = {
-    ("../README.md", 1): {'"limits"': "topic", '"orders"': "topic"},
+    ("../README.md", 1): {'"limits"': "topic", '"localhost:9092"': "servers", '"orders"': "topic"},
     ("cluster.md", 0): {'"/shared/decisions"': "folder"},
     ("decoding.md", 2): {},
     ("files.md", 1): {},
