@@ -225,7 +225,8 @@ def test_new_query_out_of_reach(
         ({"start": "yesterday"}, "'yesterday'"),
         ({"start": True}, "start=True"),
         ({"start": 1.5}, "start=1.5"),
-        ({"start": -1}, "not negative"),
+        ({"start": -1}, "before 1970"),
+        ({"start": datetime(1969, 12, 31, 23, 59, 59, 999_000, timezone.utc)}, "before 1970"),
         ({"start": EPOCH_MS + 10**9}, "lies in the future"),
         ({"stop": datetime(2999, 1, 1, tzinfo=timezone.utc)}, "lies in the future"),
         ({"start": {}}, "offsets look like"),
@@ -288,6 +289,25 @@ def test_wrong_address(
     for topics in ("orders", re.compile("order.*")):
         with pytest.raises(Unavailable, match=r"at 127\.0\.0\.1:1 within .*Connection refused"):
             exactum.read_kafka(spark, topics, bootstrap_servers="127.0.0.1:1", **start)
+
+
+@pytest.mark.parametrize(
+    "pattern", [re.compile("orders-.*", re.IGNORECASE), re.compile(b"orders-.*")], ids=str
+)
+def test_a_pattern_of_which_spark_would_know_a_part(pattern: Any, stream: Any) -> None:
+    """Flags stand beside a pattern's text, which is all that Spark is given."""
+    with pytest.raises(SettingRefused, match=r"\(\?i\)orders"):
+        stream.read(pattern)
+
+
+def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+    small = topic("flags-a", partitions=1)
+    large = small.upper()
+    topics.kafka.create_topic(large, partitions=1)
+    for name in (small, large):
+        topics.give(name, 3, partitions=1)
+    assert stream.run(stream.read(re.compile(f"(?i){re.escape(small)}"))) is None
+    assert {name for name, _, _ in stream.rows()} == {small, large}
 
 
 def test_topic_made_a_moment_ago(stream: Any, topics: Any) -> None:

@@ -21,10 +21,11 @@ from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
+from exactum.spark.decoding.bad_count import BadCount
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.epoch_listener import Batch, EpochListener
-from exactum.spark.jvm.frame import frame_of, unchecked_session
+from exactum.spark.jvm.frame import frame_of, reads_of_one_batch, unchecked_session
 from exactum.spark.run_context import RunContext
 from exactum.spark.write import view, write_job
 from exactum.spark.write.dead_letter import dead_letters
@@ -65,7 +66,8 @@ class BadRecords(EpochListener):
         self._lettered = 0
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        skipped = sum(self._bad(Policy.SKIP).values()) if completed.written else 0
+        bad = self._bad(Policy.SKIP).values() if completed.written else ()
+        skipped = sum(count.number for count in bad)
         if skipped:
             self._context.emit(events.RowsSkipped(*self._context.about(batch.batch_id), skipped))
         # Where nothing is prepared, nobody else knows of them.
@@ -85,27 +87,32 @@ class BadRecords(EpochListener):
         """
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
-        for metric, decoded in self._metrics() if any(counted.values()) else ():
-            expected = counted.pop(metric, 0)
-            if not expected:
+        some = {metric: count for metric, count in counted.items() if count.number}
+        for metric, decoded in self._metrics() if some else ():
+            count = some.pop(metric, None)
+            if count is None:
                 continue
             with view.read_once(self._letters(frame, decoded), 2) as kept:
                 job = write_job.WriteJob(RunTask(((name, LetterWriters(plan)),), order.run))
                 prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():
                     found = kept.count()
-            self._refuse_fewer(found, expected, order)
+            self._refuse_fewer(found, count, frame, order)
             self._lettered += found
         return prepared
 
-    def _refuse_fewer(self, found: int, expected: int, order: WriteOrder) -> None:
-        if found < expected:
+    def _refuse_fewer(
+        self, found: int, count: BadCount, frame: DataFrame, order: WriteOrder
+    ) -> None:
+        if found < count.number and not count.allows(found, reads_of_one_batch(frame)):
             raise EpochAborted(
-                f"{self._running}: {expected} records of epoch {order.batch_id} were bad when they "
-                f"were decoded, and {found} when they were decoded again for the dead letters, so "
-                "some would be lost. A schema was registered in between, a function that decodes "
-                "is not deterministic, or Spark repeated a stage. Start the query again: the "
-                "epoch is read anew."
+                f"{self._running}: {count.number} records of epoch {order.batch_id} were bad when "
+                f"they were decoded, and {found} when they were decoded again for the dead "
+                "letters, so some would be lost. A schema was registered in between, a function "
+                "that decodes is not deterministic, or Spark repeated a stage. Start the query "
+                "again: the epoch is read anew. If it ends here each time, the function of "
+                "foreachBatch has Spark compute the batch several times: call batch.persist() "
+                "before it looks."
             )
 
     def _letters(self, frame: DataFrame, decoded: Any) -> DataFrame:
@@ -134,13 +141,11 @@ class BadRecords(EpochListener):
             name for name in self._names if name.startswith(f"{METRIC_PREFIX}{policy.value}.")
         )
 
-    def _bad(self, policy: Policy) -> dict[str, int]:
-        """How many bad records each metric of this policy has met in this batch; what ran before
-        does not count.
-        """
+    def _bad(self, policy: Policy) -> dict[str, BadCount]:
+        """What each metric of this policy has counted in this batch."""
         names = self._of(policy)
         counts = self._counts() if names else {}
-        return {name: counts.get(name, 0) - self._before.get(name, 0) for name in names}
+        return {name: BadCount(self._before.get(name, 0), counts.get(name, 0)) for name in names}
 
     def _counts(self) -> dict[str, int]:
         return self._running.execution.observed(self._names) if self._names else {}

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -288,7 +289,13 @@ def subscription(topics: Topics) -> dict[str, str]:
         SettingRefused: none is named, or it is of no known form.
     """
     if isinstance(topics, re.Pattern):
-        return {"subscribePattern": topics.pattern}
+        text: Any = topics.pattern
+        if not isinstance(text, str) or re.compile(text).flags != topics.flags:
+            raise SettingRefused(
+                f"read_kafka: {topics!r} is a pattern of bytes or with flags, and Spark is given "
+                "its text alone. Write a flag into the text: re.compile('(?i)orders-.*')."
+            )
+        return {"subscribePattern": text}
     if isinstance(topics, Mapping):
         if topics and all(_partitions(value) for value in topics.values()):
             return {"assign": json.dumps({name: list(value) for name, value in topics.items()})}

@@ -188,7 +188,7 @@ def milliseconds(given: Any, argument: str) -> int:
     """A time as milliseconds since the epoch.
 
     Raises:
-        SettingRefused: a datetime without a time zone, or a negative number.
+        SettingRefused: a datetime without a time zone, or a time before 1970.
     """
     if isinstance(given, datetime):
         if given.tzinfo is None or given.utcoffset() is None:
@@ -196,16 +196,19 @@ def milliseconds(given: Any, argument: str) -> int:
                 f"read_kafka({argument}={given!r}) has no time zone, so it names no moment. Say "
                 "which one, for example datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)."
             )
-        return round(given.timestamp() * 1000)
-    if given < 0:
+        given_ms = round(given.timestamp() * 1000)
+    else:
+        given_ms = int(given)
+    if given_ms < 0:  # Kafka takes -1 for the end (ListOffsets)
         raise SettingRefused(
-            f"read_kafka({argument}={given!r}): milliseconds since the epoch are not negative."
+            f"read_kafka({argument}={given!r}) is a time before 1970, by which no record can be "
+            'asked for. "earliest" is the first record.'
         )
-    if given >= 2**63:
+    if given_ms >= 2**63:
         raise SettingRefused(
             f"read_kafka({argument}={given!r}): that many milliseconds are no time."
         )
-    return int(given)
+    return given_ms
 
 
 def refuse_future(time_ms: int, given: object, argument: str) -> None:

@@ -94,29 +94,42 @@ class ViewJobs:
         """
         if self._in_one_job:
             with read_once(frame, 2 if self._count_once else 1) as kept:
-                frames = [self._frame(place, kept, order) for place in range(len(self._views))]
-                whole = frames[0] if len(frames) == 1 else side_by_side(frames)
-                if whole is not None:
-                    own = self._read_by_workers(whole, order)
-                    if own is not None:
-                        return own
-                    tasks = tasks_of(whole)
-                    # Where rows are counted once, what is kept has to be what is written.
-                    packed = None if self._count_once else self._packing.of(whole)
-                    if packed is not None:
-                        return self._one.run_packed(packed, order, tasks)
-                    return self._one.run(whole, order, tasks)
-            if self._own_reads is not None:
-                self._own_reads.declined("its sinks' rows= do more than to choose rows and columns")
-            # For good: a function that looks into the batch in order to make its view shall find it
-            # persisted.
-            self._in_one_job = False
+                written = self._in_one(kept, order, tasks_of)
+                if written is not None:
+                    return written
+                if self._own_reads is not None:
+                    self._own_reads.declined(
+                        "its sinks' rows= do more than to choose rows and columns"
+                    )
+                # For good: a function that looks into the batch in order to make its view shall
+                # find it persisted.
+                self._in_one_job = False
+                if self._count_once:  # what a function has looked at was computed
+                    return self._one_by_one(kept, order)
         with read_once(frame, len(self._views)) as kept:
-            each = [
-                job.run(self._frame(place, kept, order), order)
-                for place, job in enumerate(self._each)
-            ]
-            return Written([one for some in each for one in some.prepared], each[0].fingerprint)
+            return self._one_by_one(kept, order)
+
+    def _in_one(self, kept: DataFrame, order: WriteOrder, tasks_of: TasksOf) -> Written | None:
+        """What one job wrote for all views; None where they need a job each."""
+        frames = [self._frame(place, kept, order) for place in range(len(self._views))]
+        whole = frames[0] if len(frames) == 1 else side_by_side(frames)
+        if whole is None:
+            return None
+        own = self._read_by_workers(whole, order)
+        if own is not None:
+            return own
+        tasks = tasks_of(whole)
+        # Where rows are counted once, what is kept has to be what is written.
+        packed = None if self._count_once else self._packing.of(whole)
+        if packed is not None:
+            return self._one.run_packed(packed, order, tasks)
+        return self._one.run(whole, order, tasks)
+
+    def _one_by_one(self, kept: DataFrame, order: WriteOrder) -> Written:
+        each = [
+            job.run(self._frame(place, kept, order), order) for place, job in enumerate(self._each)
+        ]
+        return Written([one for some in each for one in some.prepared], each[0].fingerprint)
 
     def _frame(self, place: int, batch: DataFrame, order: WriteOrder) -> DataFrame:
         """What the view at ``place`` sees of the batch: the columns that it saw of the first."""
