@@ -361,13 +361,14 @@ def test_slots(spark: Any) -> None:
     [
         (('{"a":{"0":1,"1":5}}',), ('{"a":{"0":4,"1":5}}',), [3]),
         (('{"a":{"0":1}}', '{"b":{"0":0}}'), ('{"a":{"0":2}}', '{"b":{"0":9}}'), [1, 9]),
-        (('{"a":{"0":1}}',), ('{"a":{"0":2,"1":1}}',), []),  # a new partition
-        ((), ('{"a":{"0":2}}',), []),  # the batch before is not on record
-        ((None,), (None,), []),
+        (('{"a":{"0":1}}',), ('{"a":{"0":2,"1":1}}',), None),  # a new partition
+        ((), ('{"a":{"0":2}}',), None),  # the batch before is not on record
+        ((None,), (None,), None),
+        (("7",), ("9",), None),  # another source
         (('{"a":{"0":1}}',), ('{"a":{"0":1}}',), []),
     ],
 )
 def test_partition_sizes(
-    start: tuple[str | None, ...], end: tuple[str | None, ...], sizes: list[int]
+    start: tuple[str | None, ...], end: tuple[str | None, ...], sizes: list[int] | None
 ) -> None:
     assert small_epoch.partition_sizes(SourceOffsets(start, end)) == sizes

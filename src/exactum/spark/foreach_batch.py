@@ -22,7 +22,8 @@ from exactum.spark.event_log import listener
 from exactum.spark.last_words import LAST_WORDS
 from exactum.spark.run import query_watch
 from exactum.spark.run.delivery import Delivery, Targets
-from exactum.spark.run.epoch_runner import EpochRunner, start
+from exactum.spark.run.epoch_runner import EpochRunner
+from exactum.spark.run.opening import open_run
 from exactum.spark.run.waiting_queries import WAITING
 from exactum.spark.supervised import process, standby
 from exactum.spark.supervised.handover import Handover
@@ -265,7 +266,7 @@ class ForeachBatch:
         """A new run, when the query was started, or started again."""
         self._close()
         self.error = None
-        run = self._run = start(frame, batch_id, running_query, self._delivery)
+        run = self._run = open_run(frame, batch_id, running_query, self._delivery)
         self._closer = weakref.finalize(self, run.close)  # at the latest when Python ends
         self._hand_over(run)
         query_watch.over(run.query, run.idle, run.ended, self._closer)

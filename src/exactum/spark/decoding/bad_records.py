@@ -57,8 +57,8 @@ class BadRecords(EpochListener):
             )
 
     @property
-    def read_again(self) -> bool:
-        """True where the batch must be computed once only, because what it counts is compared."""
+    def count_once(self) -> bool:
+        """True where the batch is to be computed once only, because what it counts is compared."""
         return bool(self._of(Policy.DEAD_LETTER))
 
     def begin(self, batch: Batch) -> None:

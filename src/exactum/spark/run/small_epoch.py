@@ -75,13 +75,13 @@ class SmallEpochs:
         self._suited: bool | None = None
         self._view_suited: bool | None = None
 
-    def tasks(self, frame: DataFrame, sizes: Sequence[int]) -> Tasks:
+    def tasks(self, frame: DataFrame, sizes: Sequence[int] | None) -> Tasks:
         """As many as it is worth for ``frame``, what is written of a micro-batch of these
         ``partition_sizes``.
         """
-        rows = sum(sizes)
-        if not sizes or rows > MIDDLE_ROWS_MAX or not self._may(frame):
+        if not sizes or sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame):
             return Tasks()
+        rows = sum(sizes)
         if rows > ROWS_MAX:
             if max(sizes) * len(sizes) > SHARE_MAX * rows:
                 return Tasks()
@@ -116,18 +116,21 @@ def slots_of(session: SparkSession) -> int:
     return int(session.sparkContext.defaultParallelism)
 
 
-def partition_sizes(offsets: SourceOffsets) -> list[int]:
-    """How many offsets each Kafka partition advances in the batch, those alone that advance; empty:
-    not known.
+def partition_sizes(offsets: SourceOffsets) -> list[int] | None:
+    """How many offsets each Kafka partition advances in the batch, those alone that advance. None
+    where that is not known: a partition is new, a source is not Kafka, the batch before is not on
+    record.
     """
     if len(offsets.start) != len(offsets.end):
-        return []
+        return None
     sizes = []
     for first, last in zip(offsets.start, offsets.end, strict=True):
-        before = from_json(first)
-        for partition, end in from_json(last).items():
+        before, after = from_json(first), from_json(last)
+        if not after:
+            return None
+        for partition, end in after.items():
             if partition not in before:
-                return []
+                return None
             if end > before[partition]:
                 sizes.append(end - before[partition])
     return sizes

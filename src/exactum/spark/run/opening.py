@@ -1,0 +1,116 @@
+"""The start of a run: all that can be checked before the first row, and every connection."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+from pyspark.sql import DataFrame
+
+from exactum.checkpoint.decision_place import open_log, shown_place
+from exactum.errors import SettingRefused
+from exactum.protocol.at_least_once import AtLeastOnce
+from exactum.protocol.at_most_once import AtMostOnce
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.epoch_protocol import EpochProtocol
+from exactum.protocol.model import new_incarnation
+from exactum.protocol.sink import Guarantee, QueryRun
+from exactum.spark import query
+from exactum.spark.decoding.bad_records import BadRecords
+from exactum.spark.master import is_one_process
+from exactum.spark.query import RunningQuery
+from exactum.spark.run.delivery import Delivery
+from exactum.spark.run.epoch_listeners import close_listeners, listeners
+from exactum.spark.run.epoch_runner import EpochRunner
+from exactum.spark.run.former_sinks import FormerSinks
+from exactum.spark.run.history import keep_history
+from exactum.spark.run.moved_log import refuse_moved_log
+from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
+from exactum.spark.run.run_start import RunStart
+from exactum.spark.run.shared_places import refuse_checkpoint_within
+from exactum.spark.run.standing_epoch import StandingEpochs
+from exactum.spark.run.waiting_queries import WAITING
+from exactum.spark.run_context import RunContext
+
+
+def open_run(
+    frame: DataFrame, batch_id: int, running: RunningQuery, delivery: Delivery
+) -> EpochRunner:
+    """Check everything that can be checked before the first row, connect, and return the run.
+
+    ``frame`` is the batch ``batch_id``, the first one that this run is asked for.
+
+    Raises:
+        Refused: the query, a sink, its settings or the frame's columns cannot hold the guarantee.
+        Unavailable: a target did not answer.
+    """
+    query.refuse_unsafe(running)
+    if delivery.guarantee is Guarantee.AT_MOST_ONCE:
+        refuse_repeated_stages(frame, running)
+    run = QueryRun(running.query_id, new_incarnation(), delivery.guarantee)
+    read = query.reader_of(frame, running)
+    context = RunContext(frame.sparkSession, running, run, batch_id, delivery.emit, read)
+    WAITING.begun(running.run_id)
+    keep_history(context.session, running.query_id, running.folder)
+    with ExitStack() as undo:
+        run_start = RunStart(context)
+        attending = [*listeners(context, delivery.control), run_start]
+        undo.callback(close_listeners, attending)
+        bad_records = BadRecords(context, dead_letters=delivery.targets.dead_letters is not None)
+        attending.append(bad_records)
+        # After the listeners: rows= may ask a control stream for its rules.
+        columns = check_columns(frame, delivery.targets)
+        log = (
+            None
+            if delivery.guarantee is Guarantee.AT_LEAST_ONCE
+            else open_log(running, delivery.decision_log)
+        )
+        place = shown_place(delivery.decision_log)
+        if log is not None:
+            undo.callback(log.close)
+            refuse_moved_log(context, log, place)
+        sinks = OpenedSinks(delivery.targets, run, columns)
+        undo.callback(sinks.close)
+        if running.folder is not None:
+            refuse_checkpoint_within(sinks.each, os.path.realpath(running.folder))
+        run_start.opened(sinks)
+        former = FormerSinks(context, sinks, place)
+        attending.append(former)
+        standing_epochs = StandingEpochs(context)
+        protocol: EpochProtocol
+        if log is None:
+            protocol = AtLeastOnce(run, participants=sinks.participants, on_event=context.emit)
+        elif delivery.guarantee is Guarantee.AT_MOST_ONCE:
+            protocol = AtMostOnce(run, log, participants=sinks.participants, on_event=context.emit)
+        else:
+            protocol = Coordinator(
+                run,
+                sinks.participants,
+                log,
+                former=former.reached(),
+                engine=standing_epochs.record,
+                on_event=run_start.listen,
+                parallel=sinks.parallel,
+            )
+        undo.pop_all()
+    return EpochRunner(context, protocol, sinks, standing_epochs, attending, bad_records)
+
+
+def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:
+    """At most once cannot tell a repeated stage's tasks from first tries: Spark does not tell
+    Python.
+
+    Stages repeat when another machine's shuffle files are lost, so a local master needs no setting.
+
+    Raises:
+        SettingRefused: the cluster may repeat a stage.
+    """
+    key = "spark.stage.maxConsecutiveAttempts"
+    if is_one_process(running.master):
+        return
+    if frame.sparkSession.sparkContext.getConf().get(key, "4") != "1":
+        raise SettingRefused(
+            f"{running} is at most once on the cluster {running.master}, where Spark repeats a "
+            "stage whose shuffle files are lost and so would write rows twice. Start the session "
+            f"with {key}=1. Nothing was written."
+        )
