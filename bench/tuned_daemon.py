@@ -29,7 +29,7 @@ def take_out(off: set[str]) -> None:
     if "prefetch" in off:
         write_task.Prefetch = lockstep  # type: ignore[assignment,misc]
     if "ready producers" in off:
-        ProducerPool.prepare_ahead = lambda self: None  # type: ignore[method-assign]
+        ProducerPool.initialise_ahead = lambda self: None  # type: ignore[method-assign]
     if "imports of the daemon" not in off:
         daemon.warm()
     if "frozen modules" in off:

@@ -13,12 +13,12 @@ import numpy as np
 
 from bench import epochs, report
 from exactum.kafka.failure import KafkaFailure
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.requests.client_internals import (
     DescribeTransactionsRequest,
     InitProducerIdRequest,
 )
 from exactum.kafka.requests.connection import connect
-from exactum.kafka.requests.requests import BrokerRequests
 from exactum.kafka.requests.routing import Question, Router
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction

@@ -16,7 +16,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.local import LocalKafka
 from tests.kit.environment import ROOT
 

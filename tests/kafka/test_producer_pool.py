@@ -60,7 +60,7 @@ def test_a_ready_one_is_taken_first(plan: ProducerPlan, monkeypatch: pytest.Monk
     pool = ProducerPool(plan)
     try:
         used = pool.take(1)
-        pool.prepare_ahead()  # the slow one
+        pool.initialise_ahead()  # the slow one
         with pool._lock:
             ready = pool._submit()
             pool._ahead.append(ready)

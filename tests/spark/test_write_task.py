@@ -25,7 +25,6 @@ from exactum.spark.write.fingerprint import Fingerprint
 from exactum.spark.write.prefetch import Prefetch
 from exactum.spark.write.write_task import (
     DeadLetterPlan,
-    RunTask,
     WriteTask,
     _first,
     fingerprint_of,
@@ -36,7 +35,8 @@ from tests.kit.waiting import WAIT_MAX_S
 
 TASK = TaskName(partition_id=3, attempt_number=1, stage_attempt_number=0)
 PREPARED = PreparedTransaction("p", "x", 1)
-ORDER = WriteOrder(QueryRun("q", Incarnation("i"), Guarantee.EXACTLY_ONCE), 7, 0, 1)
+RUN = QueryRun("q", Incarnation("i"), Guarantee.EXACTLY_ONCE)
+ORDER = WriteOrder(RUN, 7, 0, 1)
 
 
 @dataclass
@@ -76,7 +76,8 @@ def batches(*rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def run(*writers: Recorder, source: Iterator[Any]) -> list[pa.RecordBatch]:
-    return list(WriteTask(tuple((f"w{n}", w) for n, w in enumerate(writers)), ORDER)(source))
+    named = tuple((f"w{n}", w) for n, w in enumerate(writers))
+    return list(WriteTask(named, RUN).on_behalf_of(ORDER, source))
 
 
 def test_all_writers_get_all_batches_and_prepare() -> None:
@@ -100,7 +101,7 @@ def test_refused_rows_go_to_the_dead_letters() -> None:
     """They get a writer of their own when the first one comes, which prepares with the others."""
     one, two, dead = Recorder(), Recorder(refuses=("v=0 may not be",)), Recorder()
     plan = DeadLetterPlan(dead, ("value", "sink", "error"))
-    (out,) = WriteTask((("w0", one), ("w1", two)), ORDER, plan)(batches(2, 3))
+    (out,) = WriteTask((("w0", one), ("w1", two)), RUN, plan).on_behalf_of(ORDER, batches(2, 3))
     assert dead.calls == ["open", "write", "write", "prepare"]
     assert dead.batches[0].to_pylist() == [
         {"value": b'{"v":0}', "sink": "w1", "error": "v=0 may not be"}
@@ -122,10 +123,11 @@ def test_refused_rows_stop_the_epoch_without_dead_letters() -> None:
 def test_dead_letters_that_are_refused_stop_the_epoch() -> None:
     """A row is never dropped, however often it is refused."""
     one, dead = Recorder(refuses=("no",)), Recorder(refuses=("not here either",))
+    task = WriteTask((("w0", one),), RUN, DeadLetterPlan(dead, ("value", "error")))
     with pytest.raises(
         TaskFailed, match="The dead letters can never take a row which w0 refused"
     ) as failed:
-        list(WriteTask((("w0", one),), ORDER, DeadLetterPlan(dead, ("value", "error")))(batches(1)))
+        list(task.on_behalf_of(ORDER, batches(1)))
     assert isinstance(carried_by(failed.value), errors.RowsRefused)
     assert dead.calls == ["open", "write", "abort"]
 
@@ -181,11 +183,11 @@ def test_a_killed_task_aborts() -> None:
     assert writer.calls[-1] == "abort"
 
 
-@pytest.mark.parametrize("task", [WriteTask((), ORDER), RunTask((), ORDER.run)])
-def test_the_task_pickles_by_reference(task: WriteTask | RunTask) -> None:
+def test_the_task_pickles_by_reference() -> None:
     """Workers get the class by name, so that caches of modules survive from batch to batch."""
     from pyspark import cloudpickle
 
+    task = WriteTask((), RUN)
     text = cloudpickle.dumps(task)
     assert b"exactum.spark.write.write_task" in text
     assert pickle.loads(text) == task
@@ -292,7 +294,7 @@ def test_what_a_sinks_code_raises_is_told_apart(
     cut off by Spark, whatever it is.
     """
     with pytest.raises(TaskFailed) as raised:
-        list(WriteTask((("broken", Broken(error)),), ORDER)(batches(1)))
+        list(WriteTask((("broken", Broken(error)),), RUN).on_behalf_of(ORDER, batches(1)))
     carried = carried_by(raised.value)
     assert type(carried) is kind
     assert (
@@ -302,7 +304,7 @@ def test_what_a_sinks_code_raises_is_told_apart(
     if kind is errors.CodeFailed:
         assert "failed at test_write_task.py:" in str(carried)
     with pytest.raises(TaskFailed) as raised:
-        list(WriteTask((("broken", Broken(error)),), ORDER)(cut_off(error)))
+        list(WriteTask((("broken", Broken(error)),), RUN).on_behalf_of(ORDER, cut_off(error)))
     assert type(carried_by(raised.value)) is errors.EpochAborted
 
 
@@ -318,7 +320,7 @@ def no_thread_left() -> bool:
 def test_a_task_whose_job_has_no_order_writes_nothing() -> None:
     """It could only guess for which epoch it writes."""
     with pytest.raises(InvariantBroken, match="has no order"):
-        RunTask((), ORDER.run)(batches(1))
+        WriteTask((), RUN)(batches(1))
 
 
 def test_a_refusal_says_each_rule_once() -> None:
@@ -384,8 +386,9 @@ def test_the_fingerprint_is_of_what_the_first_writer_sees(views: tuple[int, ...]
     writers = (("w0", Idle()), ("w1", Idle()))
 
     def fingerprint(*slices: pa.Table, hashed: bool = True) -> Any:
-        task = WriteTask(writers, ORDER, views=views, hashed=hashed)
-        found = list(task(batch for some in slices for batch in some.to_batches()))
+        task = WriteTask(writers, RUN, views=views, hashed=hashed)
+        given = (batch for some in slices for batch in some.to_batches())
+        found = list(task.on_behalf_of(ORDER, given))
         return fingerprint_of(found[0]["prepared"][0].as_py()) if found else None
 
     whole = fingerprint(rows)

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from exactum import KafkaSink
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.local import LocalKafka
 from exactum.ops.verify.against_input import InputReader, OutputReader, against_input, offsets_of
 from exactum.ops.verify.evidence import Evidence, Finding

@@ -15,6 +15,7 @@ from typing import Any
 from exactum._version import __version__
 from exactum.errors import Unavailable
 from exactum.kafka.failure import DENIALS, RETRIABLE, KafkaFailure, failure_of
+from exactum.kafka.requests.broker_requests import RIGHTS_VERSION_MIN
 from exactum.kafka.requests.client_internals import (
     ApiVersionsRequest,
     BrokerVersionData,
@@ -24,9 +25,9 @@ from exactum.kafka.requests.client_internals import (
     FindCoordinatorRequest,
     MetadataRequest,
 )
-from exactum.kafka.requests.requests import END_TXN_VERSION_MAX, RIGHTS_VERSION_MIN
+from exactum.kafka.requests.operator_requests import OperatorRequests
 from exactum.kafka.requests.routing import Again, error_name
-from exactum.kafka.requests.transaction_admin import TransactionAdmin
+from exactum.kafka.requests.transaction_requests import END_TXN_VERSION_MAX
 from exactum.kafka.settings.security_settings import security_settings
 from exactum.kafka.settings.settings import Settings
 from exactum.kafka.sink import KafkaSink
@@ -122,7 +123,7 @@ class KafkaTarget:
         )
 
 
-class ClusterExamination(TransactionAdmin):
+class ClusterExamination(OperatorRequests):
     """The connections of one examination."""
 
     def nodes(self) -> list[NodeExamined]:

@@ -13,7 +13,7 @@ from exactum.kafka.failure import DENIALS
 from exactum.kafka.producer.delivery_errors import DeliveryError
 from exactum.kafka.producer.producer import Producer
 from exactum.kafka.producer.producer_pool import ProducerPlan, initialised
-from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.kafka.transactional_id import SALVAGE_SLOT
 from exactum.kafka.transactions.readback import LoggedRecord, LogReader

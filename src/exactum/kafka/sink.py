@@ -10,7 +10,7 @@ from exactum.errors import SettingRefused
 from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.producer import messages
 from exactum.kafka.producer.producer_pool import ProducerPlan
-from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.settings import client_settings, settings
 from exactum.kafka.settings.security_settings import security_settings
 from exactum.kafka.topics import topic_name
@@ -145,7 +145,7 @@ class KafkaSink(NotAFunction):
     def inspector(self, query_id: str, participant: str) -> KafkaInspector:
         """See ``protocol.inspection.Inspectable``."""
         from exactum.kafka.inspection import KafkaInspector
-        from exactum.kafka.requests.transaction_admin import TransactionAdmin
+        from exactum.kafka.requests.operator_requests import OperatorRequests
 
         plan = ProducerPlan(
             bootstrap_servers=self._bootstrap_servers,
@@ -155,7 +155,7 @@ class KafkaSink(NotAFunction):
             transaction_timeout_ms=BROKER_TIMEOUT_MAX_MS,
             topic=self._topic,
         )
-        admin = TransactionAdmin(
+        admin = OperatorRequests(
             self._bootstrap_servers,
             self._settings,
             self._where,

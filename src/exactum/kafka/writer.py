@@ -116,7 +116,7 @@ class TransactionalWriter:
 
     def prepare(self) -> PreparedTransaction | None:
         if self._owned is None:
-            self._pool.prepare_ahead()
+            self._pool.initialise_ahead()
             self._pool.leave(self)
             return None
         owned, producer = self._owned, self._owned.producer
@@ -126,8 +126,9 @@ class TransactionalWriter:
             raise write_failure(self._cause(error), self._task, self._factory) from error
         transaction = KafkaTransaction(owned.transactional_id, *producer.identity)
         self._owned = None
+        # Destroyed, and not closed: that leaves the transaction open, for the driver to end.
         self._pool.let_go(owned)
-        self._pool.prepare_ahead()
+        self._pool.initialise_ahead()
         self._pool.leave(self)
         return transaction.prepared(self._factory.plan.scope.participant, self._rows)
 
@@ -152,7 +153,7 @@ class TransactionalWriter:
             owned = self._pool.take(self._order.sequence)
             owned.producer.begin_transaction()
             self._owned = owned
-            self._pool.prepare_ahead()
+            self._pool.initialise_ahead()
         return self._pool.informed(self._owned.producer)
 
 

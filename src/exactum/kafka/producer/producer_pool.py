@@ -3,7 +3,7 @@ reused.
 
 Rules (docs/adr/0003):
 
-- an id belongs to this process and one of its *slots*; nobody else initialises it;
+- an id belongs to this process; nobody else initialises it;
 - every transaction has a new producer epoch, so a producer serves one transaction and is then let
   go;
 - an id is initialised again only when its last transaction is settled. Epochs run one after
@@ -70,22 +70,22 @@ class ProducerPlan:
 
 
 @dataclass
-class _Slot:
+class _OwnId:
     transactional_id: str
     settled_after: int = 0  # the write job that used it last; settled once a later one runs
 
 
 @dataclass
 class OwnedProducer:
-    """An initialised producer and the slot it came from."""
+    """An initialised producer and the id it came from."""
 
     producer: Producer
-    slot: _Slot
+    own_id: _OwnId
     initialised_s: float = field(default_factory=time.monotonic)
 
     @property
     def transactional_id(self) -> str:
-        return self.slot.transactional_id
+        return self.own_id.transactional_id
 
 
 @dataclass
@@ -93,7 +93,7 @@ class _Usage:
     sequence: int = 0
     taken: int = 0
     taken_before: int = 1
-    slots: list[_Slot] = field(default_factory=list)
+    own_ids: list[_OwnId] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
 
 
@@ -150,10 +150,10 @@ class ProducerPool:
             with self._lock:
                 self._usage.taken -= 1
             raise
-        owned.slot.settled_after = sequence
+        owned.own_id.settled_after = sequence
         return owned
 
-    def prepare_ahead(self) -> None:
+    def initialise_ahead(self) -> None:
         """Begin to initialise what the next transactions will need; returns at once."""
         with self._lock:
             wanted = min(
@@ -166,7 +166,7 @@ class ProducerPool:
         """The task is done with it; an open transaction stays open. Returns at once."""
         self._background.submit(owned.producer.destroy)
         with self._lock:
-            self._usage.busy.discard(owned.slot.transactional_id)
+            self._usage.busy.discard(owned.own_id.transactional_id)
 
     def plain(self) -> Producer:
         """The one idempotent, not transactional producer of this process (at least once)."""
@@ -217,31 +217,31 @@ class ProducerPool:
             if time.monotonic() - owned.initialised_s < AHEAD_AGE_MAX_S:
                 return future
             self._background.submit(owned.producer.destroy)
-            self._usage.busy.discard(owned.slot.transactional_id)
+            self._usage.busy.discard(owned.own_id.transactional_id)
         return self._submit()
 
     def _submit(self) -> Future[OwnedProducer]:
-        slot = self._free_slot()
-        self._usage.busy.add(slot.transactional_id)
-        return self._background.submit(self._initialised, slot)
+        own_id = self._free_id()
+        self._usage.busy.add(own_id.transactional_id)
+        return self._background.submit(self._initialised, own_id)
 
-    def _free_slot(self) -> _Slot:
+    def _free_id(self) -> _OwnId:
         usage = self._usage
-        for slot in usage.slots:
-            if slot.settled_after < usage.sequence and slot.transactional_id not in usage.busy:
-                return slot
+        for own_id in usage.own_ids:
+            if own_id.settled_after < usage.sequence and own_id.transactional_id not in usage.busy:
+                return own_id
         name = self._plan.scope.transactional_id(
-            self._plan.incarnation, self._worker, len(usage.slots)
+            self._plan.incarnation, self._worker, len(usage.own_ids)
         )
-        usage.slots.append(_Slot(name))
-        return usage.slots[-1]
+        usage.own_ids.append(_OwnId(name))
+        return usage.own_ids[-1]
 
-    def _initialised(self, slot: _Slot) -> OwnedProducer:
+    def _initialised(self, own_id: _OwnId) -> OwnedProducer:
         try:
-            return OwnedProducer(initialised(self._plan, slot.transactional_id), slot)
+            return OwnedProducer(initialised(self._plan, own_id.transactional_id), own_id)
         except Exception:
             with self._lock:
-                self._usage.busy.discard(slot.transactional_id)
+                self._usage.busy.discard(own_id.transactional_id)
             raise
 
 

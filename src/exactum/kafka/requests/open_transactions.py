@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.settings.security_settings import security_settings
 from exactum.kafka.transaction import Partition
 

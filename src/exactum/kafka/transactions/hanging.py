@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.kafka.requests.transaction_admin import TRANSACTION_LOG, OpenProducer, TransactionAdmin
+from exactum.kafka.requests.operator_requests import TRANSACTION_LOG, OpenProducer, OperatorRequests
 from exactum.kafka.transaction import Partition
 
 
@@ -54,7 +54,7 @@ class HeldPartitions:
 
 
 def find_hanging(
-    admin: TransactionAdmin, topics: Sequence[str] = (), *, idle_ms_min: int
+    admin: OperatorRequests, topics: Sequence[str] = (), *, idle_ms_min: int
 ) -> HeldPartitions:
     """Search all partitions that the user may see, or those of ``topics``. What was written to less
     than ``idle_ms_min`` ago is not judged.

@@ -17,8 +17,8 @@ from typing import Any
 from exactum.errors import OutcomeUnknown
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.outcome import Marker, TransactionOutcome, from_description
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.requests.client_internals import MemoryRecords
-from exactum.kafka.requests.requests import BrokerRequests
 from exactum.kafka.requests.routing import error_name
 from exactum.kafka.transaction import KafkaTransaction, Partition
 

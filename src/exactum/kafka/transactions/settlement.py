@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from exactum.kafka.outcome import Marker, TransactionOutcome, from_description, from_markers
-from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.kafka.transactions.readback import LogReader
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from exactum.kafka.examination import ClusterExamination, KafkaTarget
-from exactum.kafka.requests.transaction_admin import TRANSACTION_LOG
+from exactum.kafka.requests.operator_requests import TRANSACTION_LOG
 from exactum.kafka.settings.settings import Settings
 from exactum.ops.doctor import kafka_group, kafka_topics, kafka_transactions
 from exactum.ops.doctor.finding import DoctorFinding, error, ok, skew_findings, unknown, warning

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from exactum.errors import Refused
 from exactum.kafka.examination import READ, ClusterExamination, KafkaTarget, TopicExamined
 from exactum.kafka.outcome import TransactionDescription
-from exactum.kafka.requests.transaction_admin import TRANSACTION_LOG, OpenProducer
+from exactum.kafka.requests.operator_requests import TRANSACTION_LOG, OpenProducer
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS
 from exactum.kafka.transactional_id import KafkaScope
 from exactum.kafka.transactions.hanging import find_hanging

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from exactum.kafka.requests.transaction_admin import MarkerRefused, TransactionAdmin
+from exactum.kafka.requests.operator_requests import MarkerRefused, OperatorRequests
 from exactum.kafka.transactions.hanging import HangingTransaction, HeldPartitions, find_hanging
 
 Ask = Callable[[str], bool]
 
 
 def search(
-    admin: TransactionAdmin,
+    admin: OperatorRequests,
     topics: Sequence[str],
     *,
     idle_ms_min: int,

@@ -50,16 +50,16 @@ class ClusterPlace:
         return views, [] if sees_all else [Trouble(f"all of {self.servers}", hidden)]
 
     def admin(self) -> Any:
-        """A ``TransactionAdmin``. The caller closes it.
+        """A ``OperatorRequests``. The caller closes it.
 
         Raises:
             ExactumError: the brokers did not answer, or refused.
         """
-        from exactum.kafka.requests.transaction_admin import TransactionAdmin
+        from exactum.kafka.requests.operator_requests import OperatorRequests
         from exactum.kafka.settings import settings
 
         plain = settings.checked(self.access.kafka, WHERE)
-        return TransactionAdmin(
+        return OperatorRequests(
             self.servers, plain, WHERE, connect_timeout_ms=8_000, deadline_ms=20_000
         )
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.errors import OutcomeUnknown
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.requests.client_internals import MemoryRecords
-from exactum.kafka.requests.requests import BrokerRequests
 from exactum.kafka.transaction import Partition
 from exactum.ops.targets.committed_records import CommittedRecords, NotReadable
 from exactum.ops.verify.evidence import Evidence, Finding, compared

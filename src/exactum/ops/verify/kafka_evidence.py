@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exactum.errors import OutcomeUnknown
-from exactum.kafka.requests.requests import BrokerRequests
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.requests.routing import error_name
 from exactum.kafka.transaction import Partition
 from exactum.ops.verify.evidence import Evidence, Finding, compared

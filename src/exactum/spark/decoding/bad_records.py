@@ -29,7 +29,7 @@ from exactum.spark.jvm.frame import frame_of, reads_of_one_batch, unchecked_sess
 from exactum.spark.run_context import RunContext
 from exactum.spark.write import view, write_job
 from exactum.spark.write.dead_letter import dead_letters
-from exactum.spark.write.write_task import DeadLetterPlan, RunTask
+from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
 
 SINK = "decode"
 """What stands in a dead letter's ``sink``: no sink has refused it."""
@@ -93,7 +93,7 @@ class BadRecords(EpochListener):
             if count is None:
                 continue
             with view.read_once(self._letters(frame, decoded), 2) as kept:
-                job = write_job.WriteJob(RunTask(((name, LetterWriters(plan)),), order.run))
+                job = write_job.WriteJob(WriteTask(((name, LetterWriters(plan)),), order.run))
                 prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():
                     found = kept.count()

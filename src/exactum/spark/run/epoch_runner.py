@@ -68,7 +68,7 @@ class EpochRunner:
             context.run,
             self._dead_letters,
             packing=Packing(context.session, context.query.execution),
-            own_reads=self._lanes,
+            worker_reads=self._lanes,
             count_once=bad_records.count_once,
             hashed=context.run.guarantee is Guarantee.EXACTLY_ONCE and standing_epochs.has_state(),
         )

@@ -15,13 +15,13 @@ from exactum.spark.write.packing import Packing
 from exactum.spark.write.view import View, read_once, refuse_other_columns
 from exactum.spark.write.view_plan import side_by_side
 from exactum.spark.write.write_job import WriteJob, Written
-from exactum.spark.write.write_task import DeadLetterPlan, RunTask
+from exactum.spark.write.write_task import DeadLetterPlan, WriteTask
 
 TasksOf = Callable[[DataFrame], Tasks]
 """In which tasks a frame is written: see ``SmallEpochs.tasks``."""
 
 
-class OwnReads(Protocol):
+class WorkerReads(Protocol):
     """Reads micro-batches in the workers, past Spark's source."""
 
     def written(self, frame: DataFrame, order: WriteOrder, job: WriteJob) -> Written | None:
@@ -34,17 +34,18 @@ class OwnReads(Protocol):
 
 
 class ViewJobs:
-    """The write jobs of one run. ``writers`` are the sinks' participant names and factories, in the
-    sinks' order, and ``columns`` what each was opened for.
+    """The write jobs of one run. A batch is written in the first way that fits:
 
-    ``own_reads``: where the query asks for it, and it can, the workers read by themselves what one
-    job writes.
+    - read by the workers, past Spark's source (``worker_reads``);
+    - by one job that is given the records packed (``packing``);
+    - by one job that is given rows, those of several views side by side;
+    - by a job for each view, one after another.
 
-    ``packing``: where it can, one job for all views is given the records packed.
-    ``count_once``: the rows of a batch must be computed once, whatever a ``rows`` function does
-    with them. ``hashed``: the batch's fingerprint is asked for. It is had where a sink sees the
-    whole batch, as which the first view comes: what ``rows`` makes of it may be another thing each
-    time.
+    ``writers`` are the sinks' participant names and factories, in the sinks' order, and ``columns``
+    what each was opened for. ``count_once``: the rows of a batch are computed once, whatever a
+    ``rows`` function does with them. ``hashed``: the batch's fingerprint is asked for. It is had
+    where a sink sees the whole batch, as which the first view comes: what ``rows`` makes of it may
+    be another thing each time.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ViewJobs:
         dead_letters: DeadLetterPlan | None,
         *,
         packing: Packing,
-        own_reads: OwnReads | None,
+        worker_reads: WorkerReads | None,
         count_once: bool,
         hashed: bool = False,
     ) -> None:
@@ -64,18 +65,18 @@ class ViewJobs:
         self._columns = [columns[one.sinks[0]] for one in views]
         self._sinks = [[writers[sink][0] for sink in one.sinks] for one in views]
         self._packing = packing
-        self._own_reads = own_reads
+        self._worker_reads = worker_reads
         self._count_once = count_once and any(one.rows is not None for one in views)
         seen = [(writers[sink], place) for place, one in enumerate(views) for sink in one.sinks]
         places = tuple(place for _, place in seen) if len(views) > 1 else None
         whole = hashed and views[0].rows is None
         self._one = WriteJob(
-            RunTask(tuple(writer for writer, _ in seen), run, dead_letters, places, whole)
+            WriteTask(tuple(writer for writer, _ in seen), run, dead_letters, places, whole)
         )
         self._in_one_job = True  # until several views are seen to be more than rows and columns
         self._each = tuple(
             WriteJob(
-                RunTask(
+                WriteTask(
                     tuple(writers[sink] for sink in one.sinks),
                     run,
                     dead_letters,
@@ -97,8 +98,8 @@ class ViewJobs:
                 written = self._in_one(kept, order, tasks_of)
                 if written is not None:
                     return written
-                if self._own_reads is not None:
-                    self._own_reads.declined(
+                if self._worker_reads is not None:
+                    self._worker_reads.declined(
                         "its sinks' rows= do more than to choose rows and columns"
                     )
                 # For good: a function that looks into the batch in order to make its view shall
@@ -138,9 +139,9 @@ class ViewJobs:
         return frame
 
     def _read_by_workers(self, frame: DataFrame, order: WriteOrder) -> Written | None:
-        if self._own_reads is None:
+        if self._worker_reads is None:
             return None
         if self._count_once:
-            self._own_reads.declined("decode counts the rows that its sinks' rows= are given")
+            self._worker_reads.declined("decode counts the rows that its sinks' rows= are given")
             return None
-        return self._own_reads.written(frame, order, self._one)
+        return self._worker_reads.written(frame, order, self._one)

@@ -29,7 +29,7 @@ from exactum.spark.write.packed_records import Layout, UnpackedTask
 from exactum.spark.write.packing import PackedFrame
 from exactum.spark.write.write_task import (
     ORDER_PROPERTY,
-    RunTask,
+    WriteTask,
     fingerprint_of,
     order_text,
     prepared_of,
@@ -66,7 +66,7 @@ class Written:
 class WriteJob:
     """The write jobs of a run for some of its sinks, one for each epoch."""
 
-    def __init__(self, task: RunTask) -> None:
+    def __init__(self, task: WriteTask) -> None:
         self._task = task
         self._call: tuple[list[str], Any] | None = None
         self._packed_job: tuple[Layout, PackedJob] | None = None
@@ -86,7 +86,7 @@ class WriteJob:
             if self._call is None or self._call[0] != columns:
                 self._call = columns, arrow_job.call(columns, self._task, PREPARED_SCHEMA)
             call = self._call[1]
-            _tell(frame.sparkSession, order)
+            _set_order(frame.sparkSession, order)
             return self._written(tasks.texts(frame, lambda rows: arrow_job.applied(rows, call)))
 
     def run_packed(self, packed: PackedFrame, order: WriteOrder, tasks: Tasks) -> Written:
@@ -95,11 +95,11 @@ class WriteJob:
             if self._packed_job is None or self._packed_job[0] != packed.layout:
                 task = UnpackedTask(self._task, packed.layout)
                 self._packed_job = packed.layout, PackedJob(packed.session, task)
-            _tell(packed.session, order)
+            _set_order(packed.session, order)
             return self._written(self._packed_job[1].texts(packed.records, tasks))
 
     @property
-    def task_in_lanes(self) -> RunTask:
+    def task_in_lanes(self) -> WriteTask:
         """For ``run_in_lanes``: what it is given has been read ahead already."""
         return replace(self._task, prefetched=False)
 
@@ -114,7 +114,7 @@ class WriteJob:
         And what they have read.
         """
         with errors_of_jobs():
-            _tell(session, order)
+            _set_order(session, order)
             texts, reads = [], []
             for text in lanes.texts(shares):
                 told = reads_of(text)
@@ -129,8 +129,8 @@ class WriteJob:
         return Written(prepared, whole(texts) if self._task.hashed else None)
 
 
-def _tell(session: SparkSession, order: WriteOrder) -> None:
-    """The tasks of this thread's next job: Spark hands a thread's properties on to them."""
+def _set_order(session: SparkSession, order: WriteOrder) -> None:
+    """For the tasks of this thread's next job: Spark hands a thread's properties on to them."""
     session.sparkContext.setLocalProperty(ORDER_PROPERTY, order_text(order))
 
 

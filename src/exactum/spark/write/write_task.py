@@ -49,12 +49,17 @@ sequence.
 
 
 @dataclass(frozen=True)
-class RunTask:
-    """What ``mapInArrow`` calls in each task of every write job of a run: a ``WriteTask`` of the
-    job's order.
+class WriteTask:
+    """What ``mapInArrow`` calls in each task of every write job of a run: Arrow batches in, one
+    small batch of what was prepared out.
 
-    The order comes with the job, so that what Spark and Python make of this object is made once for
-    a run.
+    ``writers`` are the sinks' participant names and their factories. Where the batches have the
+    columns of several views side by side, ``views`` has the place of each writer's view.
+    ``hashed``: the fingerprint of what the first writer sees is asked for. ``prefetched``: the next
+    batch is taken by a thread of its own; not where what gives the batches reads ahead by itself.
+
+    On whose behalf it writes comes with the job, so that what Spark and Python make of this object
+    is made once for a run.
     """
 
     writers: tuple[tuple[str, WriterFactory], ...]
@@ -65,46 +70,23 @@ class RunTask:
     prefetched: bool = True
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        order = order_of_task(self.run)
-        task = WriteTask(
-            self.writers, order, self.dead_letters, self.views, self.hashed, self.prefetched
-        )
-        return task(batches)
+        return self.on_behalf_of(order_of_task(self.run), batches)
 
-
-@dataclass(frozen=True)
-class WriteTask:
-    """What one task does: Arrow batches in, one small batch of what was prepared out.
-
-    ``writers`` are the sinks' participant names and their factories, ``order`` says on whose
-    behalf. Where the batches have the columns of several views side by side, ``views`` has the
-    place of each writer's view. ``hashed``: the fingerprint of what the first writer sees is asked
-    for. ``prefetched``: the next batch is taken by a thread of its own; not where what gives the
-    batches reads ahead by itself.
-    """
-
-    writers: tuple[tuple[str, WriterFactory], ...]
-    order: WriteOrder
-    dead_letters: DeadLetterPlan | None = None
-    views: tuple[int, ...] | None = None
-    hashed: bool = False
-    prefetched: bool = True
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def on_behalf_of(self, order: WriteOrder, batches: Iterator[Any]) -> Iterator[Any]:
+        """Write ``batches`` for ``order``, as ``__call__`` does for the job's."""
         task = current_task()
-        if self.order.run.guarantee is Guarantee.AT_MOST_ONCE and not task.first_try:
-            for (
-                _
-            ) in batches:  # the try before may have written; the input is read for the state's sake
+        if order.run.guarantee is Guarantee.AT_MOST_ONCE and not task.first_try:
+            # The try before may have written; the input is read for the state's sake.
+            for _ in batches:
                 pass
             return
-        prepared, fingerprint = self._run(batches, task)
+        prepared, fingerprint = self._write(batches, order, task)
         if prepared or fingerprint.rows:
             # From here the driver may know of them, so they are no longer this task's to abort.
             yield record_batch(prepared, fingerprint)
 
-    def _run(
-        self, batches: Iterator[Any], task: TaskName
+    def _write(
+        self, batches: Iterator[Any], order: WriteOrder, task: TaskName
     ) -> tuple[list[PreparedTransaction], Fingerprint]:
         """Write and prepare everything, or abort everything and raise.
 
@@ -113,7 +95,7 @@ class WriteTask:
         """
         writers: list[Writer] = []
         of_sink: dict[int, Writer] = {}
-        refused = _Refused(self, task)
+        refused = _Refused(self.dead_letters, order, task)
         fingerprint = Fingerprint()
         code = None
         try:
@@ -128,7 +110,7 @@ class WriteTask:
                             continue
                         name, factory = self.writers[number]
                         if number not in of_sink:
-                            of_sink[number] = factory.open(self.order, task)
+                            of_sink[number] = factory.open(order, task)
                             writers.append(of_sink[number])
                         rejection = of_sink[number].write(rows)
                         if rejection is not None and rejection.reasons:
@@ -155,9 +137,9 @@ class _Refused:
     epoch.
     """
 
-    def __init__(self, write_task: WriteTask, task: TaskName) -> None:
-        self._plan = write_task.dead_letters
-        self._order = write_task.order
+    def __init__(self, plan: DeadLetterPlan | None, order: WriteOrder, task: TaskName) -> None:
+        self._plan = plan
+        self._order = order
         self._task = task
         self._writer: Writer | None = None
 
@@ -254,7 +236,7 @@ def abort(writers: Sequence[Writer]) -> str:
 
 
 def order_text(order: WriteOrder) -> str:
-    """What ``ORDER_PROPERTY`` says of an order; the run is known to ``RunTask``."""
+    """What ``ORDER_PROPERTY`` says of an order; the run is known to ``WriteTask``."""
     return f"{order.batch_id} {order.attempt} {order.sequence}"
 
 
@@ -290,13 +272,15 @@ def current_task() -> TaskName:
     return TaskName(context.partitionId(), context.attemptNumber(), 0)
 
 
-def record_batch(prepared: Sequence[PreparedTransaction], of: Fingerprint | None = None) -> Any:
+def record_batch(
+    prepared: Sequence[PreparedTransaction], fingerprint: Fingerprint | None = None
+) -> Any:
     """An Arrow record batch as the write job declares it: one row with everything in it, or none.
-    ``of``: of the rows that the task has read, where they are hashed.
+    ``fingerprint``: of the rows that the task has read, where they are hashed.
     """
     import pyarrow as pa
 
-    fingerprint = of or Fingerprint()
+    fingerprint = fingerprint or Fingerprint()
     whole = {"prepared": [astuple(one) for one in prepared], "fingerprint": astuple(fingerprint)}
     text = json.dumps(whole).encode()
     rows = 1 if prepared or fingerprint.rows else 0

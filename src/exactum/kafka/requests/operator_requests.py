@@ -9,13 +9,13 @@ from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.kafka.failure import DENIALS, failure_of
+from exactum.kafka.requests.broker_requests import BrokerRequests
 from exactum.kafka.requests.client_internals import (
     DescribeProducersRequest,
     ListTransactionsRequest,
     MetadataRequest,
     WriteTxnMarkersRequest,
 )
-from exactum.kafka.requests.requests import BrokerRequests
 from exactum.kafka.requests.routing import Again, error_name
 from exactum.kafka.transaction import Partition
 
@@ -41,7 +41,7 @@ class OpenProducer:
     last_write_ms: int
 
 
-class TransactionAdmin(BrokerRequests):
+class OperatorRequests(BrokerRequests):
     """Connections for operators' commands."""
 
     def list_unsettled(self, pattern: str | None = None) -> list[str]:
