@@ -49,6 +49,7 @@ class EpochRunner:
         sinks: OpenedSinks,
         standing_epochs: StandingEpochs,
         epoch_listeners: Sequence[EpochListener],
+        *,
         bad_records: BadRecords,
     ) -> None:
         """``bad_records`` is one of the ``epoch_listeners``."""

@@ -93,7 +93,9 @@ def open_run(
                 parallel=sinks.parallel,
             )
         undo.pop_all()
-    return EpochRunner(context, protocol, sinks, standing_epochs, attending, bad_records)
+    return EpochRunner(
+        context, protocol, sinks, standing_epochs, attending, bad_records=bad_records
+    )
 
 
 def refuse_repeated_stages(frame: DataFrame, running: RunningQuery) -> None:
