@@ -87,10 +87,19 @@ class StepsOver(Coordinator):
 
 
 class RedeliversNothing(Coordinator):
-    """Takes a recorded COMMIT for one that was carried out."""
+    """Takes a recorded COMMIT for one that was carried out, now and later."""
 
     def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
+        self._finished.redeliver = lambda sightings: False  # type: ignore[method-assign]
         return record
+
+
+class TakesLostForLeftovers(Coordinator):
+    """Forgets what it has committed."""
+
+    def __init__(self, *of, **more):  # type: ignore[no-untyped-def]
+        super().__init__(*of, **more)
+        self._finished.add = lambda records: None  # type: ignore[method-assign]
 
 
 class GrantsAnything(StandingRecords):
@@ -315,6 +324,7 @@ BROKEN: Sequence[Broken] = (
         "behind the fence of b",
     ),
     Broken("redeliver nothing", System(coordinator=RedeliversNothing), "a? a! b*", "missing"),
+    Broken("lost is left over", System(coordinator=TakesLostForLeftovers), "a? l a*", "missing"),
     Broken("commit before the record", System(coordinator=CommitsFirst), "a? a! b*", "too many"),
     Broken(
         "any record will do", System(coordinator=IgnoresOthers), "a? b? a* b*", "which b aborted"

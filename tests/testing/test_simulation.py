@@ -36,6 +36,8 @@ pytestmark = pytest.mark.slow
         ("a? D? a? D* a* b*", Setup(batches=1, retried=1), 2),
         ("a? x b? D? b? D* a* b*", Setup(batches=1), 2),
         ("a? D? D~ a? D* b*", Setup(batches=1), 2),
+        ("a? l b? a* b*", Setup(batches=2), 1),
+        ("a? l b? D? l b* D* a*", Setup(batches=2, tasks=2, sweeps_own=True), 6),
     ],
 )
 def test_every_schedule_of_a_pattern_keeps_the_promise(

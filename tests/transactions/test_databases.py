@@ -164,3 +164,28 @@ def test_foreign_transactions(
             assert database.rows("SELECT gid FROM pg_prepared_xacts") == [(name,)]
         finally:
             database.roll_back(name)
+
+
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_a_commit_that_the_target_has_lost(
+    database: SqlDatabase, tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark has logged the batch, so it is none that is unfinished: its transactions are listed as
+    decided, abort refuses them, and finish commits them.
+    """
+    world = World(database, tmp_path, mechanism, monkeypatch)
+    world.query.run([0, 1], dies_after_decision=True)
+    (world.checkpoint / "commits" / "1").write_text("v1\n{}\n")
+    found = listed(world.checkpoint, status=1)
+    assert {(t["state"], t["on_record"], t["batch_id"]) for t in found} == {
+        ("prepared", "COMMIT on record", 1)
+    }
+    arguments = ("--checkpoint", world.checkpoint)
+    refused = transactions("abort", "--all-leftovers", *arguments, status=0).output
+    assert "nothing is open and undecided" in refused
+    typed = transactions("finish", *arguments, status=0).output
+    assert f"{TASKS} transactions of micro-batches that were done are committed again" in typed
+    assert "undecided" not in typed
+    assert world.rows() == expected([0, 1])
+    assert database.leftovers() == NOTHING
+    assert transactions("finish", *arguments, "--json", status=0).json["committed_again"] == 0

@@ -57,6 +57,18 @@ class World:
         return '\\"mode\\": \\"upsert\\"' in repr(found) or '"mode": "upsert"' in repr(found)
 
 
+@pytest.mark.parametrize("mechanism", ["staged", "prepared"])
+def test_a_row_that_is_gone_from_within_the_ledger(
+    database: SqlDatabase, tmp_path: Path, mechanism: str
+) -> None:
+    """Rows are pruned from the lowest batch on: where an earlier one is left, it was not pruned."""
+    world = World(database, tmp_path, mechanism=mechanism)
+    world.query.run([0, 1, 2])
+    database.run("DELETE FROM out_rows WHERE id BETWEEN 1000 AND 1999")
+    database.run("DELETE FROM exactum_ledger WHERE batch_id = 1")
+    assert [e.text for e in world.look()] == ["exact", f"missing {ROWS}", "exact"]
+
+
 @pytest.mark.in_turn
 @pytest.mark.parametrize("mechanism", ["staged", "prepared"])
 def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path, mechanism: str) -> None:

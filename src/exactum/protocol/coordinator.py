@@ -11,7 +11,7 @@ Two rules carry the safety; ``testing.simulation`` walks every crash and interle
    pass that slot, finds a record that is not its own, and is fenced. The newest wins; no lease, no
    clock.
 2. *List before the record, abort after it.* A transaction is swept only if it was seen open before
-   a record of our own was created and no COMMIT names it.
+   a record of our own was created and no COMMIT names it, of this batch or an earlier one.
 
 ``except Exception`` clauses here never hide anything: they clean up and raise. A crash is not an
 ``Exception``: nothing that must happen after a crash is left to this process.
@@ -25,16 +25,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from exactum import events
-from exactum.errors import (
-    CheckpointRefused,
-    EpochAborted,
-    ExactumError,
-    Fenced,
-    OutcomeUnknown,
-)
+from exactum.errors import CheckpointRefused, EpochAborted, ExactumError, Fenced, OutcomeUnknown
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
 from exactum.protocol.epoch_protocol import Completed, EpochProtocol
+from exactum.protocol.lost_commit import FinishedCommits
 from exactum.protocol.lost_decision import refuse_lost
 from exactum.protocol.model import (
     CommitPermit,
@@ -80,6 +75,7 @@ class Coordinator(EpochProtocol):
         self._participants = Participants(participants, former, parallel, self._tell_swept)
         self._engine = engine
         self._log = StandingRecords(log)
+        self._finished = FinishedCommits(self._participants, self._log)
         self._emit = on_event
         self._fence: resolve.Fence | None = None
         self._sequence = 0
@@ -162,9 +158,11 @@ class Coordinator(EpochProtocol):
 
     def _start(self, batch_id: int) -> resolve.Fence:
         """Redeliver what is decided, fence older runs, sweep what was open before. Idempotent."""
-        refuse_lost(self._run.query_id, batch_id, self._log, self._participants.each)
+        each = self._participants.each
+        self._finished.add(refuse_lost(self._run.query_id, batch_id, self._log, each))
         sightings = self._participants.list_open()
         left = self._participants.left_by_former()
+        self._finished.redeliver(sightings)
         seen: list[DecisionRecord] = []
         for _ in range(STARTS_CONTESTED_MAX):
             records = self._log.read(batch_id)
@@ -182,10 +180,12 @@ class Coordinator(EpochProtocol):
             )
             if self._log.decide(mine) != mine:
                 continue
-            swept = resolve.leftovers(sightings, seen)
+            swept = self._finished.leftovers(sightings, seen)
             self._participants.abort(batch_id, swept)
             for former, its in left:
-                self._participants.sweep_former(former, batch_id, resolve.leftovers(its, seen))
+                old = self._finished.leftovers(its, seen)
+                self._participants.sweep_former(former, batch_id, old)
+            self._finished.add(seen)
             self._emit(events.OlderRunsFenced(*self._name(batch_id), step.attempt, len(swept)))
             return resolve.Fence(batch_id, step.attempt)
         raise Fenced(
@@ -221,8 +221,9 @@ class Coordinator(EpochProtocol):
         )
         with PhaseTimer(self._phase_ms, "commit"):
             final = self._commit(record)
+        self._finished.add((record, final))
         with PhaseTimer(self._phase_ms, "sweep"):
-            self._participants.abort(batch_id, resolve.leftovers(sightings, (record, final)))
+            self._participants.abort(batch_id, self._finished.leftovers(sightings))
         self._emit(
             events.EpochCompleted(
                 *self._name(batch_id),
@@ -259,6 +260,8 @@ class Coordinator(EpochProtocol):
             with PhaseTimer(self._phase_ms, "verify"):
                 verified = self._participants.verify(prepared)
                 sightings = self._participants.list_open()
+                if self._finished.redeliver(sightings):
+                    verified = self._participants.verify(prepared)
                 engine = self._engine()
         except Exception as error:  # noqa: BLE001  (it is raised there)
             self._give_up(epoch, attempt, error)
@@ -372,13 +375,7 @@ class Coordinator(EpochProtocol):
                 *self._name(record.epoch.batch_id), record.attempt, record.incarnation
             )
         )
-        return Fenced(
-            f"{record.epoch}: another run of this query has taken over (incarnation "
-            f"{record.incarnation}; this one is {self._run.incarnation}). This run stops; "
-            "everything it had not decided is aborted, and nothing is lost or doubled. Two "
-            "drivers ran on one checkpoint, or an older one woke up: run the query in one place "
-            "only."
-        )
+        return resolve.taken_over(record, self._run.incarnation)
 
     def _spent(self, batch_id: int, error: BaseException) -> ExactumError:
         kind = type(error) if isinstance(error, ExactumError) else EpochAborted
@@ -388,8 +385,8 @@ class Coordinator(EpochProtocol):
         )
 
     def _abort_own(self, batch_id: int) -> int:
-        seen = self._participants.list_open()
-        mine = [s for s in seen if s.incarnation == self._run.incarnation]
+        left = self._finished.leftovers(self._participants.list_open())
+        mine = [s for s in left if s.incarnation == self._run.incarnation]
         self._participants.abort(batch_id, mine)
         return len(mine)
 

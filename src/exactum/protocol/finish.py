@@ -8,11 +8,14 @@ nothing, so it takes nothing from the driver that comes next, and may run beside
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
+from exactum.protocol.lost_decision import RECENT_BATCHES
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.participant import Participant
 
@@ -47,6 +50,23 @@ def decided_from(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
         if record is None:
             break
         permits.append(records.permit(record))
+    return permits
+
+
+def decided_before(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
+    """The COMMITs in force of the last batches before ``batch_id``, which are over: for a target
+    that has lost one of them (see ``lost_commit``).
+
+    Raises:
+        Unavailable: storage did not answer.
+    """
+    records = StandingRecords(log)
+    permits: list[CommitPermit] = []
+    for earlier in range(max(0, batch_id - RECENT_BATCHES), batch_id):
+        with contextlib.suppress(CheckpointRefused, InvariantBroken):  # pruned, or damaged
+            record = resolve.standing_commit(records.read(earlier))
+            if record is not None:
+                permits.append(records.permit(record))
     return permits
 
 

@@ -70,9 +70,9 @@ def refuse_strange(log: DecisionLog, batch_id: int, place: str) -> None:
     )
 
 
-def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: Each) -> None:
+def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: Each) -> list[DecisionRecord]:
     """Refuse to begin with ``batch_id`` where a target has committed what no record from there on
-    names.
+    names. Returns the records of the batches before it (see ``recent``).
 
     Raises:
         CheckpointRefused: such a commit is there.
@@ -80,16 +80,16 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: Each) -> N
     """
     _refuse_later(query_id, batch_id, log, each)
     this = log.read(batch_id)
+    earlier = recent(log, batch_id)
     if resolve.standing_commit(this) is not None:
         # what became of its transactions redelivery finds out: somebody may have taken their names
         # since
-        return
-    earlier = recent(log, batch_id)
+        return earlier
     last = [r for r in earlier if r.epoch.batch_id == batch_id - 1]
     is_gap = batch_id > 0 and resolve.standing_commit(last) is None
     before = [*this, *earlier]
     if not before:
-        return
+        return earlier
     # What an incarnation's tasks wrote is of its fence's batch or of a later one, and the records
     # of those were read.
     incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
@@ -127,6 +127,7 @@ def refuse_lost(query_id: str, batch_id: int, log: DecisionLog, each: Each) -> N
             "start with a new checkpoint location; docs/guarantees.md says more. Nothing was "
             "written."
         )
+    return earlier
 
 
 def _refuse_later(query_id: str, batch_id: int, log: DecisionLog, each: Each) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
@@ -103,14 +103,15 @@ class Participants:
         return tuple(v for verified in self.each(of) for v in verified)
 
     def commit(
-        self, permit: CommitPermit
+        self, permit: CommitPermit, only: Collection[str] | None = None
     ) -> list[tuple[Participant, tuple[PreparedTransaction, ...]]]:
-        """Commit what the record names; returns what expired meanwhile, by participant.
-        Idempotent.
+        """Commit what the record names (``only``: of these participants); returns what expired
+        meanwhile, by participant. Idempotent.
         """
 
         def of(participant: Participant) -> tuple[Participant, CommitReport]:
-            its = permit.record.of(participant.name)
+            is_asked = only is None or participant.name in only
+            its = permit.record.of(participant.name) if is_asked else ()
             with self._timed(participant, "commit"):
                 report = participant.commit(permit, its) if its else CommitReport()
             resolve.require_same(

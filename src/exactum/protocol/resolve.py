@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from exactum.errors import CheckpointRefused, InvariantBroken
+from exactum.errors import CheckpointRefused, Fenced, InvariantBroken
 from exactum.protocol.model import (
     Decision,
     DecisionRecord,
@@ -140,6 +140,16 @@ def require_same(
             f"{participant} was asked about {[p.identity for p in asked]} and {verb} "
             f"{[p.identity for p in answered]}. This is a defect of that sink."
         )
+
+
+def taken_over(record: DecisionRecord, incarnation: Incarnation) -> Fenced:
+    """What stops the run ``incarnation`` when it meets ``record``, which is not its own."""
+    return Fenced(
+        f"{record.epoch}: another run of this query has taken over (incarnation "
+        f"{record.incarnation}; this one is {incarnation}). This run stops; everything it had not "
+        "decided is aborted, and nothing is lost or doubled. Two drivers ran on one checkpoint, or "
+        "an older one woke up: run the query in one place only."
+    )
 
 
 def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None:

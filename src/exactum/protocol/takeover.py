@@ -24,7 +24,7 @@ from exactum.errors import CheckpointRefused, Fenced
 from exactum.protocol import resolve
 from exactum.protocol.coordinator import STARTS_CONTESTED_MAX
 from exactum.protocol.decision_log import DecisionLog, StandingRecords
-from exactum.protocol.lost_decision import recent, refuse_lost
+from exactum.protocol.lost_decision import refuse_lost
 from exactum.protocol.model import (
     CommitPermit,
     Decision,
@@ -73,11 +73,10 @@ def abort_undecided(
     """
     standing = StandingRecords(log)
     ports = Participants(participants, (), one_after_another, lambda *_: None)
-    refuse_lost(query_id, batch_id, standing, ports.each)
+    seen = refuse_lost(query_id, batch_id, standing, ports.each)
     doomed = tuple(s for s in ports.list_open() if chosen(s))
     if not doomed:
         return TakenOver(None)
-    seen = list(recent(standing, batch_id))
     finished: list[DecisionRecord] = []
     for _ in range(STARTS_CONTESTED_MAX):
         records = standing.read(batch_id)

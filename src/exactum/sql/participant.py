@@ -264,6 +264,12 @@ class SqlParticipant:
                 f"{epoch.rows} rows of this one stay staged and are not in the table; compare the "
                 "two, and give one query a new checkpoint location."
             )
+        if state is CommitState.OVERTAKEN:
+            raise HeuristicOutcome(
+                f"{permit.record.epoch} is decided, its {epoch.rows} rows are still staged, and "
+                f"{self._where} has a later batch: {LEDGER} names it. The database was restored or "
+                "its ledger changed. Compare the two; docs/guarantees.md says how to go on."
+            )
         return state is not CommitState.MISSING
 
     def _undecided(self, permit: CommitPermit, failure: SqlFailure) -> ExactumError:

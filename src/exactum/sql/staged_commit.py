@@ -37,6 +37,7 @@ class CommitState(Enum):
     COMMITTED = "committed before"
     OTHER = "committed before, with other transactions"
     MISSING = "staged rows are gone"
+    OVERTAKEN = "a later batch is in the target, and its rows are still staged"
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,11 @@ class StagedCommit:
             return CommitState.COMMITTED if same else CommitState.OTHER
         highest = ledger.highest(session)
         if highest is not None and highest > first.batch_id:
-            return CommitState.COMMITTED
+            # The row of a later batch speaks for a row that was pruned. A commit removes what was
+            # staged, so what still is was not committed.
+            its = {p.identity for p in epoch.prepared}
+            waits = any(part.identity in its for part in ledger.staged(session))
+            return CommitState.OVERTAKEN if waits else CommitState.COMMITTED
         for (target, move), parts in epoch.by_move().items():
             if not self._move_group(session, target, move, parts):
                 return CommitState.MISSING

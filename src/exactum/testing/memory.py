@@ -126,7 +126,8 @@ UNSETTLED = frozenset({State.OPEN, State.PREPARED})
 @dataclass
 class MemoryTransaction:
     """One transaction of a ``MemoryTarget``. ``ended_by`` is who settled it, or empty;
-    ``of_salvage``: no task's.
+    ``of_salvage``: no task's. ``lost``: its commit was, so it is one of a target that lets nothing
+    expire.
     """
 
     identity: str
@@ -135,6 +136,7 @@ class MemoryTransaction:
     state: State = State.OPEN
     ended_by: str = ""
     of_salvage: bool = False
+    is_lost: bool = False
 
 
 class MemoryTarget:
@@ -192,10 +194,25 @@ class MemoryTarget:
     def expire(self, identity: str | None = None) -> int:
         """Abort one, or all, of what is not settled, as a timeout would; returns how many."""
         with self._lock:
-            doomed = [t for t in self.unsettled() if identity in (None, t.identity)]
+            doomed = [
+                t for t in self.unsettled() if identity in (None, t.identity) and not t.is_lost
+            ]
             for transaction in doomed:
                 self._settle(transaction, State.EXPIRED, "timeout")
             return len(doomed)
+
+    def lose_commit(self) -> bool:
+        """Go back to before the last commit, as a failover does; False: something is newer."""
+        with self._lock:
+            kept = [t for t in self.transactions.values() if t.state is not State.ABORTED]
+            if not kept or self._unsettled or kept[-1].state is not State.COMMITTED:
+                return False
+            committed = [t for t in kept if t.state is State.COMMITTED]
+            last = max(committed, key=lambda t: self.visible.index(t.rows[0]))
+            del self.visible[-len(last.rows) :]
+            last.state, last.ended_by, last.is_lost = State.PREPARED, "", True
+            self._unsettled[last.identity] = last
+            return True
 
     def commit(self, identity: str, by: str) -> bool:
         """Make it visible; True when it stands committed, False when it was undone. Idempotent."""

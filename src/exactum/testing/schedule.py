@@ -16,6 +16,7 @@ Before the colon the ``Setup``; after it the steps, one after another:
     D3    an operator who aborts what nobody decided (see ``protocol.takeover``); all of the above
     x     every transaction that is not settled expires now
     t     a late task of the process that ran last opens a transaction that nobody will prepare
+    l     the first target loses its last commit: what was committed is prepared once more
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import random
 import re
 from dataclasses import dataclass, fields
 
-LETTERS = "abcdefghijklmnopqrsuvwy"
-"""Names of incarnations. ``t`` and ``x`` are steps, ``z`` is the last restart."""
+LETTERS = "abcdefghijkmnopqrsuvwy"
+"""Names of incarnations. ``l``, ``t`` and ``x`` are steps, ``z`` is the last restart."""
 FINISHERS = "ABC"
 """Names of finishers."""
 OPERATORS = "DEF"
@@ -36,7 +37,7 @@ FAULTS = "-~+"
 OTHERS_SHARES = (0.0, 0.04, 0.04, 0.25)
 """Of the steps of a random schedule, those of finishers and operators: each as likely."""
 
-_STEP = re.compile(rf"[{LETTERS}{FINISHERS}{OPERATORS}](\d+|[*!~+-])|x|t")
+_STEP = re.compile(rf"[{LETTERS}{FINISHERS}{OPERATORS}](\d+|[*!~+-])|x|t|l")
 _SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)(o?)(g?)(s?)")
 
 
@@ -107,6 +108,8 @@ def draw(rng: random.Random, setup: Setup, *, incarnations: int, steps_max: int)
             steps.append("x")
         elif dice < 0.19:
             steps.append("t")
+        elif dice > 0.97:
+            steps.append("l")
         elif dice < 0.23:
             steps.append(f"{letter}*")
         elif dice < 0.31:  # a run before it, for most first calls are Spark's

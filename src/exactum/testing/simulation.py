@@ -56,6 +56,8 @@ def play(schedule: Schedule, system: System | None = None) -> SimulationReport:
     for index, step in enumerate(schedule.steps):
         if step == "x":
             world.expire()
+        elif step == "l":
+            world.lose_commit()
         elif step == "t":
             world.targets[0].begin(Incarnation(last), ["late"])
             world.happened["late tasks"] += 1

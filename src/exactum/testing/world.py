@@ -129,6 +129,13 @@ class World:
         for target in self.targets:
             self.happened["transactions expired"] += target.expire()
 
+    def lose_commit(self) -> None:
+        """The first target goes back in time; its readers have seen what is not there any more."""
+        self.look()
+        if self.targets[0].lose_commit():
+            self.happened["commits lost"] += 1
+            self.reader_saw[0] = self.targets[0].visible[:]
+
     def look(self) -> None:
         """A reader who looks from time to time, between two steps: what was visible stays
         visible.

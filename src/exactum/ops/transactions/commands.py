@@ -148,6 +148,7 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
                     for batch in outcome.batches
                 ],
                 "committed_before": outcome.before,
+                "committed_again": outcome.again,
                 "open_undecided": outcome.open_undecided,
                 "troubles": [report.trouble_value(trouble) for trouble in outcome.troubles],
                 "status": outcome.status,
@@ -162,6 +163,13 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
         )
     if outcome.before:
         click.echo(f"{outcome.before} of them were committed before")
+    if outcome.again:
+        click.secho(
+            f"{outcome.again} transactions of micro-batches that were done are committed again: "
+            "their target had lost the commit. It has gone back in time (a failover, a restored "
+            "copy, a power cut): see by 'exactum verify' whether it lost more",
+            fg="yellow",
+        )
     if not outcome.batches:
         click.echo("nothing is decided that Spark has not logged as done")
     if not outcome.batches and outcome.open_undecided:

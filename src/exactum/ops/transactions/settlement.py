@@ -18,7 +18,13 @@ from exactum.ops.transactions.query_look import (
     refuse_strange_log,
 )
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.finish import Finished, commit_decided, decided_from, finished
+from exactum.protocol.finish import (
+    Finished,
+    commit_decided,
+    decided_before,
+    decided_from,
+    finished,
+)
 from exactum.protocol.inspection import Inspector, TransactionState
 from exactum.protocol.lost_decision import refuse_strange
 from exactum.protocol.model import CommitPermit, PreparedTransaction
@@ -35,12 +41,14 @@ class SettlementRefused(Exception):
 
 @dataclass
 class FinishOutcome:
-    """What of each decided batch stands now. ``before`` were committed already; ``open_undecided``
-    is what else is open.
+    """What of each decided batch stands now. ``before`` were committed already; ``again`` are of
+    batches that are over, in a target that had lost their commit; ``open_undecided`` is what else
+    is open.
     """
 
     batches: Sequence[Finished] = ()
     before: int = 0
+    again: int = 0
     open_undecided: int = 0
     troubles: list[Trouble] = field(default_factory=list)
 
@@ -72,9 +80,12 @@ def finish_query(
     log = place.open_log()
     try:
         permits = decided_from(log, first_unfinished(place))
+        over = decided_before(log, first_unfinished(place))
     finally:
         log.close()
     outcome = FinishOutcome()
+    for each in targets.each:
+        _commit_again(place, each, over, outcome)
     names = list(dict.fromkeys(p.participant for permit in permits for p in permit.record.prepared))
     committed: list[PreparedTransaction] = []
     for name in names:
@@ -96,6 +107,7 @@ def finish_query(
         _count_open(place, targets, outcome)
     if outcome.open_undecided:
         refuse_strange_log(place)
+    outcome.troubles = list({trouble.place: trouble for trouble in outcome.troubles}.values())
     return outcome
 
 
@@ -166,6 +178,37 @@ def _inspectors(place: QueryPlace, targets: QueryTargets) -> Iterator[list[Inspe
     finally:
         for inspector in opened:
             inspector.close()
+
+
+def _commit_again(
+    place: QueryPlace, target: Target, over: Sequence[CommitPermit], outcome: FinishOutcome
+) -> None:
+    """What a batch that is over names and is open: its target has gone back in time.
+
+    A write-ahead sink is left to the next start: to send takes the sending over.
+    """
+    named = [permit for permit in over if permit.record.of(target.name)]
+    if not named or not target.present or target.kind == WRITE_AHEAD:
+        return
+    try:
+        inspector = inspector_of(target, place.query_id)
+        try:
+            opened = {view.identity for view in inspector.list_open()}
+            for permit in named:
+                lost = {p.identity for p in permit.record.of(target.name)} & opened
+                if not lost:
+                    continue
+                done = {p.identity for p in commit_decided(inspector.participant(), [permit])}
+                outcome.again += len(lost & done)
+                if gone := len(permit.record.of(target.name)) - len(done):
+                    why = f"{gone} transactions of {permit.record.epoch}, which was committed, "
+                    outcome.troubles.append(
+                        Trouble(f"sink {target.name!r}", f"{why}are gone from it")
+                    )
+        finally:
+            inspector.close()
+    except ExactumError as error:
+        outcome.troubles.append(Trouble(f"sink {target.name!r}", str(error)))
 
 
 def _finish_one(

@@ -228,7 +228,10 @@ class SqlEvidence:
                 batch_id, name, rows, max(found, rows + 1), Finding.EXTRA, BY_LEDGER, why
             )
         if len(there) < len(wanted):
-            return self._not_there(promise, its, there, highest, waiting)
+            has_earlier = any(row.batch_id < batch_id for row in ledger)
+            return self._not_there(
+                promise, its, there, waiting, is_pruned=highest > batch_id and not has_earlier
+            )
         return self._standing(promise, its, there, counts, is_staged=is_staged)
 
     def _not_there(
@@ -236,9 +239,11 @@ class SqlEvidence:
         promise: Promise,
         its: Sequence[PreparedTransaction],
         there: Sequence[LedgerFact],
-        highest: int,
         waiting: set[str],
+        *,
+        is_pruned: bool,
     ) -> Evidence:
+        """``is_pruned``: rows of a ledger go from the lowest batch on, and this one's may have."""
         batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
         known = {row.identity for row in there}
         left = [p for p in its if p.identity not in known]
@@ -246,7 +251,7 @@ class SqlEvidence:
         if all(p.identity in waiting for p in left):
             why = "decided, and waiting in the database: start the query, or finish it"
             return Evidence(batch_id, name, rows, found, Finding.IN_DOUBT, BY_LEDGER, why)
-        if highest > batch_id:
+        if is_pruned:
             why = "its ledger row is pruned; that of a later batch speaks for it"
             return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY_LEDGER, why)
         why = "neither the ledger nor the staging has it"

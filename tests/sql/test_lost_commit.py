@@ -1,0 +1,174 @@
+"""A server that has lost its last commit and still holds what was prepared for it, as after a
+failover to an asynchronous standby: the decided rows are committed again, and never swept.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from exactum import PostgresSink
+from exactum.errors import HeuristicOutcome, Unavailable
+from exactum.protocol.model import CommitReport
+from exactum.sql.plan import SqlScope
+from tests.kit.sql.replicated import pair, until
+from tests.kit.sql.sql_database import NOTHING, SqlDatabase
+from tests.kit.sql.sql_epochs import Incarnation, Query, expected
+from tests.sql.test_epochs import MECHANISMS, decided, query_on, rows_in
+
+both = pytest.mark.parametrize("mechanism", MECHANISMS)
+WARNING = "had lost a commit"
+
+
+def loses_commit_of(driver: Incarnation, batch_id: int) -> None:
+    """The server says that it is committed, and goes back to the moment before."""
+    commit = driver.participant.commit
+
+    def lost(permit, prepared):  # type: ignore[no-untyped-def]
+        if permit.record.epoch.batch_id == batch_id:
+            driver.participant.commit = commit  # type: ignore[method-assign]
+            return CommitReport(tuple(prepared))
+        return commit(permit, prepared)
+
+    driver.participant.commit = lost  # type: ignore[method-assign]
+
+
+@both
+def test_the_next_start_commits_again(
+    database: SqlDatabase, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark has logged batch 0 as done, and goes on with batch 1."""
+    table = database.table()
+    query, driver, _ = decided(database, table, mechanism)
+    driver.close()
+    following = query.start()
+    following.run(1)
+    following.close()
+    assert rows_in(database, table) == expected([0, 1])
+    assert database.leftovers() == NOTHING
+    assert WARNING in caplog.text
+
+
+@both
+def test_a_living_run_commits_again_before_it_decides(
+    database: SqlDatabase, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the next micro-batch's own listing."""
+    table = database.table()
+    driver = query_on(database, table, mechanism).start()
+    driver.run(0)
+    loses_commit_of(driver, 1)
+    for batch_id in (1, 2, 3):
+        driver.run(batch_id)
+    driver.close()
+    assert rows_in(database, table) == expected([0, 1, 2, 3])
+    assert database.leftovers() == NOTHING
+    assert caplog.text.count(WARNING) == 1
+
+
+@both
+def test_a_run_that_gives_up_leaves_them(database: SqlDatabase, mechanism: str) -> None:
+    """It aborts its own: not what it has decided, which is its own as well. Nor does the sweep
+    between two micro-batches.
+    """
+    table = database.table()
+    query = query_on(database, table, mechanism)
+    driver = query.start()
+    loses_commit_of(driver, 0)
+    driver.run(0)
+    before = database.leftovers()
+    assert before != NOTHING
+    assert driver.coordinator.sweep_own(0) == 0
+
+    def fails(*_: object) -> object:
+        raise Unavailable("a task failed")
+
+    verify = driver.participant.verify
+    driver.participant.verify = fails  # type: ignore[method-assign, assignment]
+    with pytest.raises(Unavailable):
+        driver.run(1)
+    driver.participant.verify = verify  # type: ignore[method-assign]
+    assert driver.coordinator.sweep_own(1) == 0
+    driver.close()
+    assert database.leftovers() == before
+    following = query.start()
+    following.run(1)
+    following.close()
+    assert rows_in(database, table) == expected([0, 1])
+    assert database.leftovers() == NOTHING
+
+
+@both
+def test_what_is_gone_in_part_is_said(database: SqlDatabase, mechanism: str) -> None:
+    """Nothing more is undone, and nothing later is decided."""
+    table = database.table()
+    query, driver, _ = decided(database, table, mechanism)
+    one = sorted(s.identity for s in driver.participant.list_open())[0]
+    driver.close()
+    if mechanism == "prepared":
+        database.roll_back(one)
+    else:
+        database.run(f"DELETE FROM {database.staging()[0]} WHERE id = 0")
+    before = database.leftovers()
+    following = query.start()
+    with pytest.raises(HeuristicOutcome, match="has gone back to a moment before that"):
+        following.run(1)
+    following.close()
+    rows = rows_in(database, table)
+    assert len(rows) == (8 if mechanism == "prepared" else 0) and set(rows) < set(expected([0]))
+    assert mechanism == "prepared" or database.leftovers() == before
+
+
+def test_a_later_batch_is_there_already(database: SqlDatabase) -> None:
+    """A ledger row of a later batch speaks for those before it, but not for rows that are still
+    staged.
+    """
+    table = database.table()
+    query, driver, allowed = decided(database, table, "staged")
+    driver.close()
+    scope = SqlScope(query.query_id, driver.participant.name).text
+    database.run(
+        "INSERT INTO exactum_ledger (scope, batch_id, identity, digest, attempt, row_count) "
+        "VALUES (%s, 7, '*', 'x', 0, 12)",
+        [scope],
+    )
+    before = database.leftovers()
+    following = query.start()
+    with pytest.raises(HeuristicOutcome, match="are still staged, and .* has a later batch"):
+        following.participant.commit(allowed, allowed.record.prepared)
+    following.close()
+    assert rows_in(database, table) == []
+    assert database.leftovers() == before
+
+
+@pytest.mark.postgres
+@pytest.mark.in_turn
+def test_a_failover_between_prepare_and_commit() -> None:
+    """Of a real pair: the standby has what the tasks staged and not the COMMIT, and the driver
+    lives on and writes the next batch there.
+    """
+    with tempfile.TemporaryDirectory(prefix="exactum-pair-") as name:
+        Path(name).chmod(0o755)
+        with pair(Path(name)) as servers:
+            servers.run("CREATE TABLE t (id bigint, name text)")
+            query = Query(lambda: PostgresSink(servers.url, table="t"), "failover")
+            driver = query.start()
+            commit = driver.participant.commit
+
+            def late(permit, prepared):  # type: ignore[no-untyped-def]
+                until(servers.caught_up, "the standby has what is staged")
+                servers.standby.kill()
+                driver.participant.commit = commit  # type: ignore[method-assign]
+                return commit(permit, prepared)
+
+            driver.participant.commit = late  # type: ignore[method-assign]
+            driver.run(0)
+            servers.primary.kill()
+            servers.standby.start()
+            servers.promote()
+            driver.run(1)
+            driver.close()
+            rows = servers.run("SELECT id, name FROM t ORDER BY 1", servers.standby)
+            assert rows == expected([0, 1])
