@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from exactum.protocol.epoch_protocol import Completed
 from exactum.protocol.model import SourceOffsets
+from exactum.protocol.sink import WriteOrder
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,14 @@ class EpochListener:
 
         Raises:
             Refused: the batch must not be run; nothing of it was written.
+        """
+
+    def writing(self, batch: Batch, order: WriteOrder) -> None:
+        """Before anything of an attempt at the batch is written, so before its decision; not called
+        where the batch stands already. Under exactly-once, older runs are fenced by then.
+
+        Raises:
+            Fenced, Refused, Unavailable: the attempt must not be made; nothing of it was written.
         """
 
     def done(self, batch: Batch, completed: Completed) -> None:

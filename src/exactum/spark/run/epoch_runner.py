@@ -125,6 +125,8 @@ class EpochRunner:
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             if not self._has_written:
                 self._standing_epochs.begin_anew()
+            for listener in self._listeners:
+                listener.writing(batch, order)
             with epoch_input.named(offsets):
                 written = self._jobs.run(frame, order, lambda whole: self._tasks(whole, sizes))
                 self._standing_epochs.wrote(written.fingerprint)

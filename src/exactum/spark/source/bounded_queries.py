@@ -12,12 +12,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from exactum.checkpoint.offset_log import folder_reader, local_folder, source_offsets
+from exactum.checkpoint.offset_log import ReadText, folder_reader, local_folder, source_offsets
 from exactum.checkpoint.partition_offsets import Offsets, from_json
 from exactum.errors import CheckpointRefused
 from exactum.spark.jvm import virtual_machine
@@ -25,10 +24,10 @@ from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop_files import HadoopFiles
 from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.query_sources import RunningSource, sources_of_execution
-from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.stop_guard import refuse_lost
 from exactum.spark.source.stop_position import reached
+from exactum.spark.source.stop_record import StopRecord
 
 logger = logging.getLogger("exactum")
 
@@ -124,15 +123,18 @@ class _Watcher:
     def _end_if_read(self, execution: Execution, sources: tuple[RunningSource, ...]) -> None:
         root = execution.checkpoint()
         folder = local_folder(root)
-        positions = self._committed(execution, root, folder, sources)
+        read = folder_reader(folder) if folder is not None else HadoopFiles(self._spark, root).read
+        last = execution.last_logged_batch()
+        positions = self._committed(read, root, last, sources)
         for source in sources:
-            record = SourceRecord.of(folder, source)
+            record = StopRecord.of(folder, source)
             if record is not None:
+                was = record.stop(-1 if last is None else last)
                 try:
                     refuse_lost(
                         f"query {execution.query_id()}",
                         source,
-                        record,
+                        was,
                         positions.get(source.index, {}),
                     )
                 except CheckpointRefused as error:
@@ -149,18 +151,13 @@ class _Watcher:
         )
         execution.stop()
 
+    @staticmethod
     def _committed(
-        self,
-        execution: Execution,
-        root: str,
-        folder: Path | None,
-        sources: tuple[RunningSource, ...],
+        read: ReadText, root: str, last: int | None, sources: tuple[RunningSource, ...]
     ) -> dict[int, Offsets]:
-        """The next offsets of each source that are committed: the last epoch's ends, or where the
-        query begins.
+        """The next offsets of each source that are committed: the ends of ``last``, the last epoch,
+        or where the query begins.
         """
-        read = folder_reader(folder) if folder is not None else HadoopFiles(self._spark, root).read
-        last = execution.last_logged_batch()
         if last is not None:
             ends = source_offsets(read, last, root).end
             return {index: from_json(text) for index, text in enumerate(ends)}

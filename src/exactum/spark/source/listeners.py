@@ -15,6 +15,7 @@ from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions
 from exactum.spark.source.start_report import StartReport
 from exactum.spark.source.stop_guard import StopGuard
+from exactum.spark.source.stop_record import StopRecord
 from exactum.spark.source.topic_guard import TopicGuard
 from exactum.spark.source.topic_watch import TopicWatch
 from exactum.spark.source.watched_source import WatchedSource
@@ -63,12 +64,14 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
         chosen = SourceOptions.of(source.options)
         if chosen.commit_offsets:
             committed.append(CommittedSource(source, chosen, requests))
-    recorded = [
-        (source, record) for source in sources if (record := records[source.index]) is not None
+    stops = [
+        (source, record)
+        for source in sources
+        if (record := StopRecord.of(running.folder, source)) is not None
     ]
     listeners: list[EpochListener] = [
         TopicGuard(running, sources),
-        StopGuard(context, recorded),
+        StopGuard(context, stops),
         StartReport(context, sources),
     ]
     if watched:

@@ -1,15 +1,12 @@
-"""What a query's checkpoint keeps about each of its sources: which topics they were, and where a
-backfill ends.
+"""What a query's checkpoint keeps about each of its sources: which topics they were.
 
     <checkpoint>/exactum/source/<n>/topics/<topic>.json
         {"version": 1, "topic": "orders", "topic_id": ...}
     <checkpoint>/exactum/source/<n>/left-out/<topic>.json
         {"version": 1, "topic": "orders"}
-    <checkpoint>/exactum/source/<n>/stops/<k>.json
-        {"version": 1, "given": "latest", "offsets": {"orders": ...}}
 
 ``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable,
-and never changed; of the stops the highest ``k`` counts. A topic is left out when the query has
+and never changed. Its stops are in ``stop_record``. A topic is left out when the query has
 gone on without it: Spark has forgotten by then how far it was read. A topic's files are removed
 when the query has gone on without the topic because it was deleted.
 """
@@ -22,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from exactum.checkpoint.layout import SOURCES
-from exactum.checkpoint.partition_offsets import from_json, to_json
 from exactum.durable import OF_THE_SETTING, create_whole, make_folder, sync_folder
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.source_options import Stop
 
 VERSION = 1
 
@@ -54,8 +49,8 @@ class SourceRecord:
             CheckpointRefused: a file is damaged or of a newer version.
         """
         found = {}
-        for path in sorted(self._listed("topics")):
-            value = _read(path)
+        for path in sorted(listed(self.folder / "topics")):
+            value = read_file(path)
             found[str(value["topic"])] = TopicSeen(value["topic_id"], int(value["partitions"]))
         return found
 
@@ -72,7 +67,7 @@ class SourceRecord:
             "topic_id": topic.topic_id,
             "partitions": topic.partitions,
         }
-        _create(self.folder / "topics" / f"{name}.json", value)
+        create_file(self.folder / "topics" / f"{name}.json", value)
 
     def forget_topic(self, name: str) -> None:
         """Take a topic off the record: the query goes on without it. Idempotent.
@@ -93,46 +88,24 @@ class SourceRecord:
         Raises:
             CheckpointRefused, Unavailable: as ``add_topic``.
         """
-        _create(self.left_out_file(name), {"version": VERSION, "topic": name})
-
-    def stop(self) -> Stop | None:
-        """The stop that was last put on record; None: the source had none.
-
-        Raises:
-            CheckpointRefused: as ``topics``.
-        """
-        newest = max(self._listed("stops"), key=lambda path: int(path.stem), default=None)
-        value = None if newest is None else _read(newest)
-        if value is None or value["given"] is None:
-            return None
-        return Stop(str(value["given"]), from_json(json.dumps(value["offsets"])))
-
-    def add_stop(self, stop: Stop | None) -> None:
-        """From here on the source has this stop, or none.
-
-        Raises:
-            CheckpointRefused, Unavailable: as ``add_topic``.
-        """
-        highest = max((int(path.stem) for path in self._listed("stops")), default=-1)
-        offsets = {} if stop is None else json.loads(to_json(stop.offsets))
-        value = {
-            "version": VERSION,
-            "given": None if stop is None else stop.given,
-            "offsets": offsets,
-        }
-        _create(self.folder / "stops" / f"{highest + 1}.json", value)
-
-    def _listed(self, kind: str) -> list[Path]:
-        return [
-            path for path in (self.folder / kind).glob("*.json") if not path.name.startswith(".")
-        ]
+        create_file(self.left_out_file(name), {"version": VERSION, "topic": name})
 
 
-def _create(path: Path, value: dict[str, Any]) -> None:
-    """Create the file, whole, if it is absent, and make it durable. Idempotent."""
+def listed(folder: Path) -> list[Path]:
+    """The files of a record below ``folder``, in no order."""
+    return [path for path in folder.glob("*.json") if not path.name.startswith(".")]
+
+
+def create_file(path: Path, value: dict[str, Any]) -> bool:
+    """Create the file, whole, if it is absent, and make it durable. False if it was there.
+
+    Raises:
+        CheckpointRefused: the folder may not be written.
+        Unavailable: it could not be: a full disk.
+    """
     try:
         make_folder(path.parent)
-        create_whole(path, json.dumps(value).encode())
+        created = create_whole(path, json.dumps(value).encode())
         sync_folder(path.parent)
     except OSError as error:
         what = f"exactum could not write {path} ({error}), where it records what this query reads."
@@ -144,6 +117,7 @@ def _create(path: Path, value: dict[str, Any]) -> None:
         raise Unavailable(
             f"{what} Nothing of this batch was written; start the query again."
         ) from error
+    return created
 
 
 def _remove(path: Path) -> None:
@@ -158,7 +132,12 @@ def _remove(path: Path) -> None:
         ) from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> dict[str, Any]:
+    """What such a file says.
+
+    Raises:
+        CheckpointRefused: it is damaged or of a newer version.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         version = value["version"]

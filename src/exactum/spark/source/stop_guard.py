@@ -13,50 +13,65 @@ from collections.abc import Sequence
 from exactum.checkpoint.partition_offsets import Offsets, as_argument, from_json, name_of
 from exactum.errors import CheckpointRefused
 from exactum.protocol.epoch_protocol import Completed
+from exactum.protocol.sink import WriteOrder
 from exactum.spark.epoch_listener import Batch, EpochListener
 from exactum.spark.run_context import RunContext
 from exactum.spark.source.initial_offsets import initial_offsets
 from exactum.spark.source.query_sources import RunningSource
-from exactum.spark.source.record import SourceRecord
 from exactum.spark.source.source_options import SourceOptions, Stop
+from exactum.spark.source.stop_record import StopRecord
 
 
 class StopGuard(EpochListener):
-    """Compares each source's stop with the one on record, in the first batch of a run."""
+    """Compares each source's stop with the one on record when a run begins, and puts it on record
+    before the run's first batch is written.
+    """
 
     def __init__(
-        self, context: RunContext, sources: Sequence[tuple[RunningSource, SourceRecord]]
+        self, context: RunContext, sources: Sequence[tuple[RunningSource, StopRecord]]
     ) -> None:
         self._running = context.query
         self._read = context.read
         self._sources = tuple(sources)
+        self._numbers: list[int] = []
+        self._is_on_record = False
 
     def begin(self, batch: Batch) -> None:
         """
         Raises:
             CheckpointRefused: rows between the stop on record and the checkpoint would be lost.
         """
-        if batch.first:
-            for source, record in self._sources:
-                refuse_lost(str(self._running), source, record, self._begins(source, batch))
+        if not batch.first:
+            return
+        for source, record in self._sources:
+            was = record.stop(batch.batch_id - 1)
+            refuse_lost(str(self._running), source, was, self._begins(source, batch))
+        self._numbers = [record.next_number() for _, record in self._sources]
+
+    def writing(self, batch: Batch, order: WriteOrder) -> None:
+        """Put the stop of this run on record, with the first batch that it cuts.
+
+        Raises:
+            Fenced, CheckpointRefused, Unavailable: see ``StopRecord.add``.
+        """
+        if self._is_on_record:
+            return
+        for (source, record), number in zip(self._sources, self._numbers, strict=True):
+            given = SourceOptions.of(source.options).stop
+            record.add(number, given, batch_id=batch.batch_id, attempt=order.attempt)
+        self._is_on_record = True
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        """Put the stop of this run on record.
-
+        """
         Raises:
             CheckpointRefused: the batch was written by an earlier run, up to another stop, and lies
                 past that.
         """
-        if not batch.first:
+        if completed.written:
             return
         for source, record in self._sources:
-            if not completed.written:
-                refuse_lost(
-                    str(self._running), source, record, from_json(batch.offsets.end[source.index])
-                )
-            given = SourceOptions.of(source.options).stop
-            if record.stop() != given:
-                record.add_stop(given)
+            ends = from_json(batch.offsets.end[source.index])
+            refuse_lost(str(self._running), source, record.stop(batch.batch_id), ends)
 
     def _begins(self, source: RunningSource, batch: Batch) -> Offsets:
         if source.index < len(batch.offsets.start):
@@ -64,19 +79,17 @@ class StopGuard(EpochListener):
         return initial_offsets(self._read, source)
 
 
-def refuse_lost(
-    query: str, source: RunningSource, record: SourceRecord, positions: Offsets
-) -> None:
+def refuse_lost(query: str, source: RunningSource, was: Stop | None, positions: Offsets) -> None:
     """Refuse a stop, or none, that is not the one on record, where rows between were left out
     already.
 
-    ``query`` names the query in the error, ``positions`` are the next offsets that its checkpoint
-    would read.
+    ``query`` names the query in the error, ``was`` is the stop on record up to ``positions``, the
+    next offsets that its checkpoint would read.
 
     Raises:
         CheckpointRefused: rows between the stop on record and ``positions`` would be lost.
     """
-    was, given = record.stop(), SourceOptions.of(source.options).stop
+    given = SourceOptions.of(source.options).stop
     if was is None or (given is not None and given.offsets == was.offsets):
         return
     past = {p: offset for p, offset in positions.items() if offset > was.offsets.get(p, 0)}

@@ -1,0 +1,164 @@
+"""Every stop that cut a batch is on record, whenever a run dies; one of a void attempt counts for
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from exactum.errors import Fenced
+from exactum.spark.source.source_options import Stop
+from exactum.spark.source.stop_guard import StopGuard
+from exactum.spark.source.stop_record import StopRecord
+
+RECORDS = 10
+
+
+@pytest.fixture
+def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, DataFrame], None]:
+    """A run of a frame that ends right behind its first batch, which Spark never logs."""
+
+    def death(*_: Any) -> None:
+        raise RuntimeError("died behind the commit")
+
+    def run(stream: Any, frame: DataFrame) -> None:
+        with monkeypatch.context() as dying:
+            dying.setattr(StopGuard, "done", death)
+            assert "died behind" in str(stream.run(frame))
+
+    return run
+
+
+def broken(frame: DataFrame) -> DataFrame:
+    """The frame with a row that cannot be computed: the attempt at its batch is void."""
+    return frame.withColumn("offset", f.raise_error(f.lit("broken")).cast("long"))
+
+
+def names(stream: Any) -> list[str]:
+    return sorted(path.name for path in stream.checkpoint.glob("exactum/source/0/stops/*.json"))
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.parametrize("again", ["latest", None])
+def test_a_run_that_dies_in_its_first_batch(
+    stream: Any, topics: Any, topic: Callable[..., str], dies: Callable[..., None], again: Any
+) -> None:
+    """The batch read past the stop, and stands: no other stop may go on behind it."""
+    name = topic("dies", partitions=2)
+    topics.give(name, RECORDS)
+    frame = stream.read(name, stop="latest")
+    topics.give(name, 5)  # the topic goes on; the first batch reads, and filters, these
+    dies(stream, frame)
+    assert len(stream.rows()) == 20
+    topics.give(name, 1)
+    error = stream.run(stream.read(name, stop=again))
+    assert error is not None
+    assert "CheckpointRefused" in error
+    assert f"{name}-0 from 10 to 15" in error
+    assert stream.run(stream.read(name, stop={name: {0: 10, 1: 10}})) is None
+    assert len(stream.rows()) == 20
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_stop_that_is_raised_by_a_run_that_dies(
+    stream: Any, topics: Any, topic: Callable[..., str], dies: Callable[..., None]
+) -> None:
+    """The rows up to the second stop stand, so they are not said to be left out at the first."""
+    name = topic("raised", partitions=2)
+    topics.give(name, RECORDS)
+    assert stream.run(stream.read(name, stop={name: {0: 10, 1: 10}})) is None
+    topics.give(name, 5)
+    stop = {name: {0: 15, 1: 15}}
+    dies(stream, stream.read(name, stop=stop))
+    assert len(stream.rows()) == 30
+    assert stream.run(stream.read(name, stop=stop)) is None
+    assert len(stream.rows()) == 30
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_stop_of_a_void_attempt(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+    """It has cut nothing that stands: neither it nor a later one keeps the next run from reading
+    on.
+    """
+    name = topic("void", partitions=2)
+    topics.give(name, RECORDS)
+    frame = stream.read(name, stop="latest")
+    topics.give(name, 5)
+    assert "broken" in str(stream.run(broken(frame)))
+    assert names(stream) == ["0.json"], "it was on record before anything was written"
+    assert stream.run(stream.read(name)) is None
+    assert len(stream.rows()) == 30
+    topics.give(name, 5)
+    frame = stream.read(name, stop={name: {0: 16, 1: 16}})
+    assert "broken" in str(stream.run(broken(frame)))
+    assert stream.run(stream.read(name, stop="latest")) is None
+    assert len(stream.rows()) == 40
+    topics.give(name, 1)
+    error = stream.run(stream.read(name, stop={name: {0: 19, 1: 20}}))
+    assert error is None, "nothing lies past the stop on record"
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_record_of_exactum_0_1_0(stream: Any, topics: Any, topic: Callable[..., str]) -> None:
+    """It has no batch, and was written when the batch stood."""
+    name = topic("older", partitions=2)
+    topics.give(name, RECORDS)
+    assert stream.run(stream.read(name, stop={name: {0: 5, 1: 8}})) is None
+    (path,) = stream.checkpoint.glob("exactum/source/0/stops/*.json")
+    value = json.loads(path.read_text())
+    assert (value.pop("batch_id"), value.pop("attempt")) == (0, 1)
+    path.write_text(json.dumps(value))
+    topics.give(name, 1)
+    error = stream.run(stream.read(name, stop="latest"))
+    assert error is not None
+    assert f"give stop={{'{name}': {{0: 5, 1: 8}}}}" in error
+    assert stream.run(stream.read(name, stop={name: {0: 5, 1: 8}})) is None
+    assert len(stream.rows()) == 13
+
+
+def test_a_run_that_wakes_up_late(tmp_path: Path) -> None:
+    """A run that was fenced before it wrote its stop never comes behind the one that fenced it,
+    whichever of them writes first.
+    """
+    ours, theirs = (Stop("offsets", {("orders", 0): offset}) for offset in (5, 9))
+    record = StopRecord(tmp_path / "late")
+    old = record.next_number()
+    new = record.next_number()
+    record.add(new, ours, batch_id=3, attempt=3)
+    with pytest.raises(Fenced, match="attempt 3"):
+        record.add(old, theirs, batch_id=3, attempt=1)
+    assert record.stop(3) == ours
+    record = StopRecord(tmp_path / "early")
+    old = record.next_number()
+    new = record.next_number()
+    record.add(old, theirs, batch_id=3, attempt=1)
+    record.add(new, ours, batch_id=3, attempt=3)
+    assert record.stop(3) == ours
+    assert record.stop(2) is None
+
+
+def test_no_stop_any_more(tmp_path: Path) -> None:
+    """A query that never had a stop has no file; one that has none any more has one, and more runs
+    add none.
+    """
+    record = StopRecord(tmp_path)
+    record.add(record.next_number(), None, batch_id=0, attempt=1)
+    assert list(tmp_path.iterdir()) == []
+    stop = Stop("latest", {("orders", 0): 5})
+    record.add(record.next_number(), stop, batch_id=1, attempt=1)
+    for batch_id in (2, 3, 4):
+        record.add(record.next_number(), None, batch_id=batch_id, attempt=1)
+    assert record.stop(1) == stop
+    assert record.stop(4) is None
+    assert len(list(tmp_path.iterdir())) == 2
