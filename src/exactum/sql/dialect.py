@@ -249,9 +249,9 @@ class Dialect(Protocol):
                 table, MyISAM, ...).
         """
 
-    def check_table(self, session: Session, name: TableName) -> None:
-        """That the table still is something that ``read_table`` takes, by one statement. ``name``
-        as for ``list_types``.
+    def check_table(self, session: Session, name: TableName) -> bool:
+        """That the table still is something that ``read_table`` takes, by one statement; returns
+        its ``Table.hides_rows``. ``name`` as for ``list_types``.
 
         Raises:
             SettingRefused: as ``read_table``.

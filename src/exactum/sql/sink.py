@@ -27,6 +27,7 @@ from exactum.sql.ledger import Ledger
 from exactum.sql.participant import SqlParticipant
 from exactum.sql.plan import Mechanism, SqlScope, WritePlan
 from exactum.sql.table import Column, Table, TableName, other_keys
+from exactum.sql.target_change import hidden_rows
 from exactum.sql.url import Address
 from exactum.sql.writer import SqlWriterFactory
 
@@ -238,12 +239,7 @@ class SqlSink(NotAFunction, ABC):
         flag = None
         if self._delete_when is not None:
             if table.hides_rows:
-                raise SettingRefused(
-                    f"{self._where}: row-level security is in force for this user on the table "
-                    f"{table.name}. A DELETE passes over rows that a policy hides and does not say "
-                    "so: delete_when= could not be kept. Let the user bypass it (ALTER ROLE ... "
-                    "BYPASSRLS), or leave delete_when= out."
-                )
+                raise SettingRefused(f"{self._where}: {hidden_rows(table.name)}")
             flag = self._flag({c.name for c in columns})
         return WritePlan(
             dialect=self._dialect,

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exactum.protocol.model import PreparedTransaction
-from exactum.sql.dialect import PART, ROW, Dialect, Session
+from exactum.sql.dialect import PART, ROW, Dialect, Mode, Session
 from exactum.sql.ledger import WHOLE_EPOCH, Ledger, LedgerRow, digest_of
 from exactum.sql.plan import WritePlan
 from exactum.sql.retrying_session import RetryingSession
 from exactum.sql.table import TableName
-from exactum.sql.target_change import check_target
+from exactum.sql.target_change import check_moved, check_target
 from exactum.sql.transaction import SqlTransaction, StagedMove
 
 
@@ -127,14 +127,16 @@ class StagedCommit:
     def redo(self, epoch: StagedEpoch) -> CommitState:
         """All of it; MOVED and COMMITTED both mean that the rows are visible. Idempotent.
 
-        A column that was changed since the decision is no reason to stop: the rows are as if they
-        had been there when it was changed.
+        Raises:
+            SqlFailure: UNFIT or CHANGED, see ``check_moved``; or the server's.
         """
         self.let_go()
 
         def step(session: Session) -> CommitState:
             state = self._move(session, epoch)
             if state is CommitState.MOVED:
+                for target, move in epoch.by_move():
+                    check_moved(self._dialect, session, target, move)
                 self._commit(session, epoch)
             else:
                 session.rollback()
@@ -192,7 +194,9 @@ class StagedCommit:
             return False
         names = tuple(part for part, _ in parts)
         used = self._dialect.move(session, move.with_parts(target, columns, names))
-        if used == sum(rows for _, rows in parts):
+        # MySQL counts a row that an upsert replaces twice.
+        is_exact = move.mode is Mode.APPEND or not self._dialect.upserts_by_any_key
+        if is_exact and used == sum(rows for _, rows in parts):
             return True
         # An upsert uses fewer rows than there are, and so does a target with triggers: the staging
         # has the last word.

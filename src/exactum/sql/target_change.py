@@ -6,21 +6,50 @@ from __future__ import annotations
 
 from exactum.errors import SettingRefused
 from exactum.sql.column_change import check_columns
-from exactum.sql.dialect import ServerFailure, Session, SqlFailure
+from exactum.sql.dialect import Dialect, Mode, ServerFailure, Session, SqlFailure
 from exactum.sql.key_change import check_key
 from exactum.sql.plan import WritePlan
+from exactum.sql.table import TableName
+from exactum.sql.transaction import StagedMove
 
 
 def check_target(plan: WritePlan, session: Session) -> None:
     """For a session whose transaction has written to the plan's target, before it ends.
 
     Raises:
-        SqlFailure: UNFIT, it can hold no guarantee any more (UNLOGGED, MyISAM, ...); CHANGED, see
-            ``check_columns`` and ``check_key``; or the server's.
+        SqlFailure: as ``check_moved``; CHANGED, see ``check_columns``.
     """
+    _check_fit(plan.dialect, session, plan.target, deletes=plan.flag_column is not None)
+    check_columns(plan.dialect, session, plan.target, plan.columns)
+    check_key(plan.dialect, session, plan.target, plan.key if plan.mode is Mode.UPSERT else ())
+
+
+def check_moved(dialect: Dialect, session: Session, target: TableName, move: StagedMove) -> None:
+    """For a session whose transaction has moved staged rows into ``target`` after their decision,
+    before it ends. A column that was changed since is no reason to stop: the rows are as if they
+    had been there when it was changed.
+
+    Raises:
+        SqlFailure: UNFIT, the table can hold no guarantee any more (UNLOGGED, MyISAM, a rule, rows
+            that a DELETE would pass over, ...); CHANGED, see ``check_key``; or the server's.
+    """
+    _check_fit(dialect, session, target, deletes=move.delete_when is not None)
+    check_key(dialect, session, target, move.key if move.mode is Mode.UPSERT else ())
+
+
+def hidden_rows(table: TableName) -> str:
+    """Why ``delete_when=`` cannot be kept, and what to do."""
+    return (
+        f"row-level security is in force for this user on the table {table}. A DELETE passes over "
+        "rows that a policy hides and does not say so: delete_when= could not be kept. Let the "
+        "user bypass it (ALTER ROLE ... BYPASSRLS), or leave delete_when= out."
+    )
+
+
+def _check_fit(dialect: Dialect, session: Session, target: TableName, *, deletes: bool) -> None:
     try:
-        plan.dialect.check_table(session, plan.target)
+        hides_rows = dialect.check_table(session, target)
     except SettingRefused as refused:
         raise SqlFailure(ServerFailure.UNFIT, "", str(refused)) from refused
-    check_columns(plan.dialect, session, plan.target, plan.columns)
-    check_key(plan, session)
+    if hides_rows and deletes:
+        raise SqlFailure(ServerFailure.UNFIT, "", hidden_rows(target))

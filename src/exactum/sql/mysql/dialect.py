@@ -57,8 +57,9 @@ class MySQLDialect:
     def read_table(self, session: Session, name: TableName) -> Table | None:
         return mysql_catalog.read_table(_ours(session), name)
 
-    def check_table(self, session: Session, name: TableName) -> None:
+    def check_table(self, session: Session, name: TableName) -> bool:
         mysql_catalog.check_table(_ours(session), name)
+        return False
 
     def list_types(self, session: Session, name: TableName) -> dict[str, str]:
         return mysql_catalog.list_types(_ours(session), name)

@@ -36,9 +36,10 @@ def read_table(session: Session, name: TableName) -> Table | None:
     return Table(full, columns, list_unique_keys(session, full), hides_rows)
 
 
-def check_table(session: Session, name: TableName) -> None:
+def check_table(session: Session, name: TableName) -> bool:
     """See ``Dialect.check_table``."""
-    _find_table(session, name)
+    found = _find_table(session, name)
+    return found is not None and found[2]
 
 
 def _find_table(session: Session, name: TableName) -> tuple[int, TableName, bool] | None:

@@ -71,8 +71,8 @@ class PostgresDialect:
     def read_table(self, session: Session, name: TableName) -> Table | None:
         return postgres_catalog.read_table(session, name)
 
-    def check_table(self, session: Session, name: TableName) -> None:
-        postgres_catalog.check_table(session, name)
+    def check_table(self, session: Session, name: TableName) -> bool:
+        return postgres_catalog.check_table(session, name)
 
     def list_types(self, session: Session, name: TableName) -> dict[str, str]:
         return postgres_catalog.list_types(session, name)
