@@ -95,4 +95,9 @@ def mariadb_pair(folder: Path) -> Iterator[MariaPair]:
 
 
 def _settings(number: int) -> dict[str, str | int]:
-    return {"server_id": number, "log_bin": "binlog", "innodb_log_file_size": "16M"}
+    return {
+        "server_id": number,
+        "log_bin": "binlog",
+        "sync_binlog": 1,
+        "innodb_log_file_size": "16M",
+    }

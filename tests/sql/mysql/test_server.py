@@ -447,6 +447,7 @@ def limited(database: Database, rights: str) -> str:
     [
         ({"innodb_flush_log_at_trx_commit": 2}, "innodb_flush_log_at_trx_commit"),
         ({"log_bin": "on", "binlog_format": "STATEMENT"}, "binlog_format"),
+        ({"log_bin": "on"}, "sync_binlog"),
     ],
 )
 def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], message: str) -> None:
@@ -457,9 +458,13 @@ def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], me
             Query(lambda: MySQLSink(database.url, table="t")).started()
 
 
-def test_with_a_binary_log() -> None:
-    """Both mechanisms with a binary log in its default format."""
-    with LocalMariaDB(settings={"log_bin": "on"}) as server, Database.made(server) as database:
+@pytest.mark.parametrize(
+    "kept_by", [{"sync_binlog": 1}, {"innodb_flush_log_at_trx_commit": 3}], ids=str
+)
+def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
+    """Both mechanisms with a binary log in its default format, where a commit is kept."""
+    settings = {"log_bin": "on", **kept_by}
+    with LocalMariaDB(settings=settings) as server, Database.made(server) as database:
         for mechanism in ("staged", "prepared"):
             query = numbers_query(database, mechanism)
             query.participant = mechanism

@@ -291,6 +291,20 @@ def _check_server(session: MySQLSession) -> None:
             f"crashes (innodb_flush_log_at_trx_commit={flush}). Set it to 1, the default: SET "
             "GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration file."
         )
+    # With a binary log InnoDB leaves it to that log to keep a commit (MariaDB's page "Binary Log
+    # Group Commit and InnoDB Flushing Performance"); 3, of MariaDB, has InnoDB keep it as well.
+    sync = values.get("sync_binlog", "1")
+    if (
+        values.get("log_bin") == "ON"
+        and sync != "1"
+        and flush != "3"
+        and values.get("wsrep_on") != "ON"
+    ):
+        raise SettingRefused(
+            f"{session.address.where}: the server forgets what it has committed when its machine "
+            f"crashes: it has a binary log that it does not sync (sync_binlog={sync}). SET GLOBAL "
+            "sync_binlog = 1, and set it in the server's configuration file."
+        )
     session.locks_hold = (
         values.get("wsrep_on") != "ON"
         and values.get("group_replication_single_primary_mode", "ON") != "OFF"

@@ -34,7 +34,7 @@ SET SESSION
 -- Whether the server keeps what it commits, and whether it takes our isolation.
 -- needs: nothing
 SHOW VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'innodb_flush_log_at_trx_commit',
-    'wsrep_on', 'group_replication_single_primary_mode')
+    'sync_binlog', 'wsrep_on', 'group_replication_single_primary_mode')
 
 -- name: read_load_settings
 -- Whether rows can go by LOAD DATA LOCAL INFILE, and how long a statement may be.
