@@ -67,7 +67,7 @@ def source_listeners(context: RunContext, clients: Clients) -> list[EpochListene
     stops = [
         (source, record)
         for source in sources
-        if (record := StopRecord.of(running.folder, source)) is not None
+        if (record := StopRecord.of(context.session, running.checkpoint, source)) is not None
     ]
     listeners: list[EpochListener] = [
         TopicGuard(running, sources),

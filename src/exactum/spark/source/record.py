@@ -13,18 +13,15 @@ when the query has gone on without the topic because it was deleted.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from exactum.checkpoint.layout import SOURCES
-from exactum.durable import OF_THE_SETTING, create_whole, make_folder, sync_folder
-from exactum.errors import CheckpointRefused, Unavailable
+from exactum.durable import sync_folder
+from exactum.errors import Unavailable
 from exactum.kafka.requests.topic_requests import TopicSeen
 from exactum.spark.source.query_sources import RunningSource
-
-VERSION = 1
+from exactum.spark.source.record_files import VERSION, FolderFiles
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,9 @@ class SourceRecord:
             CheckpointRefused: a file is damaged or of a newer version.
         """
         found = {}
-        for path in sorted(listed(self.folder / "topics")):
-            value = read_file(path)
+        files = FolderFiles(self.folder / "topics")
+        for name in sorted(files.names()):
+            value = files.read(name)
             found[str(value["topic"])] = TopicSeen(value["topic_id"], int(value["partitions"]))
         return found
 
@@ -67,7 +65,7 @@ class SourceRecord:
             "topic_id": topic.topic_id,
             "partitions": topic.partitions,
         }
-        create_file(self.folder / "topics" / f"{name}.json", value)
+        FolderFiles(self.folder / "topics").create(f"{name}.json", value)
 
     def forget_topic(self, name: str) -> None:
         """Take a topic off the record: the query goes on without it. Idempotent.
@@ -88,36 +86,8 @@ class SourceRecord:
         Raises:
             CheckpointRefused, Unavailable: as ``add_topic``.
         """
-        create_file(self.left_out_file(name), {"version": VERSION, "topic": name})
-
-
-def listed(folder: Path) -> list[Path]:
-    """The files of a record below ``folder``, in no order."""
-    return [path for path in folder.glob("*.json") if not path.name.startswith(".")]
-
-
-def create_file(path: Path, value: dict[str, Any]) -> bool:
-    """Create the file, whole, if it is absent, and make it durable. False if it was there.
-
-    Raises:
-        CheckpointRefused: the folder may not be written.
-        Unavailable: it could not be: a full disk.
-    """
-    try:
-        make_folder(path.parent)
-        created = create_whole(path, json.dumps(value).encode())
-        sync_folder(path.parent)
-    except OSError as error:
-        what = f"exactum could not write {path} ({error}), where it records what this query reads."
-        if error.errno in OF_THE_SETTING:
-            raise CheckpointRefused(
-                f"{what} The checkpoint must be in a folder that this user may write to. Nothing "
-                "of this batch was written."
-            ) from error
-        raise Unavailable(
-            f"{what} Nothing of this batch was written; start the query again."
-        ) from error
-    return created
+        mark = self.left_out_file(name)
+        FolderFiles(mark.parent).create(mark.name, {"version": VERSION, "topic": name})
 
 
 def _remove(path: Path) -> None:
@@ -130,26 +100,3 @@ def _remove(path: Path) -> None:
         raise Unavailable(
             f"exactum could not remove {path} ({error}); start the query again."
         ) from error
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """What such a file says.
-
-    Raises:
-        CheckpointRefused: it is damaged or of a newer version.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        version = value["version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointRefused(
-            f"{path} cannot be read ({type(error).__name__}: {error}): it says what this query "
-            "reads. Restore it from a backup of the checkpoint. Nothing of this batch was written."
-        ) from error
-    if version != VERSION:
-        raise CheckpointRefused(
-            f"{path} has version {version}; this exactum reads version {VERSION}. The query was "
-            "last run by a newer exactum: install that one again. Nothing of this batch was "
-            "written."
-        )
-    return dict(value)
