@@ -4,11 +4,13 @@
         {"version": 1, "topic": "orders", "topic_id": ...}
     <checkpoint>/exactum/source/<n>/left-out/<topic>.json
         {"version": 1, "topic": "orders"}
+    <checkpoint>/exactum/source/<n>/left-out/<topic>+<partition>.json
+        {"version": 1, "topic": "orders", "partition": 1, "offset": 123}
 
 ``n`` is Spark's number of the source (``sources/<n>``). A file is created once, whole and durable,
-and never changed. Its stops are in ``stop_record``. A topic is left out when the query has
-gone on without it: Spark has forgotten by then how far it was read. A topic's files are removed
-when the query has gone on without the topic because it was deleted.
+and never changed. Its stops are in ``stop_record``. A topic, or a partition, is left out when the
+query has gone on without it: Spark has forgotten by then how far it was read. A topic's files are
+removed when the query has gone on without the topic because it was deleted.
 """
 
 from __future__ import annotations
@@ -17,11 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactum.checkpoint.layout import SOURCES
+from exactum.checkpoint.partition_offsets import Offsets
 from exactum.durable import sync_folder
 from exactum.errors import Unavailable
 from exactum.kafka.requests.topic_requests import TopicSeen
+from exactum.kafka.transaction import Partition
 from exactum.spark.source.query_sources import RunningSource
 from exactum.spark.source.record_files import VERSION, FolderFiles
+
+OF_TOPIC = "+"
+"""Between a topic and its partition in the name of a file: no topic has it in its own."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +80,14 @@ class SourceRecord:
         Raises:
             Unavailable: the file system failed.
         """
+        for mark in self._folder_of_marks.glob(f"{name}{OF_TOPIC}*.json"):
+            _remove(mark)
         _remove(self.left_out_file(name))
         _remove(self.folder / "topics" / f"{name}.json")
 
     def left_out_file(self, name: str) -> Path:
         """What says that the query has gone on without this topic of its record."""
-        return self.folder / "left-out" / f"{name}.json"
+        return self._folder_of_marks / f"{name}.json"
 
     def leave_out(self, name: str) -> None:
         """Put on record that the query goes on without the topic. Idempotent.
@@ -88,6 +97,44 @@ class SourceRecord:
         """
         mark = self.left_out_file(name)
         FolderFiles(mark.parent).create(mark.name, {"version": VERSION, "topic": name})
+
+    def left_out_partitions(self) -> Offsets:
+        """The partitions that the query has gone on without, though it reads others of their
+        topic; and the next offset of each.
+
+        Raises:
+            CheckpointRefused: as ``topics``.
+        """
+        files = FolderFiles(self._folder_of_marks)
+        marks = [files.read(name) for name in files.names() if OF_TOPIC in name]
+        return {(str(m["topic"]), int(m["partition"])): int(m["offset"]) for m in marks}
+
+    def leave_out_partition(self, partition: Partition, offset: int) -> None:
+        """Put on record that the query goes on without the partition, of which it would have read
+        ``offset`` next. Idempotent.
+
+        Raises:
+            CheckpointRefused, Unavailable: as ``add_topic``.
+        """
+        value = {"topic": partition[0], "partition": partition[1], "offset": offset}
+        files = FolderFiles(self._folder_of_marks)
+        files.create(self._mark(partition), {"version": VERSION, **value})
+
+    def take_back_partition(self, partition: Partition) -> None:
+        """Take off the record that the query goes on without the partition. Idempotent.
+
+        Raises:
+            Unavailable: the file system failed.
+        """
+        _remove(self._folder_of_marks / self._mark(partition))
+
+    @property
+    def _folder_of_marks(self) -> Path:
+        return self.folder / "left-out"
+
+    @staticmethod
+    def _mark(partition: Partition) -> str:
+        return f"{partition[0]}{OF_TOPIC}{partition[1]}.json"
 
 
 def _remove(path: Path) -> None:
